@@ -1,0 +1,150 @@
+"""What the actor and the critic minimise.
+
+A loss function returns its per-token terms, [B, T] and 0 off the mask, so that what is recorded is what was computed;
+`aggregate` turns them into the number that is differentiated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from telescope.algorithms.masked import as_bool, keep, masked_mean, masked_sum
+
+Aggregation = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+@dataclass(frozen=True)
+class PolicyTerms:
+    """Per-token results of a policy loss, each [B, T] and 0 off the mask."""
+
+    loss: Tensor
+    """−objective: what is aggregated and differentiated."""
+    ratio: Tensor
+    """ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t)."""
+    clipped: Tensor
+    """True where the clipped branch won: the gradient through ρ_t is 0."""
+    dual_clipped: Tensor
+    """True where A < 0 and the dual clip bounded the loss."""
+    log_ratio: Tensor
+    """log ρ_t; −mean is the k1 estimate of KL(π_old ‖ π_θ), mean(ρ − 1 − log ρ) the k3 estimate."""
+
+
+@dataclass(frozen=True)
+class ValueTerms:
+    """Per-token results of a value loss, each [B, T] and 0 off the mask."""
+
+    loss: Tensor
+    clipped: Tensor
+    """True where the clipped prediction had the larger error: the gradient is 0 if it lies outside the range."""
+
+
+def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
+    """log softmax(logits)[token]: [..., V], [...] -> [...]."""
+    chosen = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return chosen - logits.logsumexp(-1)
+
+
+def entropy_from_logits(logits: Tensor) -> Tensor:
+    """H = −Σ_v p_v log p_v = log Σ e^z − Σ p·z, in nats: [..., V] -> [...]."""
+    return logits.logsumexp(-1) - (logits.softmax(-1) * logits).sum(-1)
+
+
+def clipped_policy_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
+) -> PolicyTerms:
+    """PPO's clipped surrogate, as a loss: −min(ρ_t A_t, clip(ρ_t, 1−ε_low, 1+ε_high) A_t).
+
+    With `dual_clip` = c > 1, where A_t < 0 the loss is at most −c·A_t, so that a ratio that has exploded cannot dominate.
+    Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
+    """
+    a = keep(advantages, mask)
+    log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
+    unclipped = -ratio * a
+    clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * a
+    loss = torch.maximum(unclipped, clipped)
+    is_clipped = clipped > unclipped
+    is_dual = torch.zeros_like(is_clipped)
+    if dual_clip is not None:
+        is_dual = (a < 0) & (loss > -dual_clip * a)
+        loss = torch.where(a < 0, torch.minimum(loss, -dual_clip * a), loss)
+    return PolicyTerms(keep(loss, mask), keep(ratio, mask), is_clipped & as_bool(mask), is_dual & as_bool(mask), log_ratio)
+
+
+def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor) -> PolicyTerms:
+    """The unclipped surrogate of conservative policy iteration and TRPO, as a loss: −ρ_t A_t.
+
+    TRPO maximises it under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part. Kakade & Langford 2002;
+    Schulman et al. 2015, arXiv:1502.05477.
+    """
+    log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
+    never = torch.zeros_like(mask, dtype=torch.bool)
+    return PolicyTerms(keep(-ratio * keep(advantages, mask), mask), keep(ratio, mask), never, never, log_ratio)
+
+
+def clipped_value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2
+) -> ValueTerms:
+    """0.5·max((V−R)², (clip(V, V_old ± ε) − R)²), pessimistic as the policy's; `clip_value=None`: the plain 0.5·(V−R)².
+
+    R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
+    """
+    v, old, target = keep(values, mask), keep(old_values, mask), keep(returns, mask).detach()
+    plain = (v - target) ** 2
+    if clip_value is None:
+        return ValueTerms(0.5 * plain, torch.zeros_like(mask, dtype=torch.bool))
+    clipped = (torch.clamp(v, old - clip_value, old + clip_value) - target) ** 2
+    return ValueTerms(0.5 * torch.maximum(plain, clipped), (clipped > plain) & as_bool(mask))
+
+
+def aggregate(
+    loss: Tensor,
+    mask: Tensor,
+    mode: Aggregation = "token-mean",
+    *,
+    num_tokens: Tensor | float | None = None,
+    num_rows: Tensor | float | None = None,
+    horizon: float | None = None,
+) -> Tensor:
+    """Per-token losses [B, T] to one number.
+
+        token-mean               Σ over tokens / number of tokens
+        token-sum                Σ over tokens
+        seq-mean-token-sum       mean over rows of Σ over the row's tokens
+        seq-mean-token-mean      mean over rows of the row's mean
+        seq-mean-token-sum-norm  seq-mean-token-sum / horizon
+
+    The denominators are those of the tensor, unless given: a micro-batch passes `num_tokens` and `num_rows` of its whole
+    minibatch (and `horizon`, the response limit, in place of its own width), and then the losses and gradients of the
+    micro-batches add up to those of the minibatch, however it was split. Rows without a token are not rows.
+    """
+    rows = as_bool(mask).any(-1)
+    n_rows = rows.sum().clamp(min=1) if num_rows is None else num_rows
+    if mode == "token-mean":
+        n_tokens = as_bool(mask).sum().clamp(min=1) if num_tokens is None else num_tokens
+        return masked_sum(loss, mask) / n_tokens
+    if mode == "token-sum":
+        return masked_sum(loss, mask)
+    if mode == "seq-mean-token-sum":
+        return masked_sum(loss, mask) / n_rows
+    if mode == "seq-mean-token-mean":
+        return masked_mean(loss, mask, -1).sum() / n_rows
+    if mode == "seq-mean-token-sum-norm":
+        return masked_sum(loss, mask) / n_rows / (loss.shape[-1] if horizon is None else horizon)
+    raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")  # type: ignore[attr-defined]
+
+
+def _ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    # cut at ±20 (a ratio of 5e8) so that exp cannot overflow
+    log_ratio = (keep(log_probs, mask) - keep(old_log_probs, mask)).clamp(-20.0, 20.0)
+    return log_ratio, log_ratio.exp()

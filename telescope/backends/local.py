@@ -1,0 +1,109 @@
+"""All four roles in this process, on one device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from telescope.config import Config
+from telescope.errors import TelescopeError
+from telescope.models.load import (
+    fingerprint,
+    load_critic,
+    load_policy,
+    load_reward_model,
+    load_tokenizer,
+    stop_ids,
+)
+from telescope.roles.actor import Actor
+from telescope.roles.critic import Critic
+from telescope.roles.reference import Reference
+from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
+from telescope.rollout.sampler import TorchSampler
+from telescope.tasks import PromptSet, arithmetic
+from telescope.tasks.files import read_rows
+
+
+@dataclass(frozen=True)
+class Roles:
+    actor: Actor
+    critic: Critic
+    reference: Reference
+    reward: Reward
+    start_model: str
+    """Fingerprint of the weights that actor and reference started from."""
+
+
+def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
+    device = choose_device(config.device)
+    source = resolve_model(config)
+    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    rewards = build_reward(config, tokenizer, device, reward)
+    policy = load_policy(source, device)
+    reference = copy.deepcopy(policy)
+    sampler = TorchSampler(
+        policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id, dtype=getattr(torch, config.model.dtype)
+    )
+    return Roles(
+        Actor(policy, tokenizer, sampler, config),
+        Critic(load_critic(source, device), config),
+        Reference(reference, config),
+        rewards,
+        fingerprint(policy),
+    )
+
+
+def resolve_model(config: Config) -> Any:
+    """The model section with 'builtin' replaced by the folder of the built-in model, which is made if need be."""
+    if config.model.path != "builtin":
+        return config.model
+    return config.model.model_copy(update={"path": str(arithmetic.ensure_model())})
+
+
+def build_reward(config: Config, tokenizer: Any, device: torch.device, given: Any = None) -> Reward:
+    functions: dict[str, RewardFunction] = {}
+    if isinstance(given, Mapping):
+        functions |= given
+    elif isinstance(given, Callable):  # type: ignore[arg-type]
+        functions[getattr(given, "__name__", "reward")] = given
+    for spec in config.reward.functions:
+        name, function = load_function(spec)
+        if name in functions:
+            raise TelescopeError(f"two reward functions are called {name!r}: rename one, parts are reported by name")
+        functions[name] = function
+    if config.reward.model is not None:
+        model = load_reward_model(config.reward.model, device)
+        functions["model"] = RewardModel(model, load_tokenizer(config.reward.model), tokenizer)
+    if functions:
+        return Reward(functions, config.reward.weights)
+    if config.data.files:
+        raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
+    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights})
+
+
+def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:
+    """Training prompts, and held-out ones where there are any."""
+    if not config.data.files:
+        sets = (arithmetic.rows(evaluation=False), arithmetic.rows(evaluation=True))
+        train, held_out = (PromptSet(rows, tokenizer, config.data.model_copy(update={"prompt_key": "prompt"})) for rows in sets)
+        return train, held_out
+    train = PromptSet(read_rows(config.data.files, config.data.prompt_key), tokenizer, config.data)
+    if not config.data.eval_files:
+        return train, None
+    return train, PromptSet(read_rows(config.data.eval_files, config.data.prompt_key), tokenizer, config.data)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise TelescopeError(f"device = {name!r}: use auto, cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise TelescopeError(f"device = {name!r}, but this machine shows no CUDA device: use device = 'cpu'")
+    return device

@@ -1,0 +1,195 @@
+"""The batch, and the one contract everybody relies on: what each column means and which token it belongs to.
+
+A response of six tokens has seven states. States are fence posts, tokens are the gaps between them:
+
+    state    s0     s1     s2     s3      s4     s5     s6 = end
+             |  是  |  的  |  ，  |  等于 |  2   |  ！  |
+    values  V0     V1     V2     V3      V4     V5      (V6 = 0, or a bootstrap where the response was cut off)
+    rewards   r0     r1     r2     r3      r4     r5
+
+Prompts are left-padded to P tokens, responses right-padded to T, the longest of the batch. Index t is the t-th response
+token. Every float column is exactly 0 off the mask, whatever was handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from telescope.errors import TelescopeError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Anchor = Literal["sequence", "action", "state", "row"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One row of the contract: docs, ledger schema and explanations are made from these."""
+
+    name: str
+    anchor: Anchor
+    """sequence: [B, P+T] (or [B, P]); action, state: [B, T]; row: [B]."""
+    dtype: Literal["int", "float", "bool"]
+    maker: str
+    """The call that makes it."""
+    formula: str
+    en: str
+    zh: str
+
+
+_GENERATE = "actor.generate_sequences(prompts)"
+_CREDIT = "compute_advantages(batch)"
+
+COLUMNS: Mapping[str, Column] = MappingProxyType(
+    {
+        c.name: c
+        for c in (
+            Column("prompts", "sequence", "int", _GENERATE, "", "prompt token ids, left-padded, [B, P]", "提示的 token id，左填充，[B, P]"),
+            Column("input_ids", "sequence", "int", _GENERATE, "", "prompt and response ids, [B, P+T]", "提示与回答的 token id，[B, P+T]"),
+            Column("attention_mask", "sequence", "int", _GENERATE, "", "1 = a token that exists", "1 = 真实存在的 token"),
+            Column("position_ids", "sequence", "int", _GENERATE, "", "position of each token in its own row", "每个 token 在本行中的位置"),
+            Column("responses", "action", "int", _GENERATE, "a_t", "token ids as sampled, never re-tokenised", "采样得到的 token id，从不重新分词"),
+            Column("response_mask", "action", "int", _GENERATE, "", "1 = the policy chose this token; 0 = padding, or a token that a tool wrote", "1 = 由策略选出；0 = 填充，或工具写入的 token"),
+            Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the length limit instead of EOS", "回答因长度上限而被截断，没有写出 EOS"),
+            Column("rollout_log_probs", "action", "float", _GENERATE, "log π(a_t|s_t)", "the sampler's own log-probability, at the sampling temperature", "采样器自己给出的对数概率（采样温度下）"),
+            Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time", "训练前向算出的对数概率；π_old 是采样时的策略"),
+            Column("values", "state", "float", "critic.compute_values(batch)", "V(s_t)", "expected reward-to-go BEFORE token t is chosen; it has not seen token t", "写 token t 之前对剩余奖励的预期；没有看到 token t"),
+            Column("bootstrap", "row", "float", "critic.compute_values(batch)", "V(s_T)", "value of the state after the last token where the response was cut off, else 0", "回答被截断时最后状态的价值，否则为 0"),
+            Column("ref_log_prob", "action", "float", "reference.compute_log_prob(batch)", "log π_ref(a_t|s_t)", "log-probability under the frozen reference", "冻结的参考模型给出的对数概率"),
+            Column("token_level_scores", "action", "float", "reward.compute_reward(batch)", "score_t", "task score paid on s_t → s_{t+1}; sparse scores sit on the last mask-1 token", "任务得分，记在转移 s_t → s_{t+1} 上；稀疏得分记在最后一个有效 token"),
+            Column("kl", "action", "float", _CREDIT, "kl_t", "per-token KL estimate between π_old and π_ref; a single sample may be negative", "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负"),
+            Column("token_level_rewards", "action", "float", _CREDIT, "r_t = score_t − β·kl_t", "reward of token t", "token t 的奖励"),
+            Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)", "one-step surprise; n = the next mask-1 position", "一步的“意外”；n 是下一个有效位置"),
+            Column("advantages", "action", "float", _CREDIT, "A_t = δ_t + γλ·A_n", "raw advantage, before whitening", "原始优势，白化之前"),
+            Column("returns", "state", "float", _CREDIT, "R_t = A_t + V(s_t)", "the λ-return: the critic's target, from the raw advantage", "λ-return，critic 的目标，用原始优势计算"),
+            Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ", "the advantage the actor's loss uses; μ, σ over all mask-1 tokens of the whole batch", "actor 损失所用的优势；μ、σ 取自整批有效 token"),
+        )
+    }
+)  # fmt: skip
+
+
+class TokenBatch:
+    """Rows of prompt and response with the columns made so far. Immutable: each stage returns a new batch with more.
+
+    `info` holds per-row Python values that are not tensors: prompt and response text, data columns, score parts.
+    """
+
+    def __init__(self, columns: Mapping[str, Tensor], info: Mapping[str, Sequence[Any]] | None = None) -> None:
+        if "response_mask" not in columns:
+            raise TelescopeError("a batch needs a `response_mask` [B, T]: 1 where the policy chose the token")
+        self._mask = columns["response_mask"].bool()
+        self._columns = {name: self._checked(name, value) for name, value in columns.items()}
+        self.info: Mapping[str, Sequence[Any]] = MappingProxyType(dict(info or {}))
+
+    @classmethod
+    def _trusted(cls, columns: dict[str, Tensor], info: Mapping[str, Sequence[Any]]) -> TokenBatch:
+        """A batch of columns that were checked before."""
+        batch = cls.__new__(cls)
+        batch._mask = columns["response_mask"].bool()
+        batch._columns = columns
+        batch.info = MappingProxyType(dict(info))
+        return batch
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._columns:
+            column = COLUMNS.get(name)
+            if column is None:
+                raise TelescopeError(f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}")
+            raise TelescopeError(f"batch has no `{name}`: call {column.maker} first")
+        return self._columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return int(self._mask.shape[0])
+
+    def __repr__(self) -> str:
+        return f"TokenBatch({', '.join(f'{k} {list(v.shape)}' for k, v in self._columns.items())})"
+
+    @property
+    def mask(self) -> Tensor:
+        """`response_mask` as bool [B, T]."""
+        return self._mask
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens the policy chose, over all rows."""
+        return int(self._mask.sum())
+
+    def lengths(self) -> Tensor:
+        """Tokens of each whole row, prompt and response, without padding: [B]."""
+        return self["attention_mask"].sum(1)
+
+    def with_columns(self, **columns: Tensor) -> TokenBatch:
+        """A new batch with these columns added; the old one stays as it is."""
+        checked = {name: self._checked(name, value) for name, value in columns.items()}
+        return TokenBatch._trusted({**self._columns, **checked}, self.info)
+
+    def with_info(self, **info: Sequence[Any]) -> TokenBatch:
+        return TokenBatch._trusted(self._columns, {**self.info, **info})
+
+    def rows(self, index: Tensor) -> TokenBatch:
+        """The rows at `index`, in that order, trimmed to their own longest prompt and response."""
+        picked = {name: value[index] for name, value in self._columns.items()}
+        where = index.tolist()
+        info = {name: [values[i] for i in where] for name, values in self.info.items()}
+        if "attention_mask" in picked and len(index):
+            picked = _trim(picked)
+        return TokenBatch._trusted(picked, info)
+
+    def _checked(self, name: str, value: Tensor) -> Tensor:
+        column = COLUMNS.get(name)
+        if column is None:
+            raise TelescopeError(f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}")
+        expected: tuple[int, ...] | None = None
+        if column.anchor in ("action", "state"):
+            expected = tuple(self._mask.shape)
+        elif column.anchor == "row":
+            expected = (len(self),)
+        if expected is not None and tuple(value.shape) != expected:
+            raise TelescopeError(
+                f"column `{name}` has shape {list(value.shape)}; it is {column.anchor}-anchored, so this batch needs {list(expected)}"
+            )
+        if column.dtype != "float" or column.anchor == "row":
+            return value
+        if name == "token_level_scores":
+            _refuse_stray_scores(value, self._mask)
+        return value.masked_fill(~self._mask, 0.0)
+
+
+def _refuse_stray_scores(scores: Tensor, mask: Tensor) -> None:
+    stray = (scores != 0) & (scores == scores) & ~mask  # NaN in padding is garbage, a number is a mistake
+    if bool(stray.any()):
+        row, t = (int(i) for i in stray.nonzero()[0])
+        raise TelescopeError(
+            f"row {row}: a score of {float(scores[row, t]):g} on token {t}, which the policy did not write (mask 0); "
+            "put it on a token with mask 1, e.g. the last one"
+        )
+
+
+def _trim(columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Cuts prompt columns that are padding in every row off the left, response columns off the right."""
+    attended, responses = columns["attention_mask"].bool(), columns["responses"].shape[1]
+    width = attended.shape[1] - responses  # P
+    prompt = int(attended[:, :width].sum(1).max())
+    response = int(attended[:, width:].sum(1).max())
+    out = {}
+    for name, value in columns.items():
+        anchor = COLUMNS[name].anchor
+        if name == "prompts":
+            value = value[:, width - prompt :]
+        elif anchor == "sequence":
+            value = value[:, width - prompt : width + response]
+        elif anchor != "row":
+            value = value[:, :response]
+        out[name] = value
+    return out

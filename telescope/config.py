@@ -1,0 +1,292 @@
+"""Every setting of a run: frozen, typed, unknown keys refused. The descriptions are the command line's help.
+
+A recipe is a TOML file with these sections; `--section.key value` on the command line overrides it. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from telescope.errors import TelescopeError
+
+
+BUILTIN_RECIPE = Path(__file__).parent / "tasks" / "arithmetic.toml"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class ModelConfig(Section):
+    path: str = Field("builtin", description="HF causal LM: a folder, a hub name, or 'builtin' for the tiny arithmetic model")
+    critic_path: str | None = Field(None, description="backbone of the critic; default: the same as `path`")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of the forward passes; weights and optimizer stay float32")
+    trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
+
+
+class DataConfig(Section):
+    files: list[str] = Field([], description="training prompts: parquet or jsonl files; none: the built-in task")
+    eval_files: list[str] = Field([], description="held-out prompts for `eval`; none with `files`: no evaluation")
+    prompt_key: str = Field("prompt", description="column with the prompt, as text or as chat messages")
+    max_prompt_tokens: int = Field(512, ge=1, description="longest prompt")
+    overlong: Literal["drop", "error"] = Field("drop", description="what happens to longer prompts; dropped ones are counted")
+    shuffle: bool = Field(True, description="new order every epoch, from the seed")
+
+
+class RolloutConfig(Section):
+    batch_size: int = Field(256, ge=1, description="prompts per step")
+    n: int = Field(1, ge=1, description="samples per prompt")
+    max_response_tokens: int = Field(8, ge=1, description="a response that reaches it is cut off (`truncated`)")
+    temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
+    top_p: float = Field(1.0, gt=0, le=1, description="sample from the smallest set of tokens with this much probability; 1: all")
+    top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
+
+
+class RewardConfig(Section):
+    functions: list[str] = Field([], description="reward functions, 'module:function' or 'file.py:function'; none: the built-in task's verdict and sum")
+    model: str | None = Field(None, description="HF sequence-classification reward model, added to the functions")
+    weights: dict[str, float] = Field({}, description="weight of each part by name (function name, or 'model'); default 1 each, built-in 0.5")
+
+
+class CreditConfig(Section):
+    estimator: Literal["gae", "monte_carlo", "td0"] = Field("gae", description="how rewards and values become advantages")
+    gamma: float = Field(1.0, ge=0, le=1, description="discount per action token")
+    lam: float = Field(0.95, ge=0, le=1, description="GAE λ: 0 trusts the critic, 1 the observed reward")
+    whiten: bool = Field(True, description="actor uses (A − μ)/σ over the whole batch; false: raw A")
+    bootstrap_truncated: bool = Field(False, description="a cut-off response ends with V of its last state instead of 0")
+    kl_coef: float = Field(0.02, ge=0, description="β: KL penalty in the token rewards; 0: none")
+    kl_kind: Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"] = Field("k1", description="KL estimate in the rewards")
+    kl_target: float | None = Field(None, gt=0, description="adapt β towards this KL per token; default: β is fixed")
+    kl_horizon: int = Field(10_000, ge=1, description="samples over which β adapts")
+
+
+class OptimizerConfig(Section):
+    lr: float = Field(1e-6, gt=0, description="learning rate after warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="learning rate after warm-up, down to 0 at the last step")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    epochs: int = Field(1, ge=1, description="passes over each rollout batch")
+    minibatches: int = Field(1, ge=1, description="optimizer steps per pass")
+    micro_batch_tokens: int = Field(16_384, ge=1, description="most tokens (padding included) in one forward; changes memory, not results")
+
+
+class ActorConfig(OptimizerConfig):
+    loss: Literal["clip", "cpi"] = Field("clip", description="clip: PPO; cpi: the unclipped TRPO/CPI surrogate")
+    clip_low: float = Field(0.2, ge=0, lt=1, description="ratio is clipped below 1 − this")
+    clip_high: float = Field(0.2, ge=0, description="ratio is clipped above 1 + this")
+    dual_clip: float | None = Field(None, gt=1, description="bound the loss of tokens with A < 0 at this many |A|")
+    entropy_coef: float = Field(0.0, ge=0, description="entropy bonus")
+    kl_loss_coef: float = Field(0.0, ge=0, description="KL to the reference in the loss (besides or instead of the one in the rewards)")
+    kl_loss_kind: Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"] = Field("k3", description="KL estimate in the loss")
+    aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
+        "token-mean", description="how token losses become one number"
+    )
+    target_kl: float | None = Field(None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it")
+
+
+class CriticConfig(OptimizerConfig):
+    lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
+    clip_value: float | None = Field(0.2, gt=0, description="value predictions are clipped to V_old ± this in the loss; none: no clipping")
+    warmup_updates: int = Field(0, ge=0, description="first steps that train the critic alone")
+
+
+class CheckpointConfig(Section):
+    every: int = Field(50, ge=0, description="steps between checkpoints; 0: only at the end")
+    keep: int = Field(2, ge=1, description="newest checkpoints that stay on disk")
+
+
+class LogConfig(Section):
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="besides metrics.jsonl")
+    every: int = Field(1, ge=1, description="steps between lines on a plain terminal")
+
+
+class EvalConfig(Section):
+    every: int = Field(0, ge=0, description="steps between evaluations during training; 0: only before and after")
+    samples: int = Field(512, ge=1, description="responses sampled at the rollout temperature; greedy answers each held-out prompt once")
+    right: float = Field(1.0, description="a response counts as right when its score reaches this")
+
+
+class Config(Section):
+    name: str = Field("run", min_length=1, description="the run's folder under `dir`")
+    dir: str = Field("runs", description="where run folders are")
+    steps: int = Field(200, ge=0, description="rollout batches to train on")
+    seed: int = Field(0, ge=0, description="of data order, sampling, minibatches and the critic")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    data: DataConfig = Field(default_factory=DataConfig)
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    reward: RewardConfig = Field(default_factory=RewardConfig)
+    credit: CreditConfig = Field(default_factory=CreditConfig)
+    actor: ActorConfig = Field(default_factory=ActorConfig)
+    critic: CriticConfig = Field(default_factory=CriticConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+    eval: EvalConfig = Field(default_factory=EvalConfig)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        rows = self.rollout.batch_size * self.rollout.n
+        for role, section in (("actor", self.actor), ("critic", self.critic)):
+            if section.minibatches > rows:
+                raise ValueError(
+                    f"{role}.minibatches = {section.minibatches}, but a step has only {rows} responses "
+                    f"(rollout.batch_size × rollout.n): use at most {rows}"
+                )
+            if section.warmup_steps > self.steps > 0:
+                raise ValueError(f"{role}.warmup_steps = {section.warmup_steps} is more than steps = {self.steps}: lower it")
+            row_tokens = self.data.max_prompt_tokens + self.rollout.max_response_tokens
+            if self.data.files and section.micro_batch_tokens < row_tokens:
+                raise ValueError(
+                    f"{role}.micro_batch_tokens = {section.micro_batch_tokens} cannot hold one row of "
+                    f"data.max_prompt_tokens + rollout.max_response_tokens = {row_tokens}: raise it"
+                )
+        if self.data.eval_files and not self.data.files:
+            raise ValueError("data.eval_files without data.files: name the training files too")
+        if self.credit.kl_target is not None and self.credit.kl_coef == 0:
+            raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.dir) / self.name
+
+    @classmethod
+    def builtin(cls, **changes: Any) -> Config:
+        """The built-in job, with top-level settings changed: `Config.builtin(steps=20, seed=1)`."""
+        return load_config(BUILTIN_RECIPE).model_copy(update=changes)
+
+
+def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = (), base: Config | None = None) -> Config:
+    """Defaults, then `base`, then the recipe, then `section.key` overrides."""
+    data: dict[str, Any] = base.model_dump() if base else {}
+    source = "command line"
+    if recipe is not None:
+        source = str(recipe)
+        try:
+            _merge(data, tomllib.loads(recipe.read_text("utf-8")))
+        except FileNotFoundError:
+            raise TelescopeError(f"no recipe {recipe}: give the path of a .toml file") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
+    for key, value in overrides:
+        _set(data, key, value)
+    return validate(data, source)
+
+
+def validate(data: dict[str, Any], source: str = "config") -> Config:
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise TelescopeError("; ".join(_explain(e, source) for e in error.errors())) from None
+
+
+def fields(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
+    """(dotted key, type, default, description) of every setting, for the help and the docs."""
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from fields(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _type_name(kind), field.default, field.description or ""
+
+
+def changes(old: Config, new: Config) -> list[str]:
+    """What differs, as 'actor.lr: 1e-06 → 1e-05'."""
+    before, after = dict(_flat(old.model_dump())), dict(_flat(new.model_dump()))
+    return [f"{key}: {before.get(key)} → {value}" for key, value in after.items() if before.get(key) != value]
+
+
+def to_toml(config: Config) -> str:
+    lines: list[str] = []
+    nested: list[str] = []
+    for key, value in config.model_dump().items():
+        if isinstance(value, dict):
+            body = [f"{k} = {_toml(v)}" for k, v in value.items() if v is not None]
+            nested += ["", f"[{key}]", *body]
+        elif value is not None:
+            lines.append(f"{key} = {_toml(value)}")
+    return "\n".join(lines + nested) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    return repr(value)
+
+
+def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _set(data: dict[str, Any], key: str, text: str) -> None:
+    """A command-line value is read as TOML where it is TOML (1e-6, true, [1, 2]), as 'none', or else as a string."""
+    value: Any = text
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        if text.lower() == "none":
+            value = None
+    *sections, last = key.split(".")
+    types_of = {name: kind for name, kind, _, _ in fields()}
+    kind = types_of.get(key, "")
+    if kind.startswith("list") and not isinstance(value, list):
+        value = [v for v in text.split(",") if v]
+    elif kind.startswith("str") and value is not None:
+        value = text
+    for section in sections:
+        data = data.setdefault(section, {})
+        if not isinstance(data, dict):
+            raise TelescopeError(f"--{key}: `{section}` is not a section")
+    data[last] = value
+
+
+def _explain(error: Any, source: str) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = [name for name, *_ in fields()]
+        sections = sorted({name.split(".")[0] for name in known if "." in name})
+        close = difflib.get_close_matches(key, known + sections, 1, 0.6) or [n for n in known if n.endswith("." + key.split(".")[-1])]
+        return f"{source}: no setting `{key}`" + (f"; did you mean `{close[0]}`?" if close else "; `telescope train --help` lists them all")
+    message = error["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{source}: {message}"
+    return f"{source}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and key != "weights":
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _type_name(kind: Any) -> str:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "|".join(str(a) for a in args)
+    if origin in (types.UnionType, typing.Union):
+        return "|".join("none" if a is type(None) else _type_name(a) for a in args)
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(_type_name(a) for a in args)}]"
+    return str(kind.__name__)

@@ -1,0 +1,116 @@
+"""Metrics: exact sums over tokens while a step runs, one line of metrics.jsonl after it.
+
+Every name is defined in docs/metrics.md; a test keeps the two sets equal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from telescope.config import Config
+from telescope.errors import TelescopeError
+
+
+class Meter:
+    """Sums and counts per metric, so that a mean is over tokens (or updates), never a mean of means.
+
+    Tensors stay on their device until `result`, the one place that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor | float] = {}
+        self._counts: dict[str, Tensor | float] = {}
+
+    def add(self, name: str, total: Tensor | float, count: Tensor | float = 0.0) -> None:
+        """Adds to the numerator and the denominator of a mean."""
+        total = total.detach() if isinstance(total, Tensor) else total
+        self._sums[name] = self._sums.get(name, 0.0) + total
+        self._counts[name] = self._counts.get(name, 0.0) + count
+
+    def tokens(self, name: str, values: Tensor, mask: Tensor) -> None:
+        """Adds per-token values [B, T], weighted by token."""
+        self.add(name, values.detach().to(torch.float64).masked_fill(~mask.bool(), 0.0).sum(), mask.sum())
+
+    def result(self) -> dict[str, float]:
+        return {name: float(total) / max(float(self._counts[name]), 1.0) for name, total in self._sums.items()}
+
+
+class MetricsLog:
+    """Appends one JSON object per step to metrics.jsonl, and tells the trackers."""
+
+    def __init__(self, config: Config, *, after_step: int | None = None) -> None:
+        self.path = config.run_dir / "metrics.jsonl"
+        if after_step is not None:
+            self._forget_after(after_step)
+        self._file = self.path.open("a", encoding="utf-8")
+        self._trackers = [_tracker(name, config) for name in config.log.trackers]
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        for tracker in self._trackers:
+            tracker(step, metrics)
+
+    def close(self) -> None:
+        self._file.close()
+        for tracker in self._trackers:
+            tracker(-1, {})
+
+    def _forget_after(self, step: int) -> None:
+        """A resumed run writes the steps after its checkpoint again; the old lines move to metrics.discarded.jsonl."""
+        rows = read_metrics(self.path)
+        late = [row for row in rows if row["step"] > step]
+        if late:
+            with self.path.with_name("metrics.discarded.jsonl").open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in late)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] <= step), "utf-8")
+        temporary.replace(self.path)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line that a crash cut in half is left out."""
+    rows = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def _tracker(name: str, config: Config) -> Any:
+    """A function (step, metrics); step −1 closes it."""
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(str(config.run_dir / "tensorboard"))
+
+            def tensorboard(step: int, metrics: Mapping[str, float]) -> None:
+                for key, value in metrics.items():
+                    writer.add_scalar(key, value, step)
+                if step < 0:
+                    writer.close()
+
+            return tensorboard
+        module = __import__(name)  # wandb and trackio share one API
+    except ImportError:
+        raise TelescopeError(f"log.trackers names {name}, which is not installed: pip install 'telescope-rl[{name}]'") from None
+    module.init(project="telescope", name=config.name, config=config.model_dump())
+
+    def remote(step: int, metrics: Mapping[str, float]) -> None:
+        if step < 0:
+            module.finish()
+        else:
+            module.log(dict(metrics), step=step)
+
+    return remote

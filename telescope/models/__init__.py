@@ -1,0 +1,1 @@
+"""Hugging Face models as actor, critic and reference: loading, the value head, and the one forward that shifts."""

@@ -1,0 +1,97 @@
+"""Loads Hugging Face models, and says clearly why when it can't."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from telescope.config import ModelConfig
+from telescope.errors import TelescopeError
+
+
+class ValueModel(nn.Module):
+    """A backbone with a scalar head: V(s) at every position. The head is float32 and starts at zero, so V starts at 0."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.config.get_text_config().hidden_size, 1, dtype=torch.float32)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        hidden = self.backbone(**inputs, use_cache=False).last_hidden_state  # [B, L, H]
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.head(hidden.float()).squeeze(-1)  # [B, L]
+
+
+def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
+    """The model's tokenizer. It needs an EOS; a missing pad token is filled in, because masks never look at it."""
+    tokenizer = _load(AutoTokenizer, path, trust_remote_code=trust_remote_code)
+    if tokenizer.eos_token_id is None:
+        raise TelescopeError(
+            f"the tokenizer of {path} has no EOS token, so a response could never end: "
+            "set `eos_token` in its tokenizer_config.json to the token that ends an answer"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_policy(config: ModelConfig, device: torch.device) -> Any:
+    return _prepare(_load(AutoModelForCausalLM, config.path, trust_remote_code=config.trust_remote_code), device)
+
+
+def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
+    path = config.critic_path or config.path
+    return _prepare(ValueModel(_load(AutoModel, path, trust_remote_code=config.trust_remote_code)), device)
+
+
+def load_reward_model(path: str, device: torch.device) -> Any:
+    model = _load(AutoModelForSequenceClassification, path)
+    if model.config.num_labels != 1:
+        raise TelescopeError(f"reward model {path} has {model.config.num_labels} outputs; a reward model has one (num_labels = 1)")
+    return _prepare(model, device).requires_grad_(False)
+
+
+def stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every token that ends a response: the tokenizer's EOS and those that the generation config names."""
+    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    extra = configured if isinstance(configured, list) else [configured] if configured is not None else []
+    return sorted({tokenizer.eos_token_id, *extra})
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Names, shapes and a few weights of each parameter: tells one model from another, quickly."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        flat = parameter.detach().flatten()
+        digest.update(f"{name}{tuple(parameter.shape)}".encode())
+        digest.update(flat[:: max(1, flat.numel() // 16)].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _prepare(model: Any, device: torch.device) -> Any:
+    # eval mode for good: dropout would make the ratio differ from 1 before anything was learned
+    return model.float().to(device).eval()
+
+
+def _load(auto: Any, path: str, **kwargs: Any) -> Any:
+    local = Path(path).expanduser()
+    looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
+    if looks_local and not (local / "config.json").is_file():
+        what = "has no config.json" if local.is_dir() else "does not exist"
+        raise TelescopeError(f"model folder {path} {what}: give a Hugging Face model folder or a hub name such as org/model")
+    source = str(local) if local.is_dir() else path
+    try:
+        if auto is not AutoTokenizer:
+            kwargs["dtype"] = torch.float32
+        return auto.from_pretrained(source, **kwargs)
+    except (OSError, ValueError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise TelescopeError(f"cannot load {auto.__name__.removeprefix('Auto').lower()} from {path}: {first}") from error

@@ -1,0 +1,1 @@
+"""Actor, critic, reference and reward: each takes a batch and returns it with its own columns added."""

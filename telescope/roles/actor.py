@@ -1,0 +1,131 @@
+"""The policy: it writes the responses, and is updated by the clipped surrogate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl_penalty, surrogate_loss
+from telescope.batch import TokenBatch
+from telescope.config import Config
+from telescope.metrics import Meter
+from telescope.models.forward import policy_forward
+from telescope.roles.learner import Denominators, Learner, map_rows
+from telescope.rollout.sampler import Sampler
+from telescope.tasks import Prompts
+
+
+class Actor:
+    def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config) -> None:
+        self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
+        self.dtype = getattr(torch, config.model.dtype)
+        updates = max(config.steps - config.critic.warmup_updates, 1)
+        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed)
+
+    def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+        """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward."""
+        batch = self.sample(prompts, greedy=greedy)
+        return batch.with_columns(old_log_probs=self.compute_log_prob(batch))
+
+    def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+        """The responses alone: what evaluation needs."""
+        input_ids, attention_mask = left_pad(prompts.ids, self.tokenizer.pad_token_id, self.model.device)
+        out = self.sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy)
+        # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
+        written = torch.arange(out.responses.shape[1], device=out.lengths.device) < out.lengths[:, None]  # [B, T]
+        attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
+        responses = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
+        return TokenBatch(
+            {
+                "prompts": input_ids,
+                "input_ids": torch.cat([input_ids, out.responses], 1),
+                "attention_mask": attention,
+                "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+                "responses": out.responses,
+                "response_mask": written.long(),
+                "truncated": out.truncated,
+                "rollout_log_probs": out.log_probs,
+            },
+            {**prompts.info, "response": self.tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
+        )
+
+    def compute_log_prob(self, batch: TokenBatch) -> Tensor:
+        """log π(a_t|s_t) of the current weights, [B, T], no gradient."""
+        (log_probs,) = map_rows(batch, self.config.actor.micro_batch_tokens, lambda rows: (self._forward(rows).log_probs,))
+        return log_probs
+
+    def update_actor(self, batch: TokenBatch) -> dict[str, float]:
+        """Epochs × minibatches of policy gradient steps on the whitened advantages."""
+        config, meter = self.config.actor, Meter()
+        steps = 0
+        for epoch, index, minibatch in self.learner.minibatches(batch):
+            on_policy = epoch == 0 and index == 0
+            kl = Meter()
+            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, on_policy, meter, kl))  # noqa: B023
+            meter.add("actor/pg_loss", 0.0, 1)
+            if config.target_kl is not None and kl.result()["approx_kl"] > config.target_kl:
+                self.learner.discard()
+                break
+            meter.add("actor/grad_norm", self.learner.step(), 1)
+            steps += 1
+        return meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
+
+    def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter) -> Tensor:
+        config, mask = self.config.actor, rows.mask
+        log_probs, entropy = self._forward(rows)
+        # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
+        # to the last bit of the log-probs computed at rollout time.
+        old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
+        terms = policy_loss(log_probs, old_log_probs, rows["whitened"], mask, self.config)
+        pg_loss = self._aggregate(terms.loss, mask, over)
+        loss = pg_loss
+        if config.entropy_coef:
+            loss = loss - config.entropy_coef * self._aggregate(entropy, mask, over)
+        if config.kl_loss_coef:
+            kl_to_ref = kl_penalty(log_probs, rows["ref_log_prob"], config.kl_loss_kind)
+            loss = loss + config.kl_loss_coef * self._aggregate(kl_to_ref, mask, over)
+            meter.tokens("actor/kl_loss", kl_to_ref, mask)
+        k3 = terms.ratio - 1 - terms.log_ratio
+        kl.tokens("approx_kl", k3, mask)
+        meter.add("actor/pg_loss", pg_loss)
+        for name, value in {
+            "pg_clipfrac": terms.clipped,
+            "pg_clipfrac_lower": terms.dual_clipped,
+            "entropy": entropy,
+            "approx_kl": k3,
+            "ppo_kl": -terms.log_ratio,
+        }.items():
+            meter.tokens(f"actor/{name}", value, mask)
+        return loss
+
+    def _forward(self, rows: TokenBatch) -> Any:
+        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype)
+
+    def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
+        return aggregate(
+            loss,
+            mask,
+            self.config.actor.aggregation,
+            num_tokens=over.num_tokens,
+            num_rows=over.num_rows,
+            horizon=self.config.rollout.max_response_tokens,
+        )
+
+
+def policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> PolicyTerms:
+    """The loss that `actor.loss` names."""
+    actor = config.actor
+    if actor.loss == "cpi":
+        return surrogate_loss(log_probs, old_log_probs, advantages, mask)
+    clips = {"clip_low": actor.clip_low, "clip_high": actor.clip_high, "dual_clip": actor.dual_clip}
+    return clipped_policy_loss(log_probs, old_log_probs, advantages, mask, **clips)
+
+
+def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token lists to input_ids and attention_mask, both [B, P]."""
+    width = max(len(row) for row in ids)
+    input_ids = torch.tensor([[pad] * (width - len(row)) + row for row in ids], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
+    return input_ids, mask

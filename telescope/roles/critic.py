@@ -1,0 +1,47 @@
+"""The critic: V(s_t) before every token, regressed on the returns."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from telescope.algorithms import aggregate, clipped_value_loss
+from telescope.batch import TokenBatch
+from telescope.config import Config
+from telescope.metrics import Meter
+from telescope.models.forward import value_forward
+from telescope.models.load import ValueModel
+from telescope.roles.learner import Denominators, Learner, map_rows
+
+
+class Critic:
+    def __init__(self, model: ValueModel, config: Config) -> None:
+        self.model, self.config = model, config
+        self.dtype = getattr(torch, config.model.dtype)
+        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1)
+
+    def compute_values(self, batch: TokenBatch) -> TokenBatch:
+        """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
+        values, final = map_rows(
+            batch, self.config.critic.micro_batch_tokens, lambda rows: tuple(value_forward(self.model, rows, dtype=self.dtype))
+        )
+        cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
+        return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
+
+    def update_critic(self, batch: TokenBatch) -> dict[str, float]:
+        """Epochs × minibatches of clipped regression on the returns, which are fixed."""
+        meter = Meter()
+        for _, _, minibatch in self.learner.minibatches(batch):
+            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, meter))
+            meter.add("critic/grad_norm", self.learner.step(), 1)
+            meter.add("critic/vf_loss", 0.0, 1)
+        return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
+
+    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter) -> Tensor:
+        values = value_forward(self.model, rows, dtype=self.dtype).values
+        terms = clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=self.config.critic.clip_value)
+        loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
+        meter.add("critic/vf_loss", loss)
+        meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)
+        meter.tokens("critic/vpred_mean", values, rows.mask)
+        return loss

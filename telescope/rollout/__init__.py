@@ -1,0 +1,1 @@
+"""Samplers: prompts in, sampled token ids and their log-probs out."""

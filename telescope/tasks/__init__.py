@@ -1,0 +1,98 @@
+"""Where prompts come from, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from telescope.config import DataConfig
+from telescope.errors import TelescopeError
+from telescope.seeds import mix_seed
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What one step starts from: token ids, the rows' own columns, and the seed of what is sampled from them."""
+
+    ids: list[list[int]]
+    info: dict[str, list[Any]]
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class PromptSet:
+    """Tokenised prompts. Text goes in as it is, chat messages through the model's chat template."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], tokenizer: Any, config: DataConfig) -> None:
+        self.dropped = 0
+        self.ids: list[list[int]] = []
+        self.rows: list[dict[str, Any]] = []
+        for number, row in enumerate(rows):
+            text, ids = _tokenise(row[config.prompt_key], tokenizer)
+            if not ids:
+                raise TelescopeError(f"prompt {number} is empty: every row needs a prompt of at least one token")
+            if len(ids) > config.max_prompt_tokens:
+                if config.overlong == "error":
+                    raise TelescopeError(
+                        f"prompt {number} has {len(ids)} tokens, more than data.max_prompt_tokens = {config.max_prompt_tokens}: "
+                        "raise the limit, or set data.overlong = 'drop'"
+                    )
+                self.dropped += 1
+                continue
+            self.ids.append(ids)
+            self.rows.append({**{k: v for k, v in row.items() if k != config.prompt_key}, "prompt": text})
+        if not self.ids:
+            raise TelescopeError(
+                f"no prompt is left: all {self.dropped} are longer than data.max_prompt_tokens = {config.max_prompt_tokens}; raise it"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, index: Sequence[int], *, repeat: int = 1, seed: int = 0) -> Prompts:
+        """The prompts at `index`, each `repeat` times in a row."""
+        chosen = [i for i in index for _ in range(repeat)]
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        info = {name: [self.rows[i].get(name) for i in chosen] for name in names}
+        return Prompts([self.ids[i] for i in chosen], {**info, "prompt_index": chosen}, seed)
+
+
+class DataLoader:
+    """Steps from `start` on, each with its own prompts and seed, as functions of (seed, step) alone: nothing to save.
+
+    Epochs follow one another without a gap: a batch may hold the end of one and the beginning of the next.
+    """
+
+    def __init__(self, data: PromptSet, *, batch_size: int, repeat: int, steps: int, seed: int, shuffle: bool) -> None:
+        self.data, self.batch_size, self.repeat, self.steps = data, batch_size, repeat, steps
+        self.seed, self.shuffle = seed, shuffle
+
+    def from_step(self, start: int) -> Iterator[tuple[int, Prompts]]:
+        for step in range(start, self.steps):
+            first = step * self.batch_size
+            index = [self._at(position) for position in range(first, first + self.batch_size)]
+            yield step, self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step))
+
+    def _at(self, position: int) -> int:
+        epoch, offset = divmod(position, len(self.data))
+        return self._order(epoch)[offset]
+
+    def _order(self, epoch: int) -> list[int]:
+        if getattr(self, "_epoch", None) != epoch:
+            self._epoch, self._permutation = epoch, list(range(len(self.data)))
+            if self.shuffle:
+                random.Random(mix_seed(self.seed, epoch, 1)).shuffle(self._permutation)
+        return self._permutation
+
+
+def _tokenise(prompt: Any, tokenizer: Any) -> tuple[str, list[int]]:
+    if isinstance(prompt, str):
+        return prompt, tokenizer(prompt).input_ids
+    if not getattr(tokenizer, "chat_template", None):
+        raise TelescopeError("the prompts are chat messages, but the model's tokenizer has no chat template: give prompts as text")
+    text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+    return text, tokenizer(text, add_special_tokens=False).input_ids

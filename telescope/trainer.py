@@ -1,0 +1,197 @@
+"""The loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from telescope import checkpoint
+from telescope.algorithms import adapt_kl_coef
+from telescope.backends.local import build_data, build_roles
+from telescope.config import Config, changes, load_config, to_toml
+from telescope.credit import compute_advantages, credit_metrics
+from telescope.errors import TelescopeError
+from telescope.evaluate import evaluate
+from telescope.metrics import MetricsLog, read_metrics
+from telescope.progress import Progress, graceful_stop
+from telescope.roles.reward import RewardFunction
+from telescope.tasks import DataLoader
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; everything up to the message's step is saved."""
+
+
+class Trainer:
+    """PPO on one config. `Trainer(config, reward=fn).fit()` trains to the end and returns the last metrics.
+
+    `reward` is a function f(prompts, completions, **columns), or several by name; without it the config's are used.
+    With `resume` the run goes on from its last checkpoint if it has one.
+    """
+
+    def __init__(
+        self, config: Config, *, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, resume: bool = False
+    ) -> None:
+        self.config = config
+        self.checkpoints = config.run_dir / "checkpoints"
+        saved = checkpoint.list_checkpoints(self.checkpoints)
+        if saved and not resume:
+            raise TelescopeError(f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name")
+        self._open_run_folder()
+        self.roles = build_roles(config, reward)
+        tokenizer = self.roles.actor.tokenizer
+        train, self.held_out = build_data(config, tokenizer)
+        self.dropped_prompts = train.dropped
+        self.dataloader = DataLoader(
+            train,
+            batch_size=config.rollout.batch_size,
+            repeat=config.rollout.n,
+            steps=config.steps,
+            seed=config.seed,
+            shuffle=config.data.shuffle,
+        )
+        self.kl_coef = config.credit.kl_coef
+        self.step = 0
+        self.notes: list[str] = []
+        if saved:
+            self._restore(saved[-1])
+
+    def fit(self) -> dict[str, float]:
+        """Trains from the current step to the last."""
+        config, roles = self.config, self.roles
+        actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
+        metrics: dict[str, float] = {}
+        with self._run() as (log, progress, stop):
+            for step, prompts in self.dataloader.from_step(self.step):
+                timer = Timer(actor.model.device)
+                # Stage 1: rollout
+                with timer("rollout"):
+                    batch = actor.generate_sequences(prompts)
+                # Stage 2: what the update needs
+                with timer("values"):
+                    batch = critic.compute_values(batch)
+                with timer("reference"):
+                    batch = reference.compute_log_prob(batch)
+                with timer("reward"):
+                    batch = reward.compute_reward(batch)
+                with timer("advantages"):
+                    batch = compute_advantages(batch, config.credit, kl_coef=self.kl_coef)
+                    metrics = credit_metrics(batch) | {"reward/kl_coef": self.kl_coef}
+                    self._adapt_kl(metrics["reward/kl"], len(batch))
+                # Stage 3: update
+                with timer("update_critic"):
+                    metrics |= critic.update_critic(batch)
+                if step >= config.critic.warmup_updates:
+                    with timer("update_actor"):
+                        metrics |= actor.update_actor(batch)
+
+                self.step = step + 1
+                if config.eval.every and self.step % config.eval.every == 0 and self.step < config.steps:
+                    metrics |= evaluate(actor, reward, self.held_out, config)
+                metrics |= timer.metrics(batch.num_tokens)
+                log.write(self.step, metrics)
+                progress.update(self.step, metrics)
+                if stop.requested:
+                    self.save()
+                    raise Interrupted(f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume")
+                if config.checkpoint.every and self.step % config.checkpoint.every == 0 and self.step < config.steps:
+                    self.save()
+        return metrics
+
+    def save(self) -> None:
+        """Writes a checkpoint of the current step."""
+        roles = self.roles
+        checkpoint.save(
+            self.checkpoints,
+            self.step,
+            actor=roles.actor.model,
+            tokenizer=roles.actor.tokenizer,
+            critic=roles.critic.model,
+            state={
+                "actor": roles.actor.learner.state_dict(),
+                "critic": roles.critic.learner.state_dict(),
+                "kl_coef": self.kl_coef,
+                "step": self.step,
+            },
+            manifest={"start_model": roles.start_model, "model_path": self.config.model.path},
+            keep=self.config.checkpoint.keep,
+        )
+
+    def history(self) -> list[dict[str, Any]]:
+        """Every row of metrics.jsonl so far."""
+        return read_metrics(self.config.run_dir / "metrics.jsonl")
+
+    @contextmanager
+    def _run(self) -> Iterator[tuple[MetricsLog, Progress, Any]]:
+        """Around the loop: log, progress, signals; an evaluation before the first step and after the last."""
+        config, roles = self.config, self.roles
+        done = self.step >= config.steps and self.step > 0
+        log = MetricsLog(config, after_step=self.step)
+        progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
+        try:
+            for note in self.notes:
+                progress.say(note)
+            with graceful_stop() as stop:
+                if self.step == 0:
+                    before = evaluate(roles.actor, roles.reward, self.held_out, config)
+                    log.write(0, before | {"data/dropped_prompts": self.dropped_prompts})
+                yield log, progress, stop
+                if not done:
+                    after = evaluate(roles.actor, roles.reward, self.held_out, config)
+                    if after:
+                        log.write(config.steps, after)
+                    self.save()
+        finally:
+            progress.close()
+            log.close()
+
+    def _adapt_kl(self, kl: float, samples: int) -> None:
+        credit = self.config.credit
+        if credit.kl_target is not None:
+            self.kl_coef = adapt_kl_coef(self.kl_coef, kl, target=credit.kl_target, horizon=credit.kl_horizon, n_steps=samples)
+
+    def _open_run_folder(self) -> None:
+        folder = self.config.run_dir
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            recipe = folder / "config.toml"
+            self.previous = load_config(recipe) if recipe.exists() else None
+            temporary = folder / ".config.toml.tmp"
+            temporary.write_text(to_toml(self.config), "utf-8")
+            temporary.replace(recipe)
+        except OSError as error:
+            raise TelescopeError(f"cannot write into {folder}: {error.strerror or error}; set `dir` to a folder you may write to") from error
+
+    def _restore(self, path: Any) -> None:
+        roles = self.roles
+        checkpoint.check(path, fingerprint=roles.start_model)
+        state = checkpoint.load(path, actor=roles.actor.model, critic=roles.critic.model)
+        roles.actor.learner.load_state_dict(state["actor"])
+        roles.critic.learner.load_state_dict(state["critic"])
+        self.kl_coef, self.step = state["kl_coef"], state["step"]
+        self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
+        self.notes += [f"  config changed: {change}" for change in (changes(self.previous, self.config) if self.previous else [])]
+
+
+class Timer:
+    """Seconds of each phase, as timing/*."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.began = device, time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[f"timing/{name}"] = time.perf_counter() - began
+
+    def metrics(self, tokens: int) -> dict[str, float]:
+        total = time.perf_counter() - self.began
+        return {**self.seconds, "timing/step": total, "perf/tokens_per_s": tokens / total}
