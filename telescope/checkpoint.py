@@ -1,6 +1,6 @@
 """Checkpoints: whole or not at all.
 
-    checkpoints/step_000040/  checkpoint.json  actor/ (a Hugging Face folder)  critic.safetensors  state.pt
+    checkpoints/step_000040/  checkpoint.json  actor/  critic/ (Hugging Face folders)  state.pt
 
 A checkpoint is written next to its place and renamed into it; checkpoint.json lists every file with its size.
 """
@@ -17,23 +17,27 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from telescope.errors import TelescopeError
+from telescope.models.load import ValueModel, quiet
 
 _MANIFEST = "checkpoint.json"
 
 
-def save(folder: Path, step: int, *, actor: Any, tokenizer: Any, critic: nn.Module, state: dict[str, Any], manifest: dict[str, Any], keep: int) -> Path:
+def save(
+    folder: Path, step: int, *, actor: Any, tokenizer: Any, critic: ValueModel, state: dict[str, Any], manifest: dict[str, Any], keep: int
+) -> Path:
     """Writes step `step`, then removes all but the newest `keep`. If it fails, what was there before is untouched."""
     final = folder / f"step_{step:06d}"
     temporary = folder / f".writing-{final.name}-{os.getpid()}"
     try:
         (temporary / "actor").mkdir(parents=True)
-        actor.save_pretrained(temporary / "actor")
-        tokenizer.save_pretrained(temporary / "actor")
-        save_file({k: v.contiguous() for k, v in critic.state_dict().items()}, temporary / "critic.safetensors")
+        with quiet():
+            actor.save_pretrained(temporary / "actor")
+            tokenizer.save_pretrained(temporary / "actor")
+            critic.save_pretrained(temporary / "critic")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
         files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
@@ -86,7 +90,7 @@ def check(path: Path, *, fingerprint: str | None = None) -> dict[str, Any]:
     return manifest
 
 
-def load(path: Path, *, actor: nn.Module, critic: nn.Module) -> dict[str, Any]:
+def load(path: Path, *, actor: nn.Module, critic: ValueModel) -> dict[str, Any]:
     """Puts the weights into the models and returns the rest of the state; random generators are restored."""
     try:
         weights: dict[str, Any] = {}
@@ -96,7 +100,7 @@ def load(path: Path, *, actor: nn.Module, critic: nn.Module) -> dict[str, Any]:
         tied = set(getattr(actor, "_tied_weights_keys", None) or [])
         if unexpected or set(missing) - tied:
             raise TelescopeError(f"checkpoint {path} belongs to another model: {(list(unexpected) + list(missing))[0]} does not fit")
-        critic.load_state_dict(load_file(path / "critic.safetensors"))
+        critic.load_weights(path / "critic")
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise TelescopeError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from error
@@ -109,7 +113,8 @@ def rng_state() -> dict[str, Any]:
     import numpy
 
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    kind, keys, *rest = numpy.random.get_state()
+    legacy: Any = numpy.random.get_state()
+    kind, keys, *rest = legacy
     return {"python": random.getstate(), "numpy": [kind, keys.tolist(), *rest], "torch": torch.get_rng_state(), "cuda": cuda}
 
 

@@ -1,2 +1,136 @@
-def main() -> None:
-    raise SystemExit(0)
+"""telescope train | eval | export. Imports torch only once the arguments are known to be right."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from telescope.errors import TelescopeError
+
+_TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _run(arguments)
+    except TelescopeError as error:
+        print(f"telescope: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("telescope: interrupted; the last checkpoint is intact, go on with --resume", file=sys.stderr)
+        sys.exit(130)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        print(
+            f"telescope: out of GPU memory ({str(error).splitlines()[0]}): lower *.micro_batch_tokens or rollout.batch_size",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _run(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="telescope", description="PPO post-training in which every token's credit can be seen.")
+    commands = parser.add_subparsers(dest="command", metavar="train | eval | export", required=True)
+    commands.add_parser("train", add_help=False, help=f"train a model: {_TRAIN_USAGE}")
+    evaluation = commands.add_parser("eval", help="accuracy of a run's last checkpoint on its held-out prompts")
+    evaluation.add_argument("run", type=Path, help="run folder, e.g. runs/arithmetic")
+    exporting = commands.add_parser(
+        "export", help="write a run's last checkpoint as Hugging Face folders: the actor, and its critic in DIR/critic"
+    )
+    exporting.add_argument("run", type=Path, help="run folder")
+    exporting.add_argument("dir", type=Path, metavar="DIR", help="new folder")
+    if arguments[:1] == ["train"]:
+        _train(arguments[1:])
+        return
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "eval":
+        _eval(chosen.run)
+    else:
+        _export(chosen.run, chosen.dir)
+
+
+def _train(arguments: list[str]) -> None:
+    from telescope.config import BUILTIN_RECIPE, load_config
+
+    if "--help" in arguments or "-h" in arguments:
+        print(train_help())
+        return
+    recipe, overrides, resume = _parse_train(arguments)
+    if recipe is None and not {"model.path", "data.files"} & {key for key, _ in overrides}:
+        recipe = BUILTIN_RECIPE
+    config = load_config(recipe, overrides)
+
+    from telescope.trainer import Interrupted, Trainer
+
+    trainer = Trainer(config, resume=resume)
+    try:
+        trainer.fit()
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(130)
+    print(trainer.summary())
+
+
+def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str]], bool]:
+    recipe: Path | None = None
+    overrides: list[tuple[str, str]] = []
+    resume = False
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--resume":
+            resume = True
+        elif argument.startswith("--"):
+            key, given, value = argument[2:].partition("=")
+            if not given:
+                following = next(rest, None)
+                if following is None or (following.startswith("--") and not following[2:3].isdigit()):
+                    raise TelescopeError(f"--{key} needs a value: --{key} VALUE")
+                value = following
+            overrides.append((key.replace("-", "_"), value))
+        elif recipe is None:
+            recipe = Path(argument)
+        else:
+            raise TelescopeError(f"unexpected argument {argument!r}; usage: {_TRAIN_USAGE}")
+    return recipe, overrides, resume
+
+
+def train_help() -> str:
+    """Every setting with its type, default and meaning, by section."""
+    from telescope.config import fields
+
+    lines = [
+        f"usage: {_TRAIN_USAGE}",
+        "",
+        "Trains on a recipe (TOML), with settings overridden one by one. Without a recipe: the built-in arithmetic job.",
+        "",
+        "  --resume    go on from the run's last checkpoint, if it has one",
+        "",
+    ]
+    section = ""
+    for key, kind, default, description in fields():
+        if "." in key and key.split(".")[0] != section:
+            section = key.split(".")[0]
+            lines += ["", f"[{section}]"]
+        lines += [f"  --{key} {kind} (default {'none' if default is None else default})", f"        {description}"]
+    return "\n".join(lines)
+
+
+def _eval(run: Path) -> None:
+    from telescope.export import evaluate_run
+
+    for name, value in evaluate_run(run).items():
+        print(f"{name:24} {value:.4f}")
+
+
+def _export(run: Path, folder: Path) -> None:
+    from telescope.export import export_run
+
+    step = export_run(run, folder)
+    print(f"exported step {step}: {folder} loads with AutoModelForCausalLM, {folder / 'critic'} with AutoModelForTokenClassification")

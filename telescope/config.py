@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from telescope.errors import TelescopeError
 
-
 BUILTIN_RECIPE = Path(__file__).parent / "tasks" / "arithmetic.toml"
 
 
@@ -28,7 +27,9 @@ class Section(BaseModel):
 class ModelConfig(Section):
     path: str = Field("builtin", description="HF causal LM: a folder, a hub name, or 'builtin' for the tiny arithmetic model")
     critic_path: str | None = Field(None, description="backbone of the critic; default: the same as `path`")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of the forward passes; weights and optimizer stay float32")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="precision of the forward passes; weights and optimizer stay float32"
+    )
     trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
 
 
@@ -51,9 +52,13 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
-    functions: list[str] = Field([], description="reward functions, 'module:function' or 'file.py:function'; none: the built-in task's verdict and sum")
+    functions: list[str] = Field(
+        [], description="reward functions, 'module:function' or 'file.py:function'; none: the built-in task's verdict and sum"
+    )
     model: str | None = Field(None, description="HF sequence-classification reward model, added to the functions")
-    weights: dict[str, float] = Field({}, description="weight of each part by name (function name, or 'model'); default 1 each, built-in 0.5")
+    weights: dict[str, float] = Field(
+        {}, description="weight of each part by name (function name, or 'model'); default 1 each, built-in 0.5"
+    )
 
 
 class CreditConfig(Section):
@@ -71,7 +76,9 @@ class CreditConfig(Section):
 class OptimizerConfig(Section):
     lr: float = Field(1e-6, gt=0, description="learning rate after warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
-    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="learning rate after warm-up, down to 0 at the last step")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="learning rate after warm-up, down to 0 at the last step"
+    )
     weight_decay: float = Field(0.0, ge=0, description="AdamW's")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     epochs: int = Field(1, ge=1, description="passes over each rollout batch")
@@ -121,16 +128,16 @@ class Config(Section):
     steps: int = Field(200, ge=0, description="rollout batches to train on")
     seed: int = Field(0, ge=0, description="of data order, sampling, minibatches and the critic")
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    data: DataConfig = Field(default_factory=DataConfig)
-    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
-    reward: RewardConfig = Field(default_factory=RewardConfig)
-    credit: CreditConfig = Field(default_factory=CreditConfig)
-    actor: ActorConfig = Field(default_factory=ActorConfig)
-    critic: CriticConfig = Field(default_factory=CriticConfig)
-    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
-    log: LogConfig = Field(default_factory=LogConfig)
-    eval: EvalConfig = Field(default_factory=EvalConfig)
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    credit: CreditConfig = CreditConfig()
+    actor: ActorConfig = ActorConfig()
+    critic: CriticConfig = CriticConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+    eval: EvalConfig = EvalConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -141,8 +148,6 @@ class Config(Section):
                     f"{role}.minibatches = {section.minibatches}, but a step has only {rows} responses "
                     f"(rollout.batch_size × rollout.n): use at most {rows}"
                 )
-            if section.warmup_steps > self.steps > 0:
-                raise ValueError(f"{role}.warmup_steps = {section.warmup_steps} is more than steps = {self.steps}: lower it")
             row_tokens = self.data.max_prompt_tokens + self.rollout.max_response_tokens
             if self.data.files and section.micro_batch_tokens < row_tokens:
                 raise ValueError(
@@ -165,28 +170,23 @@ class Config(Section):
         return load_config(BUILTIN_RECIPE).model_copy(update=changes)
 
 
-def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = (), base: Config | None = None) -> Config:
-    """Defaults, then `base`, then the recipe, then `section.key` overrides."""
-    data: dict[str, Any] = base.model_dump() if base else {}
-    source = "command line"
+def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+    """Defaults, then the recipe, then `section.key` overrides."""
+    data: dict[str, Any] = {}
     if recipe is not None:
-        source = str(recipe)
         try:
-            _merge(data, tomllib.loads(recipe.read_text("utf-8")))
+            data = tomllib.loads(recipe.read_text("utf-8"))
         except FileNotFoundError:
             raise TelescopeError(f"no recipe {recipe}: give the path of a .toml file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
     for key, value in overrides:
         _set(data, key, value)
-    return validate(data, source)
-
-
-def validate(data: dict[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise TelescopeError("; ".join(_explain(e, source) for e in error.errors())) from None
+        given = [key for key, _ in overrides]
+        raise TelescopeError("; ".join(_explain(e, given, recipe) for e in error.errors())) from None
 
 
 def fields(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
@@ -230,14 +230,6 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
-def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
-    for key, value in new.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
-
-
 def _set(data: dict[str, Any], key: str, text: str) -> None:
     """A command-line value is read as TOML where it is TOML (1e-6, true, [1, 2]), as 'none', or else as a string."""
     value: Any = text
@@ -260,8 +252,10 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     data[last] = value
 
 
-def _explain(error: Any, source: str) -> str:
+def _explain(error: Any, given: Sequence[str], recipe: Path | None) -> str:
     key = ".".join(str(part) for part in error["loc"])
+    typed = not key or any(name == key or name.startswith(key + ".") for name in given)
+    source = "command line" if typed or recipe is None else str(recipe)
     if error["type"] == "extra_forbidden":
         known = [name for name, *_ in fields()]
         sections = sorted({name.split(".")[0] for name in known if "." in name})
@@ -269,7 +263,7 @@ def _explain(error: Any, source: str) -> str:
         return f"{source}: no setting `{key}`" + (f"; did you mean `{close[0]}`?" if close else "; `telescope train --help` lists them all")
     message = error["msg"].removeprefix("Value error, ")
     if not key:
-        return f"{source}: {message}"
+        return f"{recipe or 'config'}: {message}" if not given else str(message)
     return f"{source}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}"
 
 

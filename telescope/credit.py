@@ -16,9 +16,7 @@ Estimator = Callable[[TokenBatch, CreditConfig], tuple[Tensor, Tensor]]
 
 
 def _gae(batch: TokenBatch, config: CreditConfig) -> tuple[Tensor, Tensor]:
-    return gae(
-        batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, lam=config.lam, bootstrap=batch["bootstrap"]
-    )
+    return gae(batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, lam=config.lam, bootstrap=batch["bootstrap"])
 
 
 def _monte_carlo(batch: TokenBatch, config: CreditConfig) -> tuple[Tensor, Tensor]:
@@ -41,14 +39,12 @@ ESTIMATORS: dict[str, Estimator] = {
 def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> TokenBatch:
     """Adds kl, token_level_rewards, deltas, advantages, returns, whitened.
 
-        r_t = score_t − β·kl_t      δ_t, A_t, R_t by the estimator      Â_t = (A_t − μ)/σ over the whole batch
+    r_t = score_t − β·kl_t      δ_t, A_t, R_t by the estimator      Â_t = (A_t − μ)/σ over the whole batch
     """
     batch = batch.with_columns(kl=kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind))
     batch = batch.with_columns(token_level_rewards=batch["token_level_scores"] - kl_coef * batch["kl"])
     batch = batch.with_columns(
-        deltas=td_errors(
-            batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"]
-        )
+        deltas=td_errors(batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"])
     )
     advantages, returns = ESTIMATORS[config.estimator](batch, config)
     whitened = masked_whiten(advantages, batch.mask) if config.whiten else advantages

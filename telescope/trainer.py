@@ -22,7 +22,7 @@ from telescope.roles.reward import RewardFunction
 from telescope.tasks import DataLoader
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 -- not an error
     """The run was asked to stop; everything up to the message's step is saved."""
 
 
@@ -125,6 +125,24 @@ class Trainer:
         """Every row of metrics.jsonl so far."""
         return read_metrics(self.config.run_dir / "metrics.jsonl")
 
+    def summary(self) -> str:
+        """Held-out accuracy before and after, and what to look at next."""
+        run, rows = self.config.run_dir, self.history()
+        evaluated = [row for row in rows if "eval/sampled_accuracy" in row]
+        lines = [f"trained {self.step} steps: {run}"]
+        if evaluated:
+            lines.append("held-out accuracy    before   after")
+            for kind in ("sampled", "greedy"):
+                before, after = (evaluated[i][f"eval/{kind}_accuracy"] for i in (0, -1))
+                lines.append(f"  {kind:17}  {before:7.3f} {after:7.3f}")
+        lines += [
+            "look at next:",
+            f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md says what each means)",
+            f"  telescope eval {run}",
+            f"  telescope export {run} DIR   Hugging Face folders of actor and critic",
+        ]
+        return "\n".join(lines)
+
     @contextmanager
     def _run(self) -> Iterator[tuple[MetricsLog, Progress, Any]]:
         """Around the loop: log, progress, signals; an evaluation before the first step and after the last."""
@@ -164,7 +182,9 @@ class Trainer:
             temporary.write_text(to_toml(self.config), "utf-8")
             temporary.replace(recipe)
         except OSError as error:
-            raise TelescopeError(f"cannot write into {folder}: {error.strerror or error}; set `dir` to a folder you may write to") from error
+            raise TelescopeError(
+                f"cannot write into {folder}: {error.strerror or error}; set `dir` to a folder you may write to"
+            ) from error
 
     def _restore(self, path: Any) -> None:
         roles = self.roles

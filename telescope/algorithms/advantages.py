@@ -53,9 +53,7 @@ def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstra
     return steps.expand(_discounted_suffix_sum(r, gamma))
 
 
-def n_step_advantages(
-    rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, gamma: float, bootstrap: Tensor | None = None
-) -> Tensor:
+def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
     """A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}, counted in action tokens.
 
     Past the end the sum stops, so n at least as long as the response gives G_t − V(s_t). GAE mixes them, with N actions

@@ -92,9 +92,7 @@ def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor,
     return PolicyTerms(keep(-ratio * keep(advantages, mask), mask), keep(ratio, mask), never, never, log_ratio)
 
 
-def clipped_value_loss(
-    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2
-) -> ValueTerms:
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2) -> ValueTerms:
     """0.5·max((V−R)², (clip(V, V_old ± ε) − R)²), pessimistic as the policy's; `clip_value=None`: the plain 0.5·(V−R)².
 
     R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
@@ -141,7 +139,7 @@ def aggregate(
         return masked_mean(loss, mask, -1).sum() / n_rows
     if mode == "seq-mean-token-sum-norm":
         return masked_sum(loss, mask) / n_rows / (loss.shape[-1] if horizon is None else horizon)
-    raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")  # type: ignore[attr-defined]
+    raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 
 def _ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor
 
 def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor:
     """Variance of the mask-1 elements: Σ (x − μ)² / (n − 1), or / n if not `unbiased`. 0 with fewer than two elements."""
-    mean, var = _moments(values, mask, unbiased)
+    _, var = _moments(values, mask, unbiased)
     return var.to(values.dtype)
 
 

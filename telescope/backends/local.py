@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from telescope.config import Config
+from telescope.config import Config, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models.load import (
     fingerprint,
@@ -39,25 +39,28 @@ class Roles:
 
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
-    device = choose_device(config.device)
+    actor = build_actor(config)
+    device = actor.model.device
+    return Roles(
+        actor,
+        Critic(load_critic(resolve_model(config), device), config),
+        Reference(copy.deepcopy(actor.model), config),
+        build_reward(config, actor.tokenizer, device, reward),
+        fingerprint(actor.model),
+    )
+
+
+def build_actor(config: Config) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
-    rewards = build_reward(config, tokenizer, device, reward)
-    policy = load_policy(source, device)
-    reference = copy.deepcopy(policy)
+    policy = load_policy(source, choose_device(config.device))
     sampler = TorchSampler(
         policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id, dtype=getattr(torch, config.model.dtype)
     )
-    return Roles(
-        Actor(policy, tokenizer, sampler, config),
-        Critic(load_critic(source, device), config),
-        Reference(reference, config),
-        rewards,
-        fingerprint(policy),
-    )
+    return Actor(policy, tokenizer, sampler, config)
 
 
-def resolve_model(config: Config) -> Any:
+def resolve_model(config: Config) -> ModelConfig:
     """The model section with 'builtin' replaced by the folder of the built-in model, which is made if need be."""
     if config.model.path != "builtin":
         return config.model
@@ -68,7 +71,7 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
     functions: dict[str, RewardFunction] = {}
     if isinstance(given, Mapping):
         functions |= given
-    elif isinstance(given, Callable):  # type: ignore[arg-type]
+    elif given is not None:
         functions[getattr(given, "__name__", "reward")] = given
     for spec in config.reward.functions:
         name, function = load_function(spec)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -28,6 +33,44 @@ class ValueModel(nn.Module):
         hidden = self.backbone(**inputs, use_cache=False).last_hidden_state  # [B, L, H]
         with torch.autocast(hidden.device.type, enabled=False):
             return self.head(hidden.float()).squeeze(-1)  # [B, L]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """A folder that AutoModelForTokenClassification loads (one label: the value), where transformers has one for it."""
+        config = copy.deepcopy(self.backbone.config)
+        config.num_labels = 1
+        classes: Any = transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+        if type(config) in classes:
+            config.architectures = [classes[type(config)].__name__]
+        config.save_pretrained(folder)
+        weights = {ours_to_hf(name, self.backbone): value.contiguous() for name, value in self.state_dict().items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def load_weights(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        self.load_state_dict({name: weights[ours_to_hf(name, self.backbone)] for name in self.state_dict()})
+
+
+def ours_to_hf(name: str, backbone: Any) -> str:
+    """head.weight → score.weight, backbone.layers.0… → model.layers.0…"""
+    if name.startswith("head."):
+        head = "classifier" if backbone.config.model_type in ("gpt2", "gpt_neox", "bloom", "falcon", "mpt") else "score"
+        return name.replace("head", head, 1)
+    classes: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    return name.replace("backbone", classes[type(backbone.config)].base_model_prefix, 1)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers reports and draws bars for every file it touches; a run's output is ours to write."""
+    level, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(level)
+        if bars:
+            transformers.logging.enable_progress_bar()
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
@@ -91,7 +134,8 @@ def _load(auto: Any, path: str, **kwargs: Any) -> Any:
     try:
         if auto is not AutoTokenizer:
             kwargs["dtype"] = torch.float32
-        return auto.from_pretrained(source, **kwargs)
+        with quiet():
+            return auto.from_pretrained(source, **kwargs)
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         raise TelescopeError(f"cannot load {auto.__name__.removeprefix('Auto').lower()} from {path}: {first}") from error

@@ -119,8 +119,9 @@ def policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, ma
     actor = config.actor
     if actor.loss == "cpi":
         return surrogate_loss(log_probs, old_log_probs, advantages, mask)
-    clips = {"clip_low": actor.clip_low, "clip_high": actor.clip_high, "dual_clip": actor.dual_clip}
-    return clipped_policy_loss(log_probs, old_log_probs, advantages, mask, **clips)
+    return clipped_policy_loss(
+        log_probs, old_log_probs, advantages, mask, clip_low=actor.clip_low, clip_high=actor.clip_high, dual_clip=actor.dual_clip
+    )
 
 
 def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -112,4 +112,3 @@ def map_rows(batch: TokenBatch, budget: int, forward: Callable[[TokenBatch], tup
             else:
                 result[rows] = p
     return tuple(results)
-

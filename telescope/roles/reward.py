@@ -58,7 +58,12 @@ class RewardModel:
 
     @torch.inference_mode()
     def __call__(
-        self, prompts: Sequence[str], completions: Sequence[str], prompt_ids: Sequence[list[int]], response_ids: Sequence[list[int]], **_: Any
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        prompt_ids: Sequence[list[int]],
+        response_ids: Sequence[list[int]],
+        **_: Any,
     ) -> list[float]:
         if self.same_tokens:
             ids = [list(p) + list(r) for p, r in zip(prompt_ids, response_ids, strict=True)]
@@ -88,12 +93,14 @@ def _call(name: str, function: RewardFunction, batch: TokenBatch) -> Sequence[An
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         columns = {key: columns[key] for key in columns if key in {p.name for p in parameters}}
-    missing = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in columns]
+    missing = [
+        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in columns
+    ]
     if missing:
         raise TelescopeError(f"reward function {name!r} asks for `{missing[0]}`; the data has {', '.join(sorted(columns))}")
     try:
-        result = function(**columns)
-        result = result.tolist() if hasattr(result, "tolist") else list(result)
+        returned: Any = function(**columns)
+        result = returned.tolist() if hasattr(returned, "tolist") else list(returned)
     except TelescopeError:
         raise
     except Exception as error:
@@ -116,14 +123,17 @@ def _place(name: str, scores: Sequence[Any], batch: TokenBatch) -> _Part:
         try:
             numbers = [float(s) for s in score] if per_token else [float(score)]
         except (TypeError, ValueError):
-            raise TelescopeError(f"reward function {name!r} returned {score!r} for response {i}: return a number, or one per token") from None
-        if not all(math.isfinite(s) for s in numbers):
             raise TelescopeError(
-                f"reward function {name!r} returned {score!r} for response {i} ({str(batch.info['response'][i])[:60]!r}): return a finite number"
-            )
+                f"reward function {name!r} returned {score!r} for response {i}: return a number, or one per token"
+            ) from None
+        if not all(math.isfinite(s) for s in numbers):
+            text = str(batch.info["response"][i])[:60]
+            raise TelescopeError(f"reward function {name!r} returned {score!r} for response {i} ({text!r}): return a finite number")
         if per_token:
             if len(numbers) != lengths[i]:
-                raise TelescopeError(f"reward function {name!r} returned {len(numbers)} token scores for response {i}, which has {lengths[i]} tokens")
+                raise TelescopeError(
+                    f"reward function {name!r} returned {len(numbers)} token scores for response {i}, which has {lengths[i]} tokens"
+                )
             tokens[i, : lengths[i]] = torch.tensor(numbers)
         elif bool(mask[i].any()):  # an empty response has no action that could be credited
             tokens[i, int(mask[i].nonzero()[-1])] = numbers[0]
@@ -148,7 +158,8 @@ def load_function(spec: str) -> tuple[str, RewardFunction]:
             if not path.is_file():
                 raise TelescopeError(f"reward function {spec!r}: there is no file {path}")
             module_spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert module_spec and module_spec.loader
+            assert module_spec is not None
+            assert module_spec.loader is not None
             module = importlib.util.module_from_spec(module_spec)
             module_spec.loader.exec_module(module)
         else:

@@ -1,0 +1,51 @@
+"""What can be done with a finished run: evaluate it, and turn it into ordinary Hugging Face folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from telescope import checkpoint
+from telescope.backends.local import build_actor, build_data, build_reward
+from telescope.config import Config, load_config
+from telescope.errors import TelescopeError
+from telescope.evaluate import evaluate
+
+
+def open_run(run: Path) -> tuple[Config, Path]:
+    """A run's config and its newest checkpoint."""
+    recipe = run / "config.toml"
+    if not recipe.is_file():
+        raise TelescopeError(f"{run} is not a run folder: it has no config.toml; give one like runs/arithmetic")
+    found = checkpoint.list_checkpoints(run / "checkpoints")
+    if not found:
+        raise TelescopeError(f"{run} has no checkpoint yet: train it first")
+    checkpoint.check(found[-1])
+    return load_config(recipe), found[-1]
+
+
+def evaluate_run(run: Path) -> dict[str, float]:
+    config, path = open_run(run)
+    trained = config.model.model_copy(update={"path": str(path / "actor")})
+    actor = build_actor(config.model_copy(update={"model": trained}))
+    held_out = build_data(config, actor.tokenizer)[1]
+    if held_out is None:
+        raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")
+    return evaluate(actor, build_reward(config, actor.tokenizer, actor.model.device), held_out, config)
+
+
+def export_run(run: Path, folder: Path) -> int:
+    """The actor into `folder`, the critic into `folder`/critic; returns the step."""
+    _, path = open_run(run)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TelescopeError(f"{folder} exists already: give a new folder")
+    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
+    try:
+        shutil.copytree(path / "actor", temporary)
+        shutil.copytree(path / "critic", temporary / "critic")
+        temporary.rename(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise TelescopeError(f"cannot write {folder}: {error.strerror or error}") from error
+    return int(path.name.removeprefix("step_"))

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from telescope.config import Config
+from tests.fakes import tiny_config, write_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def make_config(tmp_path: Path, tiny_model: Path) -> Callable[..., Config]:
+    """make_config(("steps", "3"), …): a tiny run in the test's own folder."""
+    return lambda *overrides: tiny_config(tmp_path, tiny_model, *overrides)

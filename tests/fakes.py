@@ -1,0 +1,105 @@
+"""Small stand-ins that behave: a tiny random model on disk, batches typed by hand, a backbone that reports positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from telescope.batch import TokenBatch
+from telescope.config import Config, load_config
+from telescope.tasks.arithmetic import make_tokenizer
+
+EOS = 1
+
+
+def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 16, layers: int = 2) -> Path:
+    """A random Llama of a few thousand weights with the built-in task's tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from telescope.models.load import quiet
+
+    tokenizer = make_tokenizer()
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=hidden,
+                intermediate_size=2 * hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                max_position_embeddings=64,
+                pad_token_id=0,
+                bos_token_id=None,
+                eos_token_id=EOS,
+            )
+        )
+        for parameter in model.parameters():  # HF's init is so small that every token is as likely as any other
+            parameter.data.mul_(4)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_config(folder: Path, model: Path, *overrides: tuple[str, str]) -> Config:
+    """A run of two steps on the built-in task's prompts with the tiny model, in `folder`/run."""
+    base = [
+        ("dir", str(folder)),
+        ("name", "run"),
+        ("model.path", str(model)),
+        ("steps", "2"),
+        ("device", "cpu"),
+        ("rollout.batch_size", "8"),
+        ("rollout.max_response_tokens", "6"),
+        ("actor.lr", "1e-3"),
+        ("critic.lr", "1e-3"),
+        ("eval.samples", "8"),
+        ("checkpoint.every", "1"),
+    ]
+    return load_config(None, [*base, *overrides])
+
+
+def hand_batch(
+    mask: list[list[int]], *, prompt: int = 3, attended: list[list[int]] | None = None, seed: int = 0, vocab: int = 26, **columns: Tensor
+) -> TokenBatch:
+    """A batch with this response mask and random ids; `attended` differs from the mask where a tool wrote tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    response_mask = torch.tensor(mask)
+    rows, width = response_mask.shape
+    exists = torch.tensor(attended) if attended is not None else response_mask
+    attention = torch.cat([torch.ones(rows, prompt, dtype=torch.long), exists], 1)
+    ids = torch.randint(2, vocab, (rows, prompt + width), generator=generator)
+    return TokenBatch(
+        {
+            "prompts": ids[:, :prompt],
+            "input_ids": ids,
+            "attention_mask": attention,
+            "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+            "responses": ids[:, prompt:],
+            "response_mask": response_mask,
+            "truncated": torch.zeros(rows, dtype=torch.bool),
+            **columns,
+        },
+        {
+            "prompt": ["p"] * rows,
+            "response": ["r"] * rows,
+            "response_ids": [row[:n] for row, n in zip(ids[:, prompt:].tolist(), exists.sum(1).tolist(), strict=True)],
+        },
+    )
+
+
+class PositionBackbone(nn.Module):
+    """A backbone whose hidden state is the absolute position: with a head of 1 the value IS the position it was read at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=1))
+
+    def forward(self, input_ids: Tensor, **_: Any) -> Any:
+        positions = torch.arange(input_ids.shape[1], dtype=torch.float32)
+        return SimpleNamespace(last_hidden_state=positions.expand(input_ids.shape).unsqueeze(-1))
