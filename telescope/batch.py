@@ -73,6 +73,13 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
 )  # fmt: skip
 
 
+def column_table() -> str:
+    """The contract as a Markdown table: docs/columns.md holds exactly this."""
+    rows = [(f"`{c.name}`", c.anchor, f"`{c.maker}`", c.formula.replace("|", "\\|"), c.en, c.zh) for c in COLUMNS.values()]
+    header = ("column", "anchored to", "made by", "formula", "meaning", "含义")
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ("---",) * 6, *rows))
+
+
 class TokenBatch:
     """Rows of prompt and response with the columns made so far. Immutable: each stage returns a new batch with more.
 

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from telescope.config import Config
 from tests.fakes import tiny_config, write_tiny_model
+
+torch.set_num_threads(1)  # the suite runs on one worker per core
 
 
 @pytest.fixture(scope="session")

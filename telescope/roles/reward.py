@@ -56,7 +56,7 @@ class RewardModel:
         # rows are left-padded, so the last position is the last token; HF finds it by comparing with pad, which may be EOS
         model.config.pad_token_id = -1
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __call__(
         self,
         prompts: Sequence[str],

@@ -38,7 +38,7 @@ class TorchSampler:
         self.model, self.config, self.pad, self.dtype = model, config, pad, dtype
         self.stop = torch.tensor(list(stop), device=model.device)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout:
         """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`."""
         limit, device = self.config.max_response_tokens, input_ids.device

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import telescope
+from telescope.batch import TokenBatch
+from telescope.config import ModelConfig
+from telescope.models.forward import policy_forward, response_logits, value_forward
+from telescope.models.load import ValueModel, load_critic, load_policy
+from tests.fakes import PositionBackbone, hand_batch
+
+F32 = torch.float32
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model: Path):
+    return load_policy(ModelConfig(path=str(tiny_model)), torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def critic(tiny_model: Path):
+    model = load_critic(ModelConfig(path=str(tiny_model)), torch.device("cpu"))
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    return model
+
+
+def with_token(batch: TokenBatch, t: int, token: int) -> TokenBatch:
+    ids, responses = batch["input_ids"].clone(), batch["responses"].clone()
+    ids[:, 3 + t], responses[:, t] = token, token
+    return batch.with_columns(input_ids=ids, responses=responses)
+
+
+def test_values_are_read_one_position_left_of_their_token() -> None:
+    model = ValueModel(PositionBackbone())
+    torch.nn.init.ones_(model.head.weight)
+    out = value_forward(model, hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]], prompt=3), dtype=F32)
+    assert out.values[0].tolist() == [2, 3, 4, 5]  # P-1 .. P+T-2
+    assert out.final.tolist() == [6, 4]  # after the last token that exists
+
+
+def test_a_value_has_not_seen_its_own_token(critic) -> None:
+    batch = hand_batch([[1, 1, 1, 1]])
+    changed = with_token(batch, 2, int(batch["responses"][0, 2]) % 20 + 3)
+    before, after = (value_forward(critic, b, dtype=F32).values[0] for b in (batch, changed))
+    assert torch.equal(before[:3], after[:3])
+    assert before[3] != after[3]
+
+
+def test_the_value_head_starts_at_zero_and_in_float32(tiny_model: Path) -> None:
+    model = load_critic(ModelConfig(path=str(tiny_model), dtype="bfloat16"), torch.device("cpu"))
+    assert model.head.weight.dtype is F32
+    assert value_forward(model, hand_batch([[1, 1]]), dtype=torch.bfloat16).values.tolist() == [[0.0, 0.0]]
+
+
+def test_log_probs_are_of_the_token_given_what_came_before_it(policy) -> None:
+    batch = hand_batch([[1, 1, 1]])
+    logits = policy(input_ids=batch["input_ids"]).logits[0]  # [P+T, V]
+    expected = [float(logits.detach()[2 + t].log_softmax(-1)[batch["responses"][0, t]]) for t in range(3)]
+    got = policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs[0].tolist()
+    assert got == pytest.approx(expected, abs=1e-5)
+
+
+def test_log_probs_are_at_the_sampling_temperature_and_values_are_not(policy, critic) -> None:
+    batch = hand_batch([[1, 1, 1]])
+    logits = response_logits(policy, batch, F32)
+    hot = policy_forward(policy, batch, temperature=2.0, dtype=F32)
+    assert torch.allclose(hot.log_probs, (logits / 2).log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0], atol=1e-6)
+    assert not torch.allclose(hot.log_probs, policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs, atol=1e-3)
+    import inspect
+
+    assert "temperature" not in inspect.signature(value_forward).parameters
+
+
+def test_left_padding_of_the_prompt_changes_nothing(policy, critic) -> None:
+    batch = hand_batch([[1, 1, 1]])
+    pad = torch.zeros(1, 4, dtype=torch.long)
+    attention = torch.cat([pad, batch["attention_mask"]], 1)
+    padded = TokenBatch(
+        {
+            "prompts": torch.cat([pad, batch["prompts"]], 1),
+            "input_ids": torch.cat([pad, batch["input_ids"]], 1),
+            "attention_mask": attention,
+            "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+            "responses": batch["responses"],
+            "response_mask": batch["response_mask"],
+        }
+    )
+    for forward in (
+        lambda b: policy_forward(policy, b, temperature=1.0, dtype=F32).log_probs,
+        lambda b: value_forward(critic, b, dtype=F32).values,
+    ):
+        assert torch.allclose(forward(batch), forward(padded), atol=1e-5)
+
+
+def test_bfloat16_runs_and_stays_close(policy) -> None:
+    batch = hand_batch([[1, 1, 1], [1, 1, 0]])
+    exact = policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs
+    rough = policy_forward(policy, batch, temperature=1.0, dtype=torch.bfloat16).log_probs
+    assert rough.dtype is F32
+    assert torch.allclose(exact, rough, atol=0.1)
+
+
+def test_only_the_forward_shifts_by_one() -> None:
+    """A slice that drops the last position is how tokens and predictions are misaligned; algorithms/ shift in time, not in tokens."""
+    package = Path(telescope.__file__).parent
+    shifts = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\[:,\s*[^\]]*:\s*-1\]", path.read_text("utf-8")) and "algorithms" not in path.parts
+    }
+    assert shifts == {"models/forward.py"}

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from telescope.backends.local import build_reward
+from telescope.errors import TelescopeError
+from telescope.models.load import load_reward_model, load_tokenizer, quiet
+from telescope.roles.reward import Reward, RewardModel, load_function
+from tests.fakes import EOS, hand_batch
+
+
+def scores(function, mask, **kwargs):
+    return Reward({"f": function}).compute_reward(hand_batch(mask, **kwargs))["token_level_scores"].tolist()
+
+
+def test_a_score_lands_on_the_last_token_the_policy_wrote() -> None:
+    assert scores(lambda completions: [1.0, 2.0, 3.0], [[1, 1, 1], [1, 1, 0], [1, 0, 0]]) == [[0, 0, 1], [0, 2, 0], [3, 0, 0]]
+
+
+def test_with_trailing_tool_tokens_the_score_lands_before_them() -> None:
+    assert scores(lambda completions: [1.0], [[1, 1, 0, 0]], attended=[[1, 1, 1, 0]]) == [[0, 1, 0, 0]]
+
+
+def test_an_empty_response_gets_no_credit_and_breaks_nothing() -> None:
+    batch = Reward({"f": lambda completions: [1.0, 1.0]}).compute_reward(hand_batch([[0, 0], [1, 0]]))
+    assert batch["token_level_scores"].tolist() == [[0, 0], [1, 0]]
+    assert batch.info["score"] == [1.0, 1.0]
+
+
+def test_dense_scores_go_on_their_own_tokens() -> None:
+    assert scores(lambda response_ids: [[0.5] * len(r) for r in response_ids], [[1, 1, 0], [1, 1, 1]]) == [[0.5, 0.5, 0], [0.5] * 3]
+
+
+def test_a_dense_score_on_a_tool_token_is_refused() -> None:
+    with pytest.raises(TelescopeError, match="which the policy did not write"):
+        scores(lambda response_ids: [[1.0, 1.0, 1.0]], [[1, 0, 1]], attended=[[1, 1, 1]])
+
+
+def test_parts_are_weighted_and_reported_by_name() -> None:
+    reward = Reward({"a": lambda completions: [1.0], "b": lambda completions: [[0.25, 0.75]]}, {"b": 2.0})
+    batch = reward.compute_reward(hand_batch([[1, 1]]))
+    assert batch["token_level_scores"].tolist() == [[0.5, 1.0 + 1.5]]
+    assert batch.info["score"] == [1.0 + 2.0]
+    assert batch.info["score/a"] == [1.0]
+    assert batch.info["score/b"] == [1.0]
+
+
+def test_data_columns_reach_the_function_and_unwanted_ones_do_not() -> None:
+    batch = hand_batch([[1], [1]]).with_info(answer=[3, 4], other=["x", "y"])
+
+    def picky(prompts, completions, answer):
+        return [float(a) for a in answer]
+
+    def greedy(prompts, completions, **columns):
+        assert {"answer", "other", "response_ids"} <= set(columns)
+        return [0.0, 0.0]
+
+    out = Reward({"picky": picky, "greedy": greedy}).compute_reward(batch)
+    assert out.info["score"] == [3.0, 4.0]
+
+
+def test_functions_load_from_a_module_and_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def length(completions, **_):\n    return [len(c) for c in completions]\n")
+    name, function = load_function(f"{tmp_path}/mine.py:length")
+    assert (name, function(["ab"])) == ("length", [2])
+    assert load_function("telescope.tasks.arithmetic:verdict")[0] == "verdict"
+
+
+@pytest.fixture(scope="module")
+def reward_model_dir(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import AutoModelForSequenceClassification
+
+    folder = tmp_path_factory.mktemp("rm") / "rm"
+    with quiet():
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=1)
+        torch.nn.init.normal_(model.score.weight)
+        model.save_pretrained(folder)
+        load_tokenizer(str(tiny_model)).save_pretrained(folder)
+    return folder
+
+
+def test_a_reward_model_scores_prompt_and_response_at_their_last_token(reward_model_dir: Path) -> None:
+    """Also where that token is EOS and EOS is the pad token, which HF's own pooling would skip."""
+    model, tokenizer = load_reward_model(str(reward_model_dir), torch.device("cpu")), load_tokenizer(str(reward_model_dir))
+    tokenizer.pad_token = tokenizer.eos_token
+    prompt, response = [3, 4, 5], [6, 7, EOS]
+    hidden = model.model(input_ids=torch.tensor([prompt + response])).last_hidden_state[0, -1]
+    expected = float(model.score(hidden))
+    function = RewardModel(model, tokenizer, tokenizer)
+    got = function(prompts=["", ""], completions=["", ""], prompt_ids=[prompt, [3]], response_ids=[response, [9]])
+    assert got[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_reward_model_with_other_tokens_reads_the_text(reward_model_dir: Path, tiny_model: Path) -> None:
+    model, tokenizer = load_reward_model(str(reward_model_dir), torch.device("cpu")), load_tokenizer(str(reward_model_dir))
+    foreign = load_tokenizer(str(tiny_model))
+    foreign.add_tokens(["foreign"])
+    function = RewardModel(model, tokenizer, foreign)
+    text = function(prompts=["请问1+1=2？"], completions=["是的"], prompt_ids=[[0]], response_ids=[[0]])
+    ids = RewardModel(model, tokenizer, tokenizer)
+    same = ids(prompts=[""], completions=[""], prompt_ids=[tokenizer("请问1+1=2？").input_ids], response_ids=[tokenizer("是的").input_ids])
+    assert text == pytest.approx(same)
+
+
+def test_a_reward_model_and_a_function_add_up(make_config, reward_model_dir: Path, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
+    config = make_config(
+        ("reward.model", str(reward_model_dir)), ("reward.functions", f"{tmp_path}/mine.py:one"), ("reward.weights", "{model = 0.5}")
+    )
+    reward = build_reward(config, load_tokenizer(str(tiny_model)), torch.device("cpu"))
+    batch = reward.compute_reward(hand_batch([[1, 1]]))
+    assert batch.info["score"][0] == pytest.approx(1.0 + 0.5 * batch.info["score/model"][0])

@@ -1,0 +1,173 @@
+"""Actor and critic updates: one denominator, whatever the split."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from telescope.backends.local import build_data, build_roles
+from telescope.config import OptimizerConfig
+from telescope.credit import compute_advantages
+from telescope.metrics import Meter
+from telescope.roles.learner import Learner, map_rows, micro_batches
+from tests.fakes import hand_batch
+
+SIZES = ["16", "40", "4096"]  # one row at a time, a few, all
+
+
+def prepared(config):
+    """Roles, and a batch after stage 2 with rewards that vary."""
+    roles = build_roles(config, {"length": lambda completions, response_ids: [len(r) / 7 for r in response_ids]})
+    train, _ = build_data(config, roles.actor.tokenizer)
+    torch.nn.init.normal_(roles.critic.model.head.weight, std=0.1, generator=torch.Generator().manual_seed(0))
+    batch = roles.actor.generate_sequences(train.take(range(8), seed=5))
+    batch = roles.reference.compute_log_prob(roles.critic.compute_values(batch))
+    batch = compute_advantages(roles.reward.compute_reward(batch), config.credit, kl_coef=0.1)
+    return roles, batch
+
+
+def gradients(model) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: str) -> None:
+    results = []
+    for size in SIZES:
+        config = make_config(
+            ("actor.micro_batch_tokens", size), ("critic.micro_batch_tokens", size), ("actor.aggregation", mode),
+            ("actor.epochs", "2"), ("actor.minibatches", "2"), ("actor.entropy_coef", "0.01"), ("actor.kl_loss_coef", "0.1"),
+        )  # fmt: skip
+        roles, batch = prepared(config)
+        metrics = roles.actor.update_actor(batch) | roles.critic.update_critic(batch)
+        weights = torch.cat([p.detach().flatten() for m in (roles.actor.model, roles.critic.model) for p in m.parameters()])
+        results.append((metrics, weights))
+    for metrics, weights in results[1:]:
+        assert torch.allclose(weights, results[0][1], atol=2e-5)
+        assert metrics == pytest.approx(results[0][0], abs=2e-5, rel=1e-3)
+
+
+def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> None:
+    flat = []
+    for size in SIZES:
+        roles, batch = prepared(make_config(("actor.micro_batch_tokens", size)))
+        roles.actor.learner.backward(batch, lambda rows, over: roles.actor._loss(rows, over, False, Meter(), Meter()))  # noqa: B023
+        flat.append(gradients(roles.actor.model))
+    assert torch.allclose(flat[0], flat[2], atol=1e-6)
+    assert torch.allclose(flat[1], flat[2], atol=1e-6)
+
+
+def test_on_the_first_update_the_ratio_is_exactly_one_and_approx_kl_exactly_zero(make_config) -> None:
+    roles, batch = prepared(make_config(("actor.micro_batch_tokens", "16")))
+    metrics = roles.actor.update_actor(batch)
+    assert metrics["actor/approx_kl"] == 0.0
+    assert metrics["actor/ppo_kl"] == 0.0
+    assert metrics["actor/pg_clipfrac"] == 0.0
+    expected = -float((batch["whitened"].double() * batch.mask).sum() / batch.num_tokens)
+    assert metrics["actor/pg_loss"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_second_epoch_has_moved_away_from_the_old_policy(make_config) -> None:
+    roles, batch = prepared(make_config(("actor.epochs", "2"), ("actor.lr", "1e-2")))
+    assert roles.actor.update_actor(batch)["actor/approx_kl"] > 0
+
+
+def test_early_stop_on_kl_skips_the_rest_of_the_update(make_config) -> None:
+    roles, batch = prepared(make_config(("actor.epochs", "4"), ("actor.lr", "1e-2"), ("actor.target_kl", "1e-9")))
+    metrics = roles.actor.update_actor(batch)
+    assert metrics["actor/updates"] == 1
+    assert all(p.grad is None for p in roles.actor.model.parameters())
+
+
+def test_gradient_clipping_is_applied(make_config) -> None:
+    """With plain SGD of rate 1 the weights would move by exactly the clipped norm; AdamW is told a clipped gradient instead."""
+    roles, batch = prepared(make_config(("critic.max_grad_norm", "1e-3")))
+    seen = []
+    step = roles.critic.learner.optimizer.step
+    roles.critic.learner.optimizer.step = lambda: seen.append(float(gradients(roles.critic.model).norm())) or step()
+    norm = roles.critic.update_critic(batch)["critic/grad_norm"]
+    assert norm > 1e-3
+    assert seen[0] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_value_head_and_backbone_both_learn_at_the_scheduled_rate(make_config) -> None:
+    roles, batch = prepared(make_config(("critic.schedule", "linear"), ("critic.warmup_steps", "1")))
+    parameters = {id(p) for group in roles.critic.learner.optimizer.param_groups for p in group["params"]}
+    assert parameters == {id(p) for p in roles.critic.model.parameters()}
+    before = [p.detach().clone() for p in roles.critic.model.parameters()]
+    roles.critic.update_critic(batch)
+    moved = [not torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True)]
+    assert moved[-2:] == [True, True]  # head weight and bias
+    assert sum(moved) > len(moved) // 2
+
+
+def test_a_critic_step_reduces_the_error(make_config) -> None:
+    roles, batch = prepared(make_config(("critic.epochs", "20"), ("critic.clip_value", "none")))
+    roles.critic.update_critic(batch)
+    after = roles.critic.compute_values(batch)
+    error = [float(((b["values"] - batch["returns"]) ** 2 * batch.mask).sum()) for b in (batch, after)]
+    assert error[1] < error[0]
+
+
+def test_the_first_value_update_clips_nothing(make_config) -> None:
+    roles, batch = prepared(make_config())
+    assert roles.critic.update_critic(batch)["critic/vf_clipfrac"] == 0.0
+
+
+def test_the_reference_never_changes(make_config) -> None:
+    roles, batch = prepared(make_config(("actor.kl_loss_coef", "0.1")))
+    before = [p.clone() for p in roles.reference.model.parameters()]
+    roles.actor.update_actor(batch)
+    assert all(torch.equal(a, b) for a, b in zip(before, roles.reference.model.parameters(), strict=True))
+    assert not any(p.requires_grad for p in roles.reference.model.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, roles.actor.model.parameters(), strict=True))
+
+
+def test_the_reference_enters_the_loss_only_in_kl_loss_mode(make_config) -> None:
+    for coefficient, same in (("0", True), ("0.5", False)):
+        weights = []
+        for shift in (0.0, 1.0):
+            roles, batch = prepared(make_config(("actor.kl_loss_coef", coefficient)))
+            roles.actor.update_actor(batch.with_columns(ref_log_prob=batch["ref_log_prob"] - shift))
+            weights.append(torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()]))
+        assert torch.equal(*weights) is same
+
+
+def test_micro_batches_stay_within_the_budget_and_hold_every_row_once() -> None:
+    batch = hand_batch([[1] * n + [0] * (9 - n) for n in (1, 9, 4, 4, 2, 9, 3)])
+    groups = micro_batches(batch, 24)
+    assert sorted(row for group in groups for row in group.tolist()) == list(range(7))
+    for group in groups:
+        assert len(group) * int(batch.lengths()[group].max()) <= 24
+
+
+def test_results_come_back_in_their_own_rows() -> None:
+    batch = hand_batch([[1] * n + [0] * (5 - n) for n in (1, 5, 3, 2)], values=torch.arange(20.0).reshape(4, 5) + 1)
+    values, first = map_rows(batch, 8, lambda rows: (rows["values"], rows["input_ids"][:, 0]))
+    assert torch.equal(values, batch["values"])
+    assert torch.equal(first, batch["input_ids"][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("constant", [0.5, 1.0, 1.0, 1.0]), ("linear", [0.5, 1.0, 1.0, 0.5]), ("cosine", [0.5, 1.0, 1.0, 0.5])],
+)
+def test_learning_rate_warms_up_then_decays(schedule: str, expected: list[float]) -> None:
+    config = OptimizerConfig(lr=1.0, warmup_steps=2, schedule=schedule)
+    learner = Learner(torch.nn.Linear(1, 1), config, total_updates=4, seed=0)
+    rates = []
+    for _ in range(4):
+        rates.append(learner.learning_rate())
+        learner.updates += 1
+    assert rates == pytest.approx(expected)
+
+
+def test_every_epoch_visits_every_row_once(make_config) -> None:
+    config = OptimizerConfig(epochs=3, minibatches=3)
+    learner = Learner(torch.nn.Linear(1, 1), config, total_updates=1, seed=0)
+    batch = hand_batch([[1]] * 8).with_info(row=list(range(8)))
+    seen: dict[int, list[int]] = {}
+    for epoch, _, minibatch in learner.minibatches(batch):
+        seen.setdefault(epoch, []).extend(minibatch.info["row"])
+    assert all(sorted(rows) == list(range(8)) for rows in seen.values())
+    assert seen[0] != seen[1]
