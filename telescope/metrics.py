@@ -45,10 +45,9 @@ class Meter:
 class MetricsLog:
     """Appends one JSON object per step to metrics.jsonl, and tells the trackers."""
 
-    def __init__(self, config: Config, *, after_step: int | None = None) -> None:
+    def __init__(self, config: Config, *, after_step: int) -> None:
         self.path = config.run_dir / "metrics.jsonl"
-        if after_step is not None:
-            self._forget_after(after_step)
+        self._forget_after(after_step)
         self._file = self.path.open("a", encoding="utf-8")
         self._trackers = [_tracker(name, config) for name in config.log.trackers]
 

@@ -95,7 +95,7 @@ class Trainer:
                 metrics |= timer.metrics(batch.num_tokens)
                 log.write(self.step, metrics)
                 progress.update(self.step, metrics)
-                if stop.requested:
+                if stop.requested and self.step < config.steps:
                     self.save()
                     raise Interrupted(f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume")
                 if config.checkpoint.every and self.step % config.checkpoint.every == 0 and self.step < config.steps:
@@ -148,7 +148,7 @@ class Trainer:
         """Around the loop: log, progress, signals; an evaluation before the first step and after the last."""
         config, roles = self.config, self.roles
         done = self.step >= config.steps and self.step > 0
-        log = MetricsLog(config, after_step=self.step)
+        log = MetricsLog(config, after_step=self.step or -1)  # without a checkpoint nothing that was logged counts
         progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
         try:
             for note in self.notes:

@@ -91,12 +91,13 @@ def test_04_whitening_ignores_padding_survives_one_token_and_does_not_amplify_ro
 
 def test_05_micro_batch_size_does_not_change_the_update(make_config) -> None:
     """verl 6957, 7200, 7321, 3332, 3994; prime-rl 583."""
-    weights = []
+    policies = []
     for size in ("14", "1000"):
-        roles, batch = prepared(make_config(("actor.micro_batch_tokens", size)))
+        roles, batch = prepared(make_config(("actor.micro_batch_tokens", size), ("actor.epochs", "3")))
         roles.actor.update_actor(batch)
-        weights.append(torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()]))
-    assert torch.allclose(*weights, atol=1e-6)
+        policies.append(roles.actor.compute_log_prob(batch))
+    assert (policies[0] - batch["old_log_probs"]).abs().max() > 1e-2
+    assert torch.allclose(*policies, atol=1e-4)
 
 
 def test_06_denominators_count_what_the_loss_counts() -> None:
@@ -172,7 +173,7 @@ def test_12_kl_has_the_right_sign_and_k3_never_loses_its_gradient() -> None:
         log_probs = torch.tensor([gap], requires_grad=True)
         kl = kl_penalty(log_probs, torch.zeros(1), "k3")
         kl.sum().backward()
-        assert float(kl) >= 0
+        assert float(kl.detach()) >= 0
         assert float(log_probs.grad) * gap > 0  # descending it brings the policy back
     assert float(kl_penalty(torch.tensor(-0.05), torch.tensor(0.0), "k1")) < 0
 

@@ -49,6 +49,7 @@ class PromptSet:
             raise TelescopeError(
                 f"no prompt is left: all {self.dropped} are longer than data.max_prompt_tokens = {config.max_prompt_tokens}; raise it"
             )
+        self.names = list(dict.fromkeys(name for row in self.rows for name in row))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,8 +57,7 @@ class PromptSet:
     def take(self, index: Sequence[int], *, repeat: int = 1, seed: int = 0) -> Prompts:
         """The prompts at `index`, each `repeat` times in a row."""
         chosen = [i for i in index for _ in range(repeat)]
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        info = {name: [self.rows[i].get(name) for i in chosen] for name in names}
+        info = {name: [self.rows[i].get(name) for i in chosen] for name in self.names}
         return Prompts([self.ids[i] for i in chosen], {**info, "prompt_index": chosen}, seed)
 
 
