@@ -144,6 +144,9 @@ class TokenBatch:
     def with_info(self, **info: Sequence[Any]) -> TokenBatch:
         return TokenBatch._trusted(self._columns, {**self.info, **info})
 
+    def without_info(self) -> TokenBatch:
+        return TokenBatch._trusted(self._columns, {})
+
     def rows(self, index: Tensor) -> TokenBatch:
         """The rows at `index`, in that order, trimmed to their own longest prompt and response."""
         picked = {name: value[index] for name, value in self._columns.items()}

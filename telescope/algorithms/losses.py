@@ -49,8 +49,9 @@ def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
-    """H = −Σ_v p_v log p_v = log Σ e^z − Σ p·z, in nats: [..., V] -> [...]."""
-    return logits.logsumexp(-1) - (logits.softmax(-1) * logits).sum(-1)
+    """H = −Σ_v p_v log p_v, in nats: [..., V] -> [...]."""
+    log_p = logits.log_softmax(-1)
+    return -(log_p.exp() * log_p).sum(-1)
 
 
 def clipped_policy_loss(

@@ -20,7 +20,7 @@ class PolicyOutput(NamedTuple):
     log_probs: Tensor
     """log π(a_t|s_t) of the response tokens at the sampling temperature, [B, T]."""
     entropy: Tensor
-    """Entropy of π(·|s_t), [B, T]."""
+    """Entropy of π(·|s_t), [B, T]; empty if it was not asked for."""
 
 
 class ValueOutput(NamedTuple):
@@ -30,9 +30,10 @@ class ValueOutput(NamedTuple):
     """V of the state after the last token that exists in the row, [B]."""
 
 
-def policy_forward(model: Any, batch: TokenBatch, *, temperature: float, dtype: torch.dtype) -> PolicyOutput:
+def policy_forward(model: Any, batch: TokenBatch, *, temperature: float, dtype: torch.dtype, entropy: bool = False) -> PolicyOutput:
     logits = response_logits(model, batch, dtype) / temperature  # [B, T, V]
-    return PolicyOutput(log_probs_from_logits(logits, batch["responses"]), entropy_from_logits(logits))
+    log_probs = log_probs_from_logits(logits, batch["responses"])
+    return PolicyOutput(log_probs, entropy_from_logits(logits) if entropy else torch.empty(0))
 
 
 def response_logits(model: Any, batch: TokenBatch, dtype: torch.dtype) -> Tensor:

@@ -11,7 +11,7 @@ from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.metrics import Meter
-from telescope.models.forward import policy_forward
+from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
 from telescope.tasks import Prompts
@@ -74,7 +74,7 @@ class Actor:
 
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter) -> Tensor:
         config, mask = self.config.actor, rows.mask
-        log_probs, entropy = self._forward(rows)
+        log_probs, entropy = self._forward(rows, entropy=True)
         # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
         # to the last bit of the log-probs computed at rollout time.
         old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
@@ -100,8 +100,8 @@ class Actor:
             meter.tokens(f"actor/{name}", value, mask)
         return loss
 
-    def _forward(self, rows: TokenBatch) -> Any:
-        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype)
+    def _forward(self, rows: TokenBatch, *, entropy: bool = False) -> PolicyOutput:
+        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype, entropy=entropy)
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
         return aggregate(

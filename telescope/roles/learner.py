@@ -32,11 +32,10 @@ class Learner:
     """Optimizer, learning-rate schedule and gradient clipping of one model. `updates` counts calls of `minibatches`."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int) -> None:
-        self.model, self.config, self.total_updates, self.seed = model, config, total_updates, seed
+        self.config, self.total_updates, self.seed = config, total_updates, seed
         self.updates = 0
-        self.optimizer = torch.optim.AdamW(
-            [p for p in model.parameters() if p.requires_grad], lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
     def learning_rate(self) -> float:
         """A function of the update count alone: there is no scheduler state to lose or to advance twice."""
@@ -48,12 +47,16 @@ class Learner:
         return config.lr * max(decay, 0.0)
 
     def minibatches(self, batch: TokenBatch) -> Iterator[tuple[int, int, TokenBatch]]:
-        """(epoch, index, rows) for each optimizer step of this update, rows shuffled anew every epoch."""
+        """(epoch, index, rows) for each optimizer step of this update, rows shuffled anew every epoch. Tensors only, no info."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         generator = torch.Generator().manual_seed(mix_seed(self.seed, self.updates))
         self.updates += 1
+        batch = batch.without_info()
         for epoch in range(self.config.epochs):
+            if self.config.minibatches == 1:
+                yield epoch, 0, batch
+                continue
             order = torch.randperm(len(batch), generator=generator)
             for index, rows in enumerate(order.tensor_split(self.config.minibatches)):
                 yield epoch, index, batch.rows(rows)
@@ -62,11 +65,12 @@ class Learner:
         """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch."""
         denominators = Denominators.of(minibatch)
         for rows in micro_batches(minibatch, self.config.micro_batch_tokens):
-            loss(minibatch.rows(rows), denominators).backward()
+            micro = minibatch if len(rows) == len(minibatch) else minibatch.rows(rows)
+            loss(micro, denominators).backward()
 
     def step(self) -> Tensor:
         """Clips, steps and clears; returns the gradient norm before clipping."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         self.optimizer.step()
         self.discard()
         return norm
@@ -84,14 +88,13 @@ class Learner:
 
 def micro_batches(batch: TokenBatch, budget: int) -> list[Tensor]:
     """Row indices in groups whose padded size stays within `budget` tokens, rows of like length together."""
-    lengths = batch.lengths().cpu()
-    order = lengths.argsort(descending=True, stable=True)
+    lengths = batch.lengths().tolist()
     groups: list[list[int]] = []
     room = 0
-    for row in order.tolist():
+    for row in sorted(range(len(batch)), key=lambda i: -lengths[i]):
         if room < 1:
             groups.append([])
-            room = max(budget // max(int(lengths[row]), 1), 1)  # rows as long as this one, the longest of its group
+            room = max(budget // max(lengths[row], 1), 1)  # rows as long as this one, the longest of its group
         groups[-1].append(row)
         room -= 1
     return [torch.tensor(group) for group in groups]
@@ -101,6 +104,7 @@ def micro_batches(batch: TokenBatch, budget: int) -> list[Tensor]:
 def map_rows(batch: TokenBatch, budget: int, forward: Callable[[TokenBatch], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Runs `forward` over micro-batches and puts every result back into its own row, [B, T] or [B]."""
     results: list[Tensor] = []
+    batch = batch.without_info()
     for rows in micro_batches(batch, budget):
         part = forward(batch.rows(rows))
         if not results:

@@ -40,7 +40,7 @@ def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: 
         )  # fmt: skip
         roles, batch = prepared(config)
         metrics = roles.actor.update_actor(batch) | roles.critic.update_critic(batch)
-        after = torch.cat([roles.actor.compute_log_prob(batch), roles.critic.compute_values(batch)["values"]])
+        after = torch.cat([roles.actor.compute_log_prob(batch) * batch.mask, roles.critic.compute_values(batch)["values"]])
         results.append((metrics, after))
     for metrics, after in results[1:]:
         assert torch.allclose(after, results[0][1], atol=1e-4)
@@ -165,9 +165,9 @@ def test_learning_rate_warms_up_then_decays(schedule: str, expected: list[float]
 def test_every_epoch_visits_every_row_once(make_config) -> None:
     config = OptimizerConfig(epochs=3, minibatches=3)
     learner = Learner(torch.nn.Linear(1, 1), config, total_updates=1, seed=0)
-    batch = hand_batch([[1]] * 8).with_info(row=list(range(8)))
+    batch = hand_batch([[1]] * 8).with_columns(values=torch.arange(8.0)[:, None])
     seen: dict[int, list[int]] = {}
     for epoch, _, minibatch in learner.minibatches(batch):
-        seen.setdefault(epoch, []).extend(minibatch.info["row"])
+        seen.setdefault(epoch, []).extend(minibatch["values"][:, 0].int().tolist())
     assert all(sorted(rows) == list(range(8)) for rows in seen.values())
     assert seen[0] != seen[1]
