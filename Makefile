@@ -10,7 +10,7 @@ train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 	$(BIN)/telescope train --resume --seed $(SEED) --name arithmetic-seed$(SEED)
 
 test: $(VENV)/.ready-dev  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/ruff check .
