@@ -83,7 +83,8 @@ def column_table() -> str:
 class TokenBatch:
     """Rows of prompt and response with the columns made so far. Immutable: each stage returns a new batch with more.
 
-    `info` holds per-row Python values that are not tensors: prompt and response text, data columns, score parts.
+    `info` holds per-row Python values that are not tensors: prompt, response (text), response_ids, data (the row's own
+    columns), score and its parts.
     """
 
     def __init__(self, columns: Mapping[str, Tensor], info: Mapping[str, Sequence[Any]] | None = None) -> None:

@@ -2,7 +2,8 @@
 
     checkpoints/step_000040/  checkpoint.json  actor/  critic/ (Hugging Face folders)  state.pt
 
-A checkpoint is written next to its place and renamed into it; checkpoint.json lists every file with its size.
+A checkpoint is written next to its place and renamed into it; checkpoint.json lists every file with its
+size and checksum.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import re
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ def save(
 ) -> Path:
     """Writes step `step`, then removes all but the newest `keep`. If it fails, what was there before is untouched."""
     final = folder / f"step_{step:06d}"
-    temporary = folder / f".writing-{final.name}-{os.getpid()}"
+    temporary, replaced = (folder / f".{what}-{final.name}-{os.getpid()}" for what in ("writing", "replaced"))
     try:
         (temporary / "actor").mkdir(parents=True)
         with quiet():
@@ -39,22 +41,20 @@ def save(
             tokenizer.save_pretrained(temporary / "actor")
             critic.save_pretrained(temporary / "critic")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
-        files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
+        files = {str(p.relative_to(temporary)): _seal(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
-        for path in temporary.rglob("*"):
-            if path.is_file():
-                _sync(path)
-        replaced = folder / f".replaced-{final.name}-{os.getpid()}"
+        _sync(temporary / _MANIFEST)
         if final.exists():
             final.rename(replaced)
         temporary.rename(final)
         _sync(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors report a full disk in their own ways
-        shutil.rmtree(temporary, ignore_errors=True)
         older = [path.name for path in list_checkpoints(folder)]
         rest = f"{older[-1]} is intact; free some space and go on with --resume" if older else "no earlier checkpoint exists"
         raise TelescopeError(f"cannot save checkpoint {final}: {str(error).splitlines()[0]}; {rest}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
     for old in list_checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
     return final
@@ -66,27 +66,33 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.removeprefix("step_")))
 
 
-def check(path: Path, *, fingerprint: str | None = None) -> dict[str, Any]:
-    """The manifest, after checking that every file is there in full and that it belongs to the model named in the config."""
+def remove_leftovers(folder: Path) -> None:
+    """What a killed process was writing."""
+    for path in folder.glob(".writing-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The manifest, after checking that every file is as it was written and that it belongs to the models of `origin`."""
     try:
         manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text("utf-8"))
-        files = manifest["files"]
-    except (OSError, ValueError, KeyError) as error:
-        raise TelescopeError(f"{path} is not a checkpoint: {error}") from None
-    for name, size in files.items():
+        files = manifest["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(path, f"{_MANIFEST} cannot be read") from None
+    for name, seal in files:
         file = path / name
-        actual = file.stat().st_size if file.is_file() else None
-        if actual != size:
-            state = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
-            older = [p.name for p in list_checkpoints(path.parent) if p.name < path.name]
-            remedy = f"move {path.name} away to go on from {older[-1]}" if older else "there is no older checkpoint to go back to"
-            raise TelescopeError(f"checkpoint {path} is damaged: {name} {state}; {remedy}")
-    if fingerprint is not None and manifest["start_model"] != fingerprint:
-        raise TelescopeError(
-            f"checkpoint {path} belongs to another model: it started from {manifest['model_path']} "
-            f"(fingerprint {manifest['start_model']}), the config names one with fingerprint {fingerprint}; "
-            "use the model the run was started with, or another --name"
-        )
+        if not file.is_file():
+            raise _damaged(path, f"{name} is missing")
+        if file.stat().st_size != seal["bytes"]:
+            raise _damaged(path, f"{name} has {file.stat().st_size} bytes instead of {seal['bytes']}")
+        if _seal(file) != seal:
+            raise _damaged(path, f"{name} is not what was written (its checksum differs)")
+    for role in ("actor", "critic"):
+        if origin is not None and manifest[role] != origin[role]:
+            raise TelescopeError(
+                f"checkpoint {path} belongs to another model: it started from {manifest['model_path']} with {role} {manifest[role]}, "
+                f"the config names one with {role} {origin[role]}; use the model the run was started with, or another --name"
+            )
     return manifest
 
 
@@ -96,16 +102,29 @@ def load(path: Path, *, actor: nn.Module, critic: ValueModel) -> dict[str, Any]:
         weights: dict[str, Any] = {}
         for file in sorted((path / "actor").glob("*.safetensors")):
             weights |= load_file(file)
-        missing, unexpected = actor.load_state_dict(weights, strict=False)
-        tied = set(getattr(actor, "_tied_weights_keys", None) or [])
-        if unexpected or set(missing) - tied:
-            raise TelescopeError(f"checkpoint {path} belongs to another model: {(list(unexpected) + list(missing))[0]} does not fit")
+        actor.load_state_dict(weights, strict=False)  # tied weights are in the file once
         critic.load_weights(path / "critic")
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True)
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise TelescopeError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise _damaged(path, str(error).splitlines()[0]) from error
     set_rng_state(state.pop("rng"))
     return state
+
+
+def _damaged(path: Path, what: str) -> TelescopeError:
+    older = [p.name for p in list_checkpoints(path.parent) if p.name < path.name]
+    remedy = f"move {path.name} away to go on from {older[-1]}" if older else "there is no older checkpoint to go back to"
+    return TelescopeError(f"checkpoint {path} is damaged: {what}; {remedy}")
+
+
+def _seal(path: Path) -> dict[str, int]:
+    """Size and checksum of a file, which is on the disk when this returns."""
+    _sync(path)
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return {"bytes": path.stat().st_size, "crc32": checksum}
 
 
 def rng_state() -> dict[str, Any]:

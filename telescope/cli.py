@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         _run(arguments)
     except TelescopeError as error:
-        print(f"telescope: {error}", file=sys.stderr)
+        print(f"telescope: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("telescope: interrupted; the last checkpoint is intact, go on with --resume", file=sys.stderr)

@@ -5,7 +5,9 @@ A recipe is a TOML file with these sections; `--section.key value` on the comman
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import tomllib
 import types
 import typing
@@ -22,6 +24,15 @@ BUILTIN_RECIPE = Path(__file__).parent / "tasks" / "arithmetic.toml"
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, data: Any) -> Any:
+        """TOML has no null: the word "none" stands for it, where a setting may be none."""
+        if not isinstance(data, dict):
+            return data
+        optional = {name for name, field in cls.model_fields.items() if type(None) in typing.get_args(field.annotation)}
+        return {k: None if k in optional and str(v).lower() == "none" else v for k, v in data.items()}
 
 
 class ModelConfig(Section):
@@ -167,7 +178,7 @@ class Config(Section):
     @classmethod
     def builtin(cls, **changes: Any) -> Config:
         """The built-in job, with top-level settings changed: `Config.builtin(steps=20, seed=1)`."""
-        return load_config(BUILTIN_RECIPE).model_copy(update=changes)
+        return _validate({**tomllib.loads(BUILTIN_RECIPE.read_text("utf-8")), **changes})
 
 
 def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
@@ -176,16 +187,19 @@ def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]]
     if recipe is not None:
         try:
             data = tomllib.loads(recipe.read_text("utf-8"))
-        except FileNotFoundError:
-            raise TelescopeError(f"no recipe {recipe}: give the path of a .toml file") from None
+        except OSError as error:
+            raise TelescopeError(f"no recipe {recipe} ({error.strerror}): give the path of a .toml file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
     for key, value in overrides:
         _set(data, key, value)
+    return _validate(data, recipe, [key for key, _ in overrides])
+
+
+def _validate(data: dict[str, Any], recipe: Path | None = None, given: Sequence[str] = ()) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        given = [key for key, _ in overrides]
         raise TelescopeError("; ".join(_explain(e, given, recipe) for e in error.errors())) from None
 
 
@@ -210,19 +224,19 @@ def to_toml(config: Config) -> str:
     nested: list[str] = []
     for key, value in config.model_dump().items():
         if isinstance(value, dict):
-            body = [f"{k} = {_toml(v)}" for k, v in value.items() if v is not None]
-            nested += ["", f"[{key}]", *body]
-        elif value is not None:
+            nested += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in value.items())]
+        else:
             lines.append(f"{key} = {_toml(value)}")
     return "\n".join(lines + nested) + "\n"
 
 
 def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, but for DEL
     if isinstance(value, list):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     if isinstance(value, dict):
@@ -231,19 +245,16 @@ def _toml(value: Any) -> str:
 
 
 def _set(data: dict[str, Any], key: str, text: str) -> None:
-    """A command-line value is read as TOML where it is TOML (1e-6, true, [1, 2]), as 'none', or else as a string."""
+    """A command-line value is read as TOML where it is TOML (1e-6, true, [1, 2]), or else as a string."""
     value: Any = text
-    try:
+    with contextlib.suppress(tomllib.TOMLDecodeError):
         value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        if text.lower() == "none":
-            value = None
     *sections, last = key.split(".")
     types_of = {name: kind for name, kind, _, _ in fields()}
     kind = types_of.get(key, "")
     if kind.startswith("list") and not isinstance(value, list):
-        value = [v for v in text.split(",") if v]
-    elif kind.startswith("str") and value is not None:
+        value = [v for v in text.split(",") if v and v != "none"]
+    elif kind.startswith("str"):
         value = text
     for section in sections:
         data = data.setdefault(section, {})

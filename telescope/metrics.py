@@ -5,9 +5,11 @@ Every name is defined in docs/metrics.md; a test keeps the two sets equal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +49,33 @@ class MetricsLog:
 
     def __init__(self, config: Config, *, after_step: int) -> None:
         self.path = config.run_dir / "metrics.jsonl"
-        self._forget_after(after_step)
-        self._file = self.path.open("a", encoding="utf-8")
+        with self._saying_why():
+            self._forget_after(after_step)
+            self._file = self.path.open("a", encoding="utf-8")
         self._trackers = [_tracker(name, config) for name in config.log.trackers]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        with self._saying_why():
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
         for tracker in self._trackers:
             tracker(step, metrics)
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what was flushed is there; the rest could not be written before either
+            self._file.close()
         for tracker in self._trackers:
             tracker(-1, {})
+
+    @contextmanager
+    def _saying_why(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TelescopeError(
+                f"cannot write {self.path}: {error.strerror}; free some space or fix the file, then go on with --resume"
+            ) from error
 
     def _forget_after(self, step: int) -> None:
         """A resumed run writes the steps after its checkpoint again; the old lines move to metrics.discarded.jsonl."""
@@ -80,9 +94,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_text("utf-8").splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
     return rows
 
 

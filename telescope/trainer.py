@@ -42,6 +42,9 @@ class Trainer:
         if saved and not resume:
             raise TelescopeError(f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name")
         self._open_run_folder()
+        self.kl_coef = config.credit.kl_coef
+        self.step = 0
+        self.notes: list[str] = []
         self.roles = build_roles(config, reward)
         tokenizer = self.roles.actor.tokenizer
         train, self.held_out = build_data(config, tokenizer)
@@ -54,11 +57,9 @@ class Trainer:
             seed=config.seed,
             shuffle=config.data.shuffle,
         )
-        self.kl_coef = config.credit.kl_coef
-        self.step = 0
-        self.notes: list[str] = []
         if saved:
             self._restore(saved[-1])
+        self._write_config()  # last: a start that is refused leaves the folder as it was
 
     def fit(self) -> dict[str, float]:
         """Trains from the current step to the last."""
@@ -117,7 +118,7 @@ class Trainer:
                 "kl_coef": self.kl_coef,
                 "step": self.step,
             },
-            manifest={"start_model": roles.start_model, "model_path": self.config.model.path},
+            manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
 
@@ -176,25 +177,30 @@ class Trainer:
         folder = self.config.run_dir
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            recipe = folder / "config.toml"
-            self.previous = load_config(recipe) if recipe.exists() else None
-            temporary = folder / ".config.toml.tmp"
+            checkpoint.remove_leftovers(self.checkpoints)
+        except OSError as error:
+            raise TelescopeError(f"cannot write into {folder}: {error.strerror}; set `dir` to a folder you may write to") from error
+
+    def _write_config(self) -> None:
+        recipe = self.config.run_dir / "config.toml"
+        temporary = recipe.with_name(".config.toml.tmp")
+        try:
             temporary.write_text(to_toml(self.config), "utf-8")
             temporary.replace(recipe)
         except OSError as error:
-            raise TelescopeError(
-                f"cannot write into {folder}: {error.strerror or error}; set `dir` to a folder you may write to"
-            ) from error
+            raise TelescopeError(f"cannot write {recipe}: {error.strerror}; set `dir` to a folder you may write to") from error
 
     def _restore(self, path: Any) -> None:
         roles = self.roles
-        checkpoint.check(path, fingerprint=roles.start_model)
+        checkpoint.check(path, origin=roles.origin)
         state = checkpoint.load(path, actor=roles.actor.model, critic=roles.critic.model)
         roles.actor.learner.load_state_dict(state["actor"])
         roles.critic.learner.load_state_dict(state["critic"])
         self.kl_coef, self.step = state["kl_coef"], state["step"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
-        self.notes += [f"  config changed: {change}" for change in (changes(self.previous, self.config) if self.previous else [])]
+        recipe = self.config.run_dir / "config.toml"
+        if recipe.is_file():
+            self.notes += [f"  config changed: {change}" for change in changes(load_config(recipe), self.config)]
 
 
 class Timer:

@@ -12,7 +12,9 @@ import torch
 from telescope import Config, Trainer
 from telescope.batch import COLUMNS
 from telescope.credit import compute_advantages
+from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
+from telescope.export import evaluate_run
 from telescope.tasks import arithmetic
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -210,3 +212,15 @@ def test_a_few_steps_of_the_builtin_job_improve_it(tmp_path: Path) -> None:
     assert before["eval/sampled_accuracy"] <= 0.45
     assert before["eval/greedy_accuracy"] <= 0.75
     assert arithmetic.ensure_model().is_dir()
+
+
+def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_config) -> None:
+    config = make_config()
+
+    def always(completions):
+        return [1.0] * len(completions)
+
+    Trainer(config, reward=always).fit()
+    with pytest.raises(TelescopeError, match="trained with the reward always, given in Python"):
+        evaluate_run(config.run_dir)
+    assert evaluate_run(config.run_dir, reward=always)["eval/greedy_accuracy"] == 1.0

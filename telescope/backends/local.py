@@ -34,20 +34,17 @@ class Roles:
     critic: Critic
     reference: Reference
     reward: Reward
-    start_model: str
-    """Fingerprint of the weights that actor and reference started from."""
+    origin: dict[str, Any]
+    """What the checkpoints belong to: fingerprints of the weights that actor and critic started from, the reward's parts."""
 
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     actor = build_actor(config)
     device = actor.model.device
-    return Roles(
-        actor,
-        Critic(load_critic(resolve_model(config), device), config),
-        Reference(copy.deepcopy(actor.model), config),
-        build_reward(config, actor.tokenizer, device, reward),
-        fingerprint(actor.model),
-    )
+    rewards = build_reward(config, actor.tokenizer, device, reward)
+    critic = load_critic(resolve_model(config), device)
+    origin = {"actor": fingerprint(actor.model), "critic": fingerprint(critic), "reward": list(rewards.functions)}
+    return Roles(actor, Critic(critic, config), Reference(copy.deepcopy(actor.model), config), rewards, origin)
 
 
 def build_actor(config: Config) -> Actor:
@@ -105,8 +102,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise TelescopeError(f"device = {name!r}: use auto, cpu, cuda or cuda:0") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise TelescopeError(f"device = {name!r}, but this machine shows no CUDA device: use device = 'cpu'")
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TelescopeError(f"device = {name!r} cannot be used here ({reason}): use auto, cpu, cuda or cuda:0") from None
     return device

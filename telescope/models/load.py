@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -136,6 +137,6 @@ def _load(auto: Any, path: str, **kwargs: Any) -> Any:
             kwargs["dtype"] = torch.float32
         with quiet():
             return auto.from_pretrained(source, **kwargs)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise TelescopeError(f"cannot load {auto.__name__.removeprefix('Auto').lower()} from {path}: {first}") from error

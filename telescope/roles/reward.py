@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from telescope.errors import TelescopeError
 RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
 """f(prompts, completions, **columns) -> a float per sample, or a list of floats per sample: one for each response token.
 
-`columns` are the data's own columns and `response_ids`, the sampled tokens. Arguments a function does not take are left out.
+`columns` are the data's own columns, prompt_ids and response_ids, the tokens. Arguments a function does not take are left out.
 """
 
 
@@ -81,23 +81,17 @@ class RewardModel:
         return scores
 
 
+@dataclass(frozen=True)
 class _Part:
-    def __init__(self, tokens: Tensor, rows: list[float]) -> None:
-        self.tokens, self.rows = tokens, rows
+    tokens: Tensor
+    """[B, T]"""
+    rows: list[float]
+    """Sum over each row's tokens."""
 
 
-def _call(name: str, function: RewardFunction, batch: TokenBatch) -> Sequence[Any]:
-    info = dict(batch.info)
-    prompts, completions = info.pop("prompt"), info.pop("response")
-    columns = {"prompts": prompts, "completions": completions, "prompt_ids": _prompt_ids(batch), **info}
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        columns = {key: columns[key] for key in columns if key in {p.name for p in parameters}}
-    missing = [
-        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in columns
-    ]
-    if missing:
-        raise TelescopeError(f"reward function {name!r} asks for `{missing[0]}`; the data has {', '.join(sorted(columns))}")
+def _call(name: str, function: RewardFunction, batch: TokenBatch) -> list[Any]:
+    """What the function returned, one entry per response."""
+    columns = _arguments(name, function, batch)
     try:
         returned: Any = function(**columns)
         result = returned.tolist() if hasattr(returned, "tolist") else list(returned)
@@ -106,39 +100,69 @@ def _call(name: str, function: RewardFunction, batch: TokenBatch) -> Sequence[An
     except Exception as error:
         where = inspect.getinnerframes(error.__traceback__)[-1] if error.__traceback__ else None
         at = f" ({Path(where.filename).name}, line {where.lineno})" if where else ""
-        raise TelescopeError(f"reward function {name!r} raised {type(error).__name__}: {error}{at}") from error
-    if len(result) != len(batch):
-        raise TelescopeError(f"reward function {name!r} returned {len(result)} scores for {len(batch)} responses: return one for each")
+        raise TelescopeError(f"reward function {name!r} raised {type(error).__name__}: {' '.join(str(error).split())}{at}") from error
+    if not isinstance(result, list) or len(result) != len(batch):
+        count = len(result) if isinstance(result, list) else "a single number instead of"
+        raise TelescopeError(f"reward function {name!r} returned {count} scores for {len(batch)} responses: return one for each")
     return result
+
+
+def _arguments(name: str, function: RewardFunction, batch: TokenBatch) -> dict[str, Sequence[Any]]:
+    info, data = batch.info, batch.info.get("data", [{}] * len(batch))
+    columns: dict[str, Sequence[Any]] = {key: [row.get(key) for row in data] for key in dict.fromkeys(k for row in data for k in row)}
+    columns |= {
+        "prompts": info["prompt"],
+        "completions": info["response"],
+        "prompt_ids": _prompt_ids(batch),
+        "response_ids": info["response_ids"],
+    }
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        raise TelescopeError(f"reward function {name!r} has no signature to read: wrap it in a Python function") from None
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [key for key in needed if key not in columns]
+    if missing:
+        raise TelescopeError(f"reward function {name!r} asks for `{missing[0]}`; the data has {', '.join(sorted(columns))}")
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return columns
+    return {key: columns[key] for key in columns if key in {p.name for p in parameters}}
 
 
 def _place(name: str, scores: Sequence[Any], batch: TokenBatch) -> _Part:
     """A score per sample goes on its last mask-1 token; a list of scores goes on the response tokens one by one."""
     mask = batch.mask.cpu()
     tokens = torch.zeros(mask.shape)
-    lengths = batch["attention_mask"][:, -mask.shape[1] :].sum(1).tolist() if mask.shape[1] else [0] * len(batch)
+    lengths = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()
     rows = []
     for i, score in enumerate(scores):
-        per_token = isinstance(score, (list, tuple)) or hasattr(score, "__len__")
-        try:
-            numbers = [float(s) for s in score] if per_token else [float(score)]
-        except (TypeError, ValueError):
-            raise TelescopeError(
-                f"reward function {name!r} returned {score!r} for response {i}: return a number, or one per token"
-            ) from None
-        if not all(math.isfinite(s) for s in numbers):
-            text = str(batch.info["response"][i])[:60]
-            raise TelescopeError(f"reward function {name!r} returned {score!r} for response {i} ({text!r}): return a finite number")
-        if per_token:
+        numbers = _numbers(name, score, f"response {i} ({str(batch.info['response'][i])[:60]!r})")
+        if isinstance(numbers, list):
             if len(numbers) != lengths[i]:
                 raise TelescopeError(
                     f"reward function {name!r} returned {len(numbers)} token scores for response {i}, which has {lengths[i]} tokens"
                 )
             tokens[i, : lengths[i]] = torch.tensor(numbers)
-        elif bool(mask[i].any()):  # an empty response has no action that could be credited
-            tokens[i, int(mask[i].nonzero()[-1])] = numbers[0]
-        rows.append(sum(numbers))
+            rows.append(sum(numbers))
+        else:
+            if bool(mask[i].any()):  # an empty response has no action that could be credited
+                tokens[i, int(mask[i].nonzero()[-1])] = numbers
+            rows.append(numbers)
     return _Part(tokens, rows)
+
+
+def _numbers(name: str, score: Any, where: str) -> float | list[float]:
+    """A score as a finite float, or a list of them."""
+    score = score.tolist() if hasattr(score, "tolist") else score
+    try:
+        if isinstance(score, (str, bytes)):
+            raise TypeError
+        numbers = [float(s) for s in score] if hasattr(score, "__iter__") else [float(score)]
+    except (TypeError, ValueError, OverflowError):
+        raise TelescopeError(f"reward function {name!r} returned {score!r} for {where}: return a finite number, or one per token") from None
+    if not all(abs(n) <= torch.finfo(torch.float32).max for n in numbers):  # NaN is not
+        raise TelescopeError(f"reward function {name!r} returned {score!r} for {where}: return a finite number")
+    return numbers if hasattr(score, "__iter__") else numbers[0]
 
 
 def _prompt_ids(batch: TokenBatch) -> list[list[int]]:
@@ -157,10 +181,11 @@ def load_function(spec: str) -> tuple[str, RewardFunction]:
             path = Path(source).expanduser()
             if not path.is_file():
                 raise TelescopeError(f"reward function {spec!r}: there is no file {path}")
-            module_spec = importlib.util.spec_from_file_location(path.stem, path)
+            module_spec = importlib.util.spec_from_file_location(f"telescope_reward_{path.stem}", path)
             assert module_spec is not None
             assert module_spec.loader is not None
             module = importlib.util.module_from_spec(module_spec)
+            sys.modules[module_spec.name] = module  # dataclasses and pickle look themselves up there
             module_spec.loader.exec_module(module)
         else:
             sys.path.insert(0, "")

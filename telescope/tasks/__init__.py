@@ -14,10 +14,11 @@ from telescope.seeds import mix_seed
 
 @dataclass(frozen=True)
 class Prompts:
-    """What one step starts from: token ids, the rows' own columns, and the seed of what is sampled from them."""
+    """What one step starts from: token ids, what is known of each row, and the seed of what is sampled from them."""
 
     ids: list[list[int]]
     info: dict[str, list[Any]]
+    """prompt: its text; data: the row's own columns; prompt_index: its place in the data."""
     seed: int
 
     def __len__(self) -> int:
@@ -30,9 +31,15 @@ class PromptSet:
     def __init__(self, rows: Sequence[dict[str, Any]], tokenizer: Any, config: DataConfig) -> None:
         self.dropped = 0
         self.ids: list[list[int]] = []
-        self.rows: list[dict[str, Any]] = []
+        self.texts: list[str] = []
+        self.data: list[dict[str, Any]] = []
         for number, row in enumerate(rows):
-            text, ids = _tokenise(row[config.prompt_key], tokenizer)
+            try:
+                text, ids = _tokenise(row[config.prompt_key], tokenizer)
+            except TelescopeError:
+                raise
+            except Exception as error:  # templates are programs of the model's makers
+                raise TelescopeError(f"prompt {number}: the chat template cannot take it: {error}") from error
             if not ids:
                 raise TelescopeError(f"prompt {number} is empty: every row needs a prompt of at least one token")
             if len(ids) > config.max_prompt_tokens:
@@ -44,12 +51,12 @@ class PromptSet:
                 self.dropped += 1
                 continue
             self.ids.append(ids)
-            self.rows.append({**{k: v for k, v in row.items() if k != config.prompt_key}, "prompt": text})
+            self.texts.append(text)
+            self.data.append({key: value for key, value in row.items() if key != config.prompt_key})
         if not self.ids:
             raise TelescopeError(
                 f"no prompt is left: all {self.dropped} are longer than data.max_prompt_tokens = {config.max_prompt_tokens}; raise it"
             )
-        self.names = list(dict.fromkeys(name for row in self.rows for name in row))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -57,8 +64,12 @@ class PromptSet:
     def take(self, index: Sequence[int], *, repeat: int = 1, seed: int = 0) -> Prompts:
         """The prompts at `index`, each `repeat` times in a row."""
         chosen = [i for i in index for _ in range(repeat)]
-        info = {name: [self.rows[i].get(name) for i in chosen] for name in self.names}
-        return Prompts([self.ids[i] for i in chosen], {**info, "prompt_index": chosen}, seed)
+        info: dict[str, list[Any]] = {
+            "prompt": [self.texts[i] for i in chosen],
+            "data": [self.data[i] for i in chosen],
+            "prompt_index": chosen,
+        }
+        return Prompts([self.ids[i] for i in chosen], info, seed)
 
 
 class DataLoader:

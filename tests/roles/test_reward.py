@@ -49,7 +49,7 @@ def test_parts_are_weighted_and_reported_by_name() -> None:
 
 
 def test_data_columns_reach_the_function_and_unwanted_ones_do_not() -> None:
-    batch = hand_batch([[1], [1]]).with_info(answer=[3, 4], other=["x", "y"])
+    batch = hand_batch([[1], [1]]).with_info(data=[{"answer": 3, "other": "x"}, {"answer": 4}])
 
     def picky(prompts, completions, answer):
         return [float(a) for a in answer]
@@ -114,3 +114,16 @@ def test_a_reward_model_and_a_function_add_up(make_config, reward_model_dir: Pat
     reward = build_reward(config, load_tokenizer(str(tiny_model)), torch.device("cpu"))
     batch = reward.compute_reward(hand_batch([[1, 1]]))
     assert batch.info["score"][0] == pytest.approx(1.0 + 0.5 * batch.info["score/model"][0])
+
+
+def test_a_data_column_called_response_reaches_the_function_beside_the_real_one() -> None:
+    batch = hand_batch([[1]]).with_info(data=[{"response": "from the data", "completions": "not this one"}])
+    seen = {}
+
+    def look(completions, **columns):
+        seen.update(columns, completions=completions)
+        return [0.0]
+
+    Reward({"look": look}).compute_reward(batch)
+    assert seen["response"] == ["from the data"]
+    assert seen["completions"] == ["r"]
