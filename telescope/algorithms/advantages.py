@@ -84,7 +84,7 @@ class _Steps:
             self.slot = self.mask.long().cumsum_(1).masked_fill_(~self.mask, mask.shape[1] + 1)
 
     def compact(self, x: Tensor) -> Tensor:
-        x = keep(x, self.mask)
+        x = keep(x if x.is_floating_point() else x.to(torch.get_default_dtype()), self.mask)
         if self.slot is None:
             return x
         width = -(-(x.shape[1] + 2) // _BLOCK) * _BLOCK
@@ -96,6 +96,8 @@ class _Steps:
 
     def add_at_end(self, x: Tensor, amount: Tensor) -> None:
         """Adds `amount` [B] to the last action of each row; a row without one gets nothing."""
+        if not x.numel():
+            return
         count = self.mask.sum(1)
         last = (count - (1 if self.slot is None else 0)).clamp(min=0).unsqueeze(1)
         x.scatter_add_(1, last, keep(amount.to(x.dtype), count).unsqueeze(1))
@@ -104,7 +106,7 @@ class _Steps:
 def _td_errors(steps: _Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None) -> Tensor:
     deltas = rewards.sub_(values)
     deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V(s_n); 0 after the last action
-    if bootstrap is not None and deltas.shape[1]:
+    if bootstrap is not None:
         steps.add_at_end(deltas, gamma * bootstrap)
     return deltas
 
@@ -116,7 +118,7 @@ def _discounted_suffix_sum(x: Tensor, decay: float) -> Tensor:
     left, and each block adds the carry that enters from its right.
     """
     rows, length = x.shape
-    if length == 0:
+    if x.numel() == 0:
         return x
     width = min(_BLOCK, length)
     step = torch.arange(width, device=x.device)

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-# The value of k3 is capped at 10 (as verl caps it), reached at ref − log_prob = 2.6110.
+# The value of k3 is capped at 10 (as verl caps it), reached at ref − log_prob = 2.6109.
 _K3_CAP = 10.0
-_K3_CAP_AT = 2.6110
+_K3_CAP_AT = 2.6109
 
 
 def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Tensor:
@@ -26,7 +26,8 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
     Schulman 2020, "Approximating KL Divergence".
     """
     if kind == "full":
-        log_p, log_q = log_probs.log_softmax(-1), ref_log_prob.log_softmax(-1)
+        lowest = torch.finfo(log_probs.dtype).min  # a banned token has log-prob −inf, and 0 · −inf is NaN
+        log_p, log_q = (x.log_softmax(-1).clamp(min=lowest) for x in (log_probs, ref_log_prob))
         return (log_p.exp() * (log_p - log_q)).sum(-1)
     if kind.endswith("+"):
         value, slope = kl_penalty(log_probs, ref_log_prob, kind[:-1]), 0.5 * (log_probs - ref_log_prob) ** 2
@@ -39,7 +40,7 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
     if kind in ("k2", "mse"):
         return 0.5 * d**2
     if kind in ("k3", "low_var_kl"):
-        value = (torch.exp((-d).clamp(-20, 20)) - (-d).clamp(-20, 20) - 1).clamp(max=_K3_CAP)
+        value = (torch.expm1((-d).clamp(-20, 20)) + d.clamp(-20, 20)).clamp(0, _K3_CAP)
         slope = 1 - torch.exp((-d).clamp(max=_K3_CAP_AT))
         return value.detach() + slope.detach() * (d - d.detach())
     raise ValueError(f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full (kl, mse, low_var_kl are their other names)")

@@ -50,7 +50,7 @@ def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
     """H = −Σ_v p_v log p_v, in nats: [..., V] -> [...]."""
-    log_p = logits.log_softmax(-1)
+    log_p = logits.log_softmax(-1).clamp(min=torch.finfo(logits.dtype).min)  # a banned token's −inf times 0 is NaN
     return -(log_p.exp() * log_p).sum(-1)
 
 
@@ -69,7 +69,7 @@ def clipped_policy_loss(
     With `dual_clip` = c > 1, where A_t < 0 the loss is at most −c·A_t, so that a ratio that has exploded cannot dominate.
     Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
-    a = keep(advantages, mask)
+    a = keep(advantages, mask).detach()
     log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
     unclipped = -ratio * a
     clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * a
@@ -90,7 +90,7 @@ def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor,
     """
     log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
     never = torch.zeros_like(mask, dtype=torch.bool)
-    return PolicyTerms(keep(-ratio * keep(advantages, mask), mask), keep(ratio, mask), never, never, log_ratio)
+    return PolicyTerms(keep(-ratio * keep(advantages, mask).detach(), mask), keep(ratio, mask), never, never, log_ratio)
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2) -> ValueTerms:
@@ -98,7 +98,7 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask
 
     R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
     """
-    v, old, target = keep(values, mask), keep(old_values, mask), keep(returns, mask).detach()
+    v, old, target = keep(values, mask), keep(old_values, mask).detach(), keep(returns, mask).detach()
     plain = (v - target) ** 2
     if clip_value is None:
         return ValueTerms(0.5 * plain, torch.zeros_like(mask, dtype=torch.bool))
@@ -139,11 +139,11 @@ def aggregate(
     if mode == "seq-mean-token-mean":
         return masked_mean(loss, mask, -1).sum() / n_rows
     if mode == "seq-mean-token-sum-norm":
-        return masked_sum(loss, mask) / n_rows / (loss.shape[-1] if horizon is None else horizon)
+        return masked_sum(loss, mask) / n_rows / (max(loss.shape[-1], 1) if horizon is None else horizon)
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 
 def _ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     # cut at ±20 (a ratio of 5e8) so that exp cannot overflow
-    log_ratio = (keep(log_probs, mask) - keep(old_log_probs, mask)).clamp(-20.0, 20.0)
+    log_ratio = (keep(log_probs, mask) - keep(old_log_probs, mask).detach()).clamp(-20.0, 20.0)
     return log_ratio, log_ratio.exp()
