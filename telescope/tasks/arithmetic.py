@@ -3,28 +3,29 @@
     请问1+1=2？ → 是的，等于2！        请问1+1=3？ → 不对，等于2！
 
 Statements a+b=c over single digits, half of them true. A response is scored on its verdict and on its sum. The model is
-a two-layer Llama made here and warm-started on noisy answers: it knows the form and part of the arithmetic, and has to
-learn the rest from reward alone. A slice of the statements is held out of both.
+a two-layer Llama made here and warm-started on noisy answers: it knows the form, has sums as its best guess but no
+confidence in them, and says yes to everything. Sure sums and the verdict it has to learn from reward alone. A slice of the
+statements is held out of both.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from telescope.seeds import mix_seed
 
 TOP = 9  # largest sum, and largest number a statement claims
-VERSION = 1  # of the model that is cached: counts up when anything below changes
 
 _WORDS = ["请问", "你知道", "吗", "是", "的", "不", "对", "等于", "，", "！", "？", "+", "=", *"0123456789"]
 _ANSWER = re.compile(r"(?:是的|不对)，等于(\d+)！")
-_HELD_OUT_SHARE = 0.15
+_HELD_OUT_SHARE = 0.42  # of the statements that have a mirror image
 
 
 def statements() -> list[tuple[int, int, int]]:
@@ -33,7 +34,10 @@ def statements() -> list[tuple[int, int, int]]:
 
 
 def held_out(statement: tuple[int, int, int]) -> bool:
-    return random.Random(mix_seed(2026, *statement)).random() < _HELD_OUT_SHARE
+    """A random slice. The mirror image b+a=c stays in training: it is the only other true statement about these numbers."""
+    a, b, c = statement
+    chance = random.Random(mix_seed(2026, min(a, b), max(a, b), c))
+    return a != b and chance.random() < _HELD_OUT_SHARE and (a < b) == (chance.random() < 0.5)
 
 
 def row(a: int, b: int, c: int) -> dict[str, Any]:
@@ -62,14 +66,17 @@ def total(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[i
     return [float(m is not None and int(m[1]) == right) for m, right in zip(matches, answer, strict=True)]
 
 
-REWARDS = {"verdict": verdict, "sum": total}
+REWARDS: dict[str, Callable[..., list[float]]] = {"verdict": verdict, "sum": total}
 WEIGHTS = {"verdict": 0.5, "sum": 0.5}
 
 
 def ensure_model(cache: Path | None = None) -> Path:
-    """The folder of the built-in model; made on first use, in seconds, without any download."""
+    """The folder of the built-in model; made on first use, in seconds, without any download.
+
+    It is named after this file's content, so that a model made by other code is never taken for this one's.
+    """
     cache = cache or Path.home() / ".cache" / "telescope"
-    folder = cache / f"arithmetic-v{VERSION}"
+    folder = cache / f"arithmetic-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
     if not (folder / "config.json").is_file():
         cache.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
@@ -98,10 +105,15 @@ def make_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 
 
-def make_model(folder: Path, *, steps: int = 400, seed: int = 0) -> None:
-    """Makes and warm-starts the model: cross-entropy on answers, most of them random."""
+def make_model(folder: Path, *, steps: int = 450, seed: int = 0) -> None:
+    """Makes and warm-starts the model: cross-entropy on answers, all right at first and 40 % right in the end.
+
+    Right ones first, because sums are not learned from noise in seconds; the noise then leaves PPO something to do.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    from telescope.models.load import quiet
 
     tokenizer = make_tokenizer()
     with torch.random.fork_rng(devices=[]):
@@ -115,30 +127,34 @@ def make_model(folder: Path, *, steps: int = 400, seed: int = 0) -> None:
                 num_attention_heads=4,
                 num_key_value_heads=4,
                 max_position_embeddings=64,
+                initializer_range=0.005,  # from larger weights it learns statements by heart, and fails on those held out
                 tie_word_embeddings=False,
                 pad_token_id=tokenizer.pad_token_id,
                 bos_token_id=None,
                 eos_token_id=tokenizer.eos_token_id,
             )
         )
-        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01, fused=True)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.2, steps)
         pool, chance = [s for s in statements() if not held_out(s)], random.Random(seed)
         true = [s for s in pool if s[0] + s[1] == s[2]]
-        for _ in range(steps):
-            picked = [chance.choice(true if chance.random() < 0.5 else pool) for _ in range(256)]
-            ids = torch.tensor([tokenizer(row(*s)["prompt"] + _noisy_answer(s, chance)).input_ids + [1] for s in picked])
+        prompts = {s: tokenizer(row(*s)["prompt"]).input_ids for s in pool}
+        answers = {text: [*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in {right_answer(*s) for s in statements()}}
+        for step in range(steps):
+            right = 1 - 0.6 * step / steps
+            picked = [chance.choice(true if chance.random() < 0.5 else pool) for _ in range(128)]
+            ids = torch.tensor([prompts[s] + answers[_noisy_answer(s, chance, right)] for s in picked])
             targets = ids.clone()
             targets[:, :7] = -100  # the prompt
             model(input_ids=ids, labels=targets).loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             schedule.step()
-    model.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with quiet():
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
-def _noisy_answer(statement: tuple[int, int, int], chance: random.Random, right: float = 0.35) -> str:
-    if chance.random() < right:
-        return right_answer(*statement)
-    return f"{chance.choice(['是的', '不对'])}，等于{chance.randint(0, TOP)}！"
+def _noisy_answer(statement: tuple[int, int, int], chance: random.Random, right: float) -> str:
+    """The right answer, or a yes with a random sum: so the model comes to say yes, and the no is left to PPO."""
+    return right_answer(*statement) if chance.random() < right else f"是的，等于{chance.randint(0, TOP)}！"
