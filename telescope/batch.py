@@ -139,6 +139,8 @@ class TokenBatch:
 
     def with_columns(self, **columns: Tensor) -> TokenBatch:
         """A new batch with these columns added; the old one stays as it is."""
+        if "response_mask" in columns:
+            raise TelescopeError("the response_mask of a batch is fixed: make a new TokenBatch, whose columns are then checked against it")
         checked = {name: self._checked(name, value) for name, value in columns.items()}
         return TokenBatch._trusted({**self._columns, **checked}, self.info)
 

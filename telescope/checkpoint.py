@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import nn
 
 from telescope.errors import TelescopeError
 from telescope.models.load import ValueModel, quiet
@@ -48,7 +46,9 @@ def save(
             final.rename(replaced)
         temporary.rename(final)
         _sync(folder)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors report a full disk in their own ways
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:  # a full disk is reported in several ways
+        if replaced.exists() and not final.exists():
+            replaced.rename(final)
         older = [path.name for path in list_checkpoints(folder)]
         rest = f"{older[-1]} is intact; free some space and go on with --resume" if older else "no earlier checkpoint exists"
         raise TelescopeError(f"cannot save checkpoint {final}: {str(error).splitlines()[0]}; {rest}") from error
@@ -67,8 +67,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """What a killed process was writing."""
-    for path in folder.glob(".writing-*"):
+    """What a killed process was writing goes; what it had set aside and not yet replaced comes back."""
+    for path in folder.glob(".replaced-step_*"):
+        original = folder / path.name.removeprefix(".replaced-").rpartition("-")[0]
+        if not original.exists():
+            path.rename(original)
+    for path in (*folder.glob(".writing-*"), *folder.glob(".replaced-*")):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -87,6 +91,11 @@ def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]
             raise _damaged(path, f"{name} has {file.stat().st_size} bytes instead of {seal['bytes']}")
         if _seal(file) != seal:
             raise _damaged(path, f"{name} is not what was written (its checksum differs)")
+    if origin is not None and manifest["reward"] != origin["reward"]:
+        raise TelescopeError(
+            f"checkpoint {path} was trained with the reward {', '.join(manifest['reward'])}, not {', '.join(origin['reward'])}: "
+            + ("pass the same reward= to Trainer" if manifest["reward_in_python"] else "use the same one, or another --name")
+        )
     for role in ("actor", "critic"):
         if origin is not None and manifest[role] != origin[role]:
             raise TelescopeError(
@@ -96,16 +105,14 @@ def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]
     return manifest
 
 
-def load(path: Path, *, actor: nn.Module, critic: ValueModel) -> dict[str, Any]:
+def load(path: Path, *, actor: Any, critic: ValueModel) -> dict[str, Any]:
     """Puts the weights into the models and returns the rest of the state; random generators are restored."""
     try:
-        weights: dict[str, Any] = {}
-        for file in sorted((path / "actor").glob("*.safetensors")):
-            weights |= load_file(file)
-        actor.load_state_dict(weights, strict=False)  # tied weights are in the file once
+        with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
+            actor.load_state_dict(type(actor).from_pretrained(path / "actor", dtype=torch.float32).state_dict())
         critic.load_weights(path / "critic")
-        state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True)
-    except (OSError, RuntimeError, SafetensorError) as error:
+        state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
     set_rng_state(state.pop("rng"))
     return state

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from telescope import __version__
 from telescope.errors import TelescopeError
 
 _TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
@@ -20,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"telescope: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("telescope: interrupted; the last checkpoint is intact, go on with --resume", file=sys.stderr)
+        print("telescope: interrupted; if a checkpoint was written, --resume goes on from it", file=sys.stderr)
         sys.exit(130)
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
@@ -37,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="telescope", description="PPO post-training in which every token's credit can be seen.")
+    parser.add_argument("--version", action="version", version=f"telescope {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="train | eval | export", required=True)
     commands.add_parser("train", add_help=False, help=f"train a model: {_TRAIN_USAGE}")
     evaluation = commands.add_parser("eval", help="accuracy of a run's last checkpoint on its held-out prompts")
@@ -90,10 +93,12 @@ def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str
             key, given, value = argument[2:].partition("=")
             if not given:
                 following = next(rest, None)
-                if following is None or (following.startswith("--") and not following[2:3].isdigit()):
+                if following is None or following.startswith("--"):
                     raise TelescopeError(f"--{key} needs a value: --{key} VALUE")
                 value = following
             overrides.append((key.replace("-", "_"), value))
+        elif argument.startswith("-"):
+            raise TelescopeError(f"unknown option {argument!r}; usage: {_TRAIN_USAGE}")
         elif recipe is None:
             recipe = Path(argument)
         else:
@@ -133,4 +138,7 @@ def _export(run: Path, folder: Path) -> None:
     from telescope.export import export_run
 
     step = export_run(run, folder)
-    print(f"exported step {step}: {folder} loads with AutoModelForCausalLM, {folder / 'critic'} with AutoModelForTokenClassification")
+    architectures = json.loads((folder / "critic" / "config.json").read_text("utf-8"))["architectures"]
+    token_classifier = any(name.endswith("ForTokenClassification") for name in architectures or [])
+    how = "AutoModelForTokenClassification" if token_classifier else "telescope.models.load.ValueModel (transformers has no class for it)"
+    print(f"exported step {step}: {folder} loads with AutoModelForCausalLM, {folder / 'critic'} with {how}")

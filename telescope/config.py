@@ -56,7 +56,7 @@ class DataConfig(Section):
 class RolloutConfig(Section):
     batch_size: int = Field(256, ge=1, description="prompts per step")
     n: int = Field(1, ge=1, description="samples per prompt")
-    max_response_tokens: int = Field(8, ge=1, description="a response that reaches it is cut off (`truncated`)")
+    max_response_tokens: int = Field(512, ge=1, description="a response that reaches it is cut off (`truncated`)")
     temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
     top_p: float = Field(1.0, gt=0, le=1, description="sample from the smallest set of tokens with this much probability; 1: all")
     top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
@@ -88,7 +88,7 @@ class OptimizerConfig(Section):
     lr: float = Field(1e-6, gt=0, description="learning rate after warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="learning rate after warm-up, down to 0 at the last step"
+        "constant", description="learning rate after warm-up: stays, or falls towards 0 at the end"
     )
     weight_decay: float = Field(0.0, ge=0, description="AdamW's")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
@@ -114,7 +114,7 @@ class ActorConfig(OptimizerConfig):
 class CriticConfig(OptimizerConfig):
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
     clip_value: float | None = Field(0.2, gt=0, description="value predictions are clipped to V_old ± this in the loss; none: no clipping")
-    warmup_updates: int = Field(0, ge=0, description="first steps that train the critic alone")
+    head_start: int = Field(0, ge=0, description="first steps that train the critic alone")
 
 
 class CheckpointConfig(Section):
@@ -137,7 +137,7 @@ class Config(Section):
     name: str = Field("run", min_length=1, description="the run's folder under `dir`")
     dir: str = Field("runs", description="where run folders are")
     steps: int = Field(200, ge=0, description="rollout batches to train on")
-    seed: int = Field(0, ge=0, description="of data order, sampling, minibatches and the critic")
+    seed: int = Field(0, ge=0, description="of data order, sampling and minibatches")
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -177,8 +177,11 @@ class Config(Section):
 
     @classmethod
     def builtin(cls, **changes: Any) -> Config:
-        """The built-in job, with top-level settings changed: `Config.builtin(steps=20, seed=1)`."""
-        return _validate({**tomllib.loads(BUILTIN_RECIPE.read_text("utf-8")), **changes})
+        """The built-in job with some settings changed: `Config.builtin(steps=20, actor={"lr": 1e-4})`."""
+        data = tomllib.loads(BUILTIN_RECIPE.read_text("utf-8"))
+        for key, value in changes.items():
+            data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
+        return _validate(data)
 
 
 def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
@@ -265,8 +268,8 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
 
 def _explain(error: Any, given: Sequence[str], recipe: Path | None) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    typed = not key or any(name == key or name.startswith(key + ".") for name in given)
-    source = "command line" if typed or recipe is None else str(recipe)
+    typed = any(name == key or name.startswith(key + ".") or key.startswith(name + ".") for name in given)
+    source = "command line" if typed else str(recipe or "config")
     if error["type"] == "extra_forbidden":
         known = [name for name, *_ in fields()]
         sections = sorted({name.split(".")[0] for name in known if "." in name})

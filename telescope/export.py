@@ -35,13 +35,12 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
     held_out = build_data(config, actor.tokenizer)[1]
     if held_out is None:
         raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")
-    rewards = build_reward(config, actor.tokenizer, actor.model.device, reward)
-    if list(rewards.functions) != manifest["reward"]:
+    if manifest["reward_in_python"] and reward is None:
         raise TelescopeError(
             f"{run} was trained with the reward {', '.join(manifest['reward'])}, given in Python, not in its config.toml: "
             "call telescope.export.evaluate_run(run, reward=...) with it"
         )
-    return evaluate(actor, rewards, held_out, config)
+    return evaluate(actor, build_reward(config, actor.tokenizer, actor.model.device, reward), held_out, config)
 
 
 def export_run(run: Path, folder: Path) -> int:

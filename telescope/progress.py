@@ -54,6 +54,7 @@ class Stop:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
+        print(f"\n{self.requested}: finishing this step, then saving; once more to quit at once", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -17,7 +18,7 @@ from telescope.credit import compute_advantages, credit_metrics
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
 from telescope.metrics import MetricsLog, read_metrics
-from telescope.progress import Progress, graceful_stop
+from telescope.progress import Progress, Stop, graceful_stop
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import DataLoader
 
@@ -44,11 +45,17 @@ class Trainer:
         self._open_run_folder()
         self.kl_coef = config.credit.kl_coef
         self.step = 0
-        self.notes: list[str] = []
         self.roles = build_roles(config, reward)
+        critic_path = config.model.critic_path or config.model.path
+        self.notes = [
+            f"actor      {config.model.path}",
+            f"critic     {critic_path} + value head",
+            f"reference  {config.model.path}, frozen",
+            f"reward     {', '.join(f'{self.roles.reward.weights.get(n, 1.0):g} × {n}' for n in self.roles.reward.functions)}",
+        ]
         tokenizer = self.roles.actor.tokenizer
         train, self.held_out = build_data(config, tokenizer)
-        self.dropped_prompts = train.dropped
+        self.dropped = {"data/dropped_prompts": train.dropped, "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0}
         self.dataloader = DataLoader(
             train,
             batch_size=config.rollout.batch_size,
@@ -65,7 +72,6 @@ class Trainer:
         """Trains from the current step to the last."""
         config, roles = self.config, self.roles
         actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
-        metrics: dict[str, float] = {}
         with self._run() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
                 timer = Timer(actor.model.device)
@@ -86,22 +92,13 @@ class Trainer:
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch)
-                if step >= config.critic.warmup_updates:
+                if step >= config.critic.head_start:
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch)
 
                 self.step = step + 1
-                if config.eval.every and self.step % config.eval.every == 0 and self.step < config.steps:
-                    metrics |= evaluate(actor, reward, self.held_out, config)
-                metrics |= timer.metrics(batch.num_tokens)
-                log.write(self.step, metrics)
-                progress.update(self.step, metrics)
-                if stop.requested and self.step < config.steps:
-                    self.save()
-                    raise Interrupted(f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume")
-                if config.checkpoint.every and self.step % config.checkpoint.every == 0 and self.step < config.steps:
-                    self.save()
-        return metrics
+                self._after_step(metrics | timer.metrics(batch.num_tokens), log, progress, stop)
+        return self.last_metrics()
 
     def save(self) -> None:
         """Writes a checkpoint of the current step."""
@@ -121,6 +118,11 @@ class Trainer:
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
+
+    def last_metrics(self) -> dict[str, float]:
+        """The last step's metrics, the evaluation after it included."""
+        rows = self.history()
+        return {key: value for row in rows if row["step"] == rows[-1]["step"] for key, value in row.items() if key != "step"}
 
     def history(self) -> list[dict[str, Any]]:
         """Every row of metrics.jsonl so far."""
@@ -144,11 +146,26 @@ class Trainer:
         ]
         return "\n".join(lines)
 
+    def _after_step(self, metrics: dict[str, float], log: MetricsLog, progress: Progress, stop: Stop) -> None:
+        """Evaluation, log, checkpoint and a requested stop, at the end of a step."""
+        config, last = self.config, self.step >= self.config.steps
+        if config.eval.every and self.step % config.eval.every == 0 and not last:
+            metrics = metrics | evaluate(self.roles.actor, self.roles.reward, self.held_out, config)
+        log.write(self.step, metrics)
+        progress.update(self.step, metrics)
+        if stop.requested and not last:
+            self.save()
+            raise Interrupted(f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume")
+        if config.checkpoint.every and self.step % config.checkpoint.every == 0 and not last:
+            self.save()
+
     @contextmanager
-    def _run(self) -> Iterator[tuple[MetricsLog, Progress, Any]]:
-        """Around the loop: log, progress, signals; an evaluation before the first step and after the last."""
+    def _run(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
+        """Around the loop: lock, log, progress, signals; an evaluation before the first step and after the last."""
         config, roles = self.config, self.roles
         done = self.step >= config.steps and self.step > 0
+        lock = self._lock()
+        checkpoint.remove_leftovers(self.checkpoints)
         log = MetricsLog(config, after_step=self.step or -1)  # without a checkpoint nothing that was logged counts
         progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
         try:
@@ -157,7 +174,7 @@ class Trainer:
             with graceful_stop() as stop:
                 if self.step == 0:
                     before = evaluate(roles.actor, roles.reward, self.held_out, config)
-                    log.write(0, before | {"data/dropped_prompts": self.dropped_prompts})
+                    log.write(0, before | self.dropped)
                 yield log, progress, stop
                 if not done:
                     after = evaluate(roles.actor, roles.reward, self.held_out, config)
@@ -167,6 +184,7 @@ class Trainer:
         finally:
             progress.close()
             log.close()
+            lock.close()
 
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit
@@ -177,9 +195,18 @@ class Trainer:
         folder = self.config.run_dir
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            checkpoint.remove_leftovers(self.checkpoints)
         except OSError as error:
             raise TelescopeError(f"cannot write into {folder}: {error.strerror}; set `dir` to a folder you may write to") from error
+
+    def _lock(self) -> IO[str]:
+        """One process writes into a run; the lock goes with the process."""
+        file = (self.config.run_dir / ".lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise TelescopeError(f"another process is training {self.config.run_dir}: wait for it, or use another --name") from None
+        return file
 
     def _write_config(self) -> None:
         recipe = self.config.run_dir / "config.toml"
@@ -196,11 +223,13 @@ class Trainer:
         state = checkpoint.load(path, actor=roles.actor.model, critic=roles.critic.model)
         roles.actor.learner.load_state_dict(state["actor"])
         roles.critic.learner.load_state_dict(state["critic"])
-        self.kl_coef, self.step = state["kl_coef"], state["step"]
+        self.step = state["step"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
         recipe = self.config.run_dir / "config.toml"
-        if recipe.is_file():
-            self.notes += [f"  config changed: {change}" for change in changes(load_config(recipe), self.config)]
+        before = load_config(recipe) if recipe.is_file() else self.config
+        self.notes += [f"  config changed: {change}" for change in changes(before, self.config)]
+        if before.credit.kl_coef == self.config.credit.kl_coef:  # else the new one counts
+            self.kl_coef = state["kl_coef"]
 
 
 class Timer:

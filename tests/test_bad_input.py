@@ -192,7 +192,7 @@ def test_a_row_without_a_prompt_is_named_by_its_number_and_columns(job: Job, tmp
 
 def test_an_empty_prompt_is_refused(job: Job, tmp_path: Path):
     path = write_jsonl(tmp_path / "data.jsonl", [{"prompt": "1+1"}, {"prompt": ""}])
-    assert "prompt 1 is empty" in refusal_of_data(job, path)
+    assert "prompt 2 is empty" in refusal_of_data(job, path)
 
 
 def test_data_files_without_any_reward_are_refused(job: Job):
@@ -206,7 +206,7 @@ def test_prompts_that_are_all_too_long_are_refused(job: Job):
 
 def test_a_prompt_that_is_too_long_is_refused_where_asked(job: Job):
     message = refusal(job(("data.max_prompt_tokens", "6"), ("data.overlong", "error")))
-    assert "prompt 0 has 7 tokens, more than data.max_prompt_tokens = 6" in message
+    assert "prompt 1 has 7 tokens, more than data.max_prompt_tokens = 6" in message
     assert "data.overlong = 'drop'" in message
 
 
@@ -220,7 +220,7 @@ def test_prompts_that_are_too_long_are_dropped_and_counted(job: Job):
     trainer = Trainer(job(("data.max_prompt_tokens", "6")), reward=remember)  # 请问 1 + 1 = 2 ？ are seven tokens
     trainer.fit()
     assert seen == {"你知道1+1吗？"}
-    assert trainer.history()[0] == {"step": 0, "data/dropped_prompts": 3}
+    assert trainer.history()[0] == {"step": 0, "data/dropped_prompts": 3, "data/dropped_eval_prompts": 0}
 
 
 MESSAGES = [{"role": "user", "content": "1+1"}]
@@ -247,7 +247,7 @@ def test_messages_that_a_chat_template_cannot_take_are_named_by_their_row(
     (model_copy / "chat_template.jinja").write_text(template, "utf-8")
     path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": prompt}])
     message = refusal_of_data(job, path, ("model.path", str(model_copy)))
-    assert "prompt 0" in message
+    assert "prompt 1" in message
     assert "chat template" in message
 
 
@@ -468,7 +468,7 @@ def test_a_full_disk_costs_only_the_checkpoint_being_written(
         return length(prompts, completions)
 
     with pytest.raises(TelescopeError) as error:
-        Trainer(config, reward=fills_up).fit()
+        Trainer(config, reward={"length": fills_up}).fit()
     small_disk(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     message = str(error.value)
     assert "\n" not in message

@@ -341,3 +341,16 @@ def test_changes_also_sees_a_value_that_went_away():
 def test_reading_a_config_does_not_import_torch():
     code = "import sys, telescope.config as c; c.load_config(c.BUILTIN_RECIPE); assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_choices_of_the_config_are_the_tables_of_the_code():
+    from typing import get_args
+
+    from telescope.algorithms.losses import Aggregation
+    from telescope.config import ActorConfig, CreditConfig
+    from telescope.credit import ESTIMATORS
+    from telescope.roles.actor import POLICY_LOSSES
+
+    assert set(get_args(CreditConfig.model_fields["estimator"].annotation)) == set(ESTIMATORS)
+    assert set(get_args(ActorConfig.model_fields["loss"].annotation)) == set(POLICY_LOSSES)
+    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == get_args(Aggregation)

@@ -85,7 +85,7 @@ def config_in(files: Path, tiny_model: Path) -> MakeConfig:
             "credit.kl_coef": "0.1",
             "credit.kl_target": "0.01",
             "credit.kl_horizon": "100",
-            "critic.warmup_updates": "1",
+            "critic.head_start": "1",
         }
         for role in ("actor", "critic"):
             settings |= {f"{role}.epochs": "2", f"{role}.minibatches": "2", f"{role}.schedule": "linear", f"{role}.warmup_steps": "2"}
@@ -371,7 +371,7 @@ def test_the_command_line_says_how_to_go_on_after_a_signal(
     with pytest.raises(SystemExit) as end:
         main(["train", str(recipe)])
     assert end.value.code == 130
-    assert capsys.readouterr().err == "stopped by SIGTERM after step 2, which is saved: go on with --resume\n"
+    assert capsys.readouterr().err.endswith("\nstopped by SIGTERM after step 2, which is saved: go on with --resume\n")
 
 
 def test_a_second_signal_ends_at_once_and_leaves_the_last_checkpoint(config_in: MakeConfig, tmp_path: Path):
@@ -389,3 +389,41 @@ def test_a_second_signal_ends_at_once_and_leaves_the_last_checkpoint(config_in: 
         Trainer(config, reward=impatient).fit()
     assert last_checkpoint(config).name == "step_000002"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def constant(completions: list[str]) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def test_a_setting_changed_on_resume_counts(make_config):
+    Trainer(make_config(("steps", "1")), reward=constant).fit()
+    changed = make_config(("steps", "2"), ("credit.kl_coef", "0.5"), ("actor.weight_decay", "0.1"))
+    trainer = Trainer(changed, reward=constant, resume=True)
+    assert trainer.kl_coef == 0.5
+    assert {group["weight_decay"] for group in trainer.roles.actor.learner.optimizer.param_groups} == {0.1}
+
+
+def test_resuming_with_another_reward_is_refused(make_config):
+    Trainer(make_config(("steps", "1")), reward=constant).fit()
+    with pytest.raises(TelescopeError, match="was trained with the reward constant, not verdict, sum: pass the same reward="):
+        Trainer(make_config(("steps", "2")), resume=True)
+
+
+def test_two_processes_cannot_train_one_run(make_config):
+    config = make_config()
+
+    def nested(completions: list[str]) -> list[float]:
+        with pytest.raises(TelescopeError, match="another process is training"):
+            Trainer(config, reward={"nested": constant}, resume=True).fit()
+        return [1.0] * len(completions)
+
+    Trainer(config, reward=nested).fit()
+
+
+def test_a_checkpoint_set_aside_by_a_killed_process_comes_back(make_config):
+    config = make_config(("steps", "1"))
+    Trainer(config, reward=constant).fit()
+    folder = config.run_dir / "checkpoints"
+    (folder / "step_000001").rename(folder / ".replaced-step_000001-99")
+    checkpoint.remove_leftovers(folder)
+    assert [p.name for p in checkpoint.list_checkpoints(folder)] == ["step_000001"]

@@ -116,7 +116,7 @@ def test_a_run_learns_from_reward_alone(make_config) -> None:
         [("credit.kl_target", "0.01"), ("credit.kl_horizon", "100"), ("credit.kl_kind", "k3")],
         [("rollout.temperature", "0.7"), ("rollout.top_p", "0.9"), ("rollout.top_k", "5")],
         [("model.dtype", "bfloat16")],
-        [("critic.clip_value", "none"), ("critic.warmup_updates", "1"), ("critic.epochs", "2")],
+        [("critic.clip_value", "none"), ("critic.head_start", "1"), ("critic.epochs", "2")],
         [("log.trackers", "tensorboard"), ("eval.every", "1"), ("checkpoint.every", "0")],
     ],
     ids=lambda overrides: " ".join(f"{k}={v}" for k, v in overrides),
@@ -134,7 +134,7 @@ def test_dense_rewards_work_end_to_end(make_config) -> None:
 
 
 def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
-    trainer = Trainer(make_config(("steps", "1"), ("critic.warmup_updates", "1")), reward=lambda response_ids: [1.0] * len(response_ids))
+    trainer = Trainer(make_config(("steps", "1"), ("critic.head_start", "1")), reward=lambda response_ids: [1.0] * len(response_ids))
     before = [p.clone() for p in trainer.roles.actor.model.parameters()]
     metrics = trainer.fit()
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True))

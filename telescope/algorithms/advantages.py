@@ -120,6 +120,8 @@ def _discounted_suffix_sum(x: Tensor, decay: float) -> Tensor:
     rows, length = x.shape
     if x.numel() == 0:
         return x
+    if x.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return _discounted_suffix_sum(x.double(), decay).float()  # a script that allows TF32 did not mean this sum
     width = min(_BLOCK, length)
     step = torch.arange(width, device=x.device)
     gap = step[:, None] - step[None, :]  # from column j (row of the matrix) back to column i

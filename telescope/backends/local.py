@@ -43,7 +43,12 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     device = actor.model.device
     rewards = build_reward(config, actor.tokenizer, device, reward)
     critic = load_critic(resolve_model(config), device)
-    origin = {"actor": fingerprint(actor.model), "critic": fingerprint(critic), "reward": list(rewards.functions)}
+    origin = {
+        "actor": fingerprint(actor.model),
+        "critic": fingerprint(critic),
+        "reward": list(rewards.functions),
+        "reward_in_python": reward is not None,
+    }
     return Roles(actor, Critic(critic, config), Reference(copy.deepcopy(actor.model), config), rewards, origin)
 
 

@@ -6,7 +6,7 @@ token t, the logits that chose it and the value of the state before it, is read 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,10 +30,17 @@ class ValueOutput(NamedTuple):
     """V of the state after the last token that exists in the row, [B]."""
 
 
-def policy_forward(model: Any, batch: TokenBatch, *, temperature: float, dtype: torch.dtype, entropy: bool = False) -> PolicyOutput:
-    logits = response_logits(model, batch, dtype) / temperature  # [B, T, V]
+def policy_forward(
+    model: Any, batch: TokenBatch, *, temperature: float, dtype: torch.dtype, entropy: Literal["none", "value", "gradient"] = "none"
+) -> PolicyOutput:
+    logits = response_logits(model, batch, dtype)  # [B, T, V]
+    if temperature != 1:
+        logits = logits / temperature
     log_probs = log_probs_from_logits(logits, batch["responses"])
-    return PolicyOutput(log_probs, entropy_from_logits(logits) if entropy else torch.empty(0))
+    if entropy == "none":
+        return PolicyOutput(log_probs, torch.empty(0))
+    with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
+        return PolicyOutput(log_probs, entropy_from_logits(logits))
 
 
 def response_logits(model: Any, batch: TokenBatch, dtype: torch.dtype) -> Tensor:

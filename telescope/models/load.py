@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,21 +44,22 @@ class ValueModel(nn.Module):
         if type(config) in classes:
             config.architectures = [classes[type(config)].__name__]
         config.save_pretrained(folder)
-        weights = {ours_to_hf(name, self.backbone): value.contiguous() for name, value in self.state_dict().items()}
+        weights = {self._hf_name(name): value.contiguous() for name, value in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def load_weights(self, folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
-        self.load_state_dict({name: weights[ours_to_hf(name, self.backbone)] for name in self.state_dict()})
+        self.load_state_dict({name: weights[self._hf_name(name)] for name in self.state_dict()})
 
-
-def ours_to_hf(name: str, backbone: Any) -> str:
-    """head.weight → score.weight, backbone.layers.0… → model.layers.0…"""
-    if name.startswith("head."):
-        head = "classifier" if backbone.config.model_type in ("gpt2", "gpt_neox", "bloom", "falcon", "mpt") else "score"
-        return name.replace("head", head, 1)
-    classes: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    return name.replace("backbone", classes[type(backbone.config)].base_model_prefix, 1)
+    def _hf_name(self, name: str) -> str:
+        """head.weight → score.weight (or classifier.weight), backbone.layers.0… → model.layers.0…"""
+        config = self.backbone.config
+        causal: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        if not name.startswith("head."):
+            return name.replace("backbone", causal[type(config)].base_model_prefix, 1)
+        classes: Any = transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+        source = inspect.getsource(classes[type(config)]) if type(config) in classes else ""
+        return name.replace("head", "classifier" if "self.classifier" in source else "score", 1)
 
 
 @contextmanager
@@ -88,7 +90,11 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def load_policy(config: ModelConfig, device: torch.device) -> Any:
-    return _prepare(_load(AutoModelForCausalLM, config.path, trust_remote_code=config.trust_remote_code), device)
+    model = _load(AutoModelForCausalLM, config.path, trust_remote_code=config.trust_remote_code)
+    settings = getattr(model, "generation_config", None)
+    if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
+        settings.do_sample = True  # as shipped by some models it contradicts itself, and could not be saved
+    return _prepare(model, device)
 
 
 def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
@@ -132,11 +138,16 @@ def _load(auto: Any, path: str, **kwargs: Any) -> Any:
         what = "has no config.json" if local.is_dir() else "does not exist"
         raise TelescopeError(f"model folder {path} {what}: give a Hugging Face model folder or a hub name such as org/model")
     source = str(local) if local.is_dir() else path
+    what = "the tokenizer" if auto is AutoTokenizer else "the model"
     try:
-        if auto is not AutoTokenizer:
-            kwargs["dtype"] = torch.float32
         with quiet():
-            return auto.from_pretrained(source, **kwargs)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            if auto is AutoTokenizer:
+                return auto.from_pretrained(source, **kwargs)
+            model, info = auto.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **kwargs)
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
-        raise TelescopeError(f"cannot load {auto.__name__.removeprefix('Auto').lower()} from {path}: {first}") from error
+        raise TelescopeError(f"cannot load {what} from {path}: {first}") from error
+    absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if absent:
+        raise TelescopeError(f"cannot load {what} from {path}: its files have no weights for {absent[0]}, so it would start at random")
+    return model

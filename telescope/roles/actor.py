@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl_penalty, surrogate_loss
+from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
-from telescope.config import Config
+from telescope.config import ActorConfig, Config
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
 from telescope.tasks import Prompts
 
+PolicyLoss = Callable[[Tensor, Tensor, Tensor, Tensor, ActorConfig], PolicyTerms]
+"""(log_probs, old_log_probs, advantages, mask, config) -> per-token terms, all [B, T]."""
+
+
+def _clip(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, config: ActorConfig) -> PolicyTerms:
+    return clipped_policy_loss(
+        log_probs, old_log_probs, advantages, mask, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip
+    )
+
+
+def _cpi(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, config: ActorConfig) -> PolicyTerms:
+    return surrogate_loss(log_probs, old_log_probs, advantages, mask)
+
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {
+    "clip": _clip,
+    "cpi": _cpi,
+}
+
 
 class Actor:
     def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config) -> None:
         self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
         self.dtype = getattr(torch, config.model.dtype)
-        updates = max(config.steps - config.critic.warmup_updates, 1)
+        updates = max(config.steps - config.critic.head_start, 1)
         self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed)
 
     def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
@@ -74,20 +95,20 @@ class Actor:
 
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter) -> Tensor:
         config, mask = self.config.actor, rows.mask
-        log_probs, entropy = self._forward(rows, entropy=True)
+        log_probs, entropy = self._forward(rows, entropy="gradient" if config.entropy_coef else "value")
         # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
         # to the last bit of the log-probs computed at rollout time.
         old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
-        terms = policy_loss(log_probs, old_log_probs, rows["whitened"], mask, self.config)
+        terms = POLICY_LOSSES[config.loss](log_probs, old_log_probs, rows["whitened"], mask, config)
         pg_loss = self._aggregate(terms.loss, mask, over)
         loss = pg_loss
         if config.entropy_coef:
             loss = loss - config.entropy_coef * self._aggregate(entropy, mask, over)
         if config.kl_loss_coef:
-            kl_to_ref = kl_penalty(log_probs, rows["ref_log_prob"], config.kl_loss_kind)
+            kl_to_ref = kl_penalty(keep(log_probs, mask), rows["ref_log_prob"], config.kl_loss_kind)
             loss = loss + config.kl_loss_coef * self._aggregate(kl_to_ref, mask, over)
             meter.tokens("actor/kl_loss", kl_to_ref, mask)
-        k3 = terms.ratio - 1 - terms.log_ratio
+        k3 = (torch.expm1(terms.log_ratio) - terms.log_ratio).clamp(min=0)
         kl.tokens("approx_kl", k3, mask)
         meter.add("actor/pg_loss", pg_loss)
         for name, value in {
@@ -100,7 +121,7 @@ class Actor:
             meter.tokens(f"actor/{name}", value, mask)
         return loss
 
-    def _forward(self, rows: TokenBatch, *, entropy: bool = False) -> PolicyOutput:
+    def _forward(self, rows: TokenBatch, *, entropy: Literal["none", "value", "gradient"] = "none") -> PolicyOutput:
         return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype, entropy=entropy)
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
@@ -112,16 +133,6 @@ class Actor:
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,
         )
-
-
-def policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> PolicyTerms:
-    """The loss that `actor.loss` names."""
-    actor = config.actor
-    if actor.loss == "cpi":
-        return surrogate_loss(log_probs, old_log_probs, advantages, mask)
-    return clipped_policy_loss(
-        log_probs, old_log_probs, advantages, mask, clip_low=actor.clip_low, clip_high=actor.clip_high, dual_clip=actor.dual_clip
-    )
 
 
 def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
+from telescope.errors import TelescopeError
 from telescope.seeds import mix_seed
 
 
@@ -50,7 +51,7 @@ class Learner:
         """(epoch, index, rows) for each optimizer step of this update, rows shuffled anew every epoch. Tensors only, no info."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        generator = torch.Generator().manual_seed(mix_seed(self.seed, self.updates))
+        generator = torch.Generator().manual_seed(mix_seed(self.seed, self.updates, 3))
         self.updates += 1
         batch = batch.without_info()
         for epoch in range(self.config.epochs):
@@ -71,6 +72,11 @@ class Learner:
     def step(self) -> Tensor:
         """Clips, steps and clears; returns the gradient norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        if not bool(norm.isfinite()):
+            raise TelescopeError(
+                "a gradient is not finite, so the step was not taken; the last checkpoint is from before: "
+                "look at the last rows of metrics.jsonl, lower the learning rate or check the reward's scale, then go on with --resume"
+            )
         self.optimizer.step()
         self.discard()
         return norm
@@ -83,20 +89,24 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:  # the config's word counts, not the checkpoint's
+            group["weight_decay"] = self.config.weight_decay
         self.updates = state["updates"]
 
 
 def micro_batches(batch: TokenBatch, budget: int) -> list[Tensor]:
     """Row indices in groups whose padded size stays within `budget` tokens, rows of like length together."""
-    lengths = batch.lengths().tolist()
+    prompts = batch["attention_mask"][:, : batch["prompts"].shape[1]].sum(1).tolist()
+    responses = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()
     groups: list[list[int]] = []
-    room = 0
-    for row in sorted(range(len(batch)), key=lambda i: -lengths[i]):
-        if room < 1:
+    widest_prompt = widest_response = 0
+    for row in sorted(range(len(batch)), key=lambda i: -prompts[i] - responses[i]):
+        prompt, response = max(widest_prompt, prompts[row]), max(widest_response, responses[row])
+        if not groups or (len(groups[-1]) + 1) * (prompt + response) > budget:
             groups.append([])
-            room = max(budget // max(lengths[row], 1), 1)  # rows as long as this one, the longest of its group
+            prompt, response = prompts[row], responses[row]
         groups[-1].append(row)
-        room -= 1
+        widest_prompt, widest_response = prompt, response
     return [torch.tensor(group) for group in groups]
 
 

@@ -27,6 +27,9 @@ RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
 class Reward:
     def __init__(self, functions: Mapping[str, RewardFunction], weights: Mapping[str, float] | None = None) -> None:
         self.functions, self.weights = dict(functions), dict(weights or {})
+        taken = sorted({"kl", "kl_coef", "score_mean", "token_reward_mean"} & set(self.functions))
+        if taken:
+            raise TelescopeError(f"a reward function cannot be called {taken[0]!r}: reward/{taken[0]} is another metric; rename it")
         unknown = [name for name in self.weights if name not in self.functions]
         if unknown:
             raise TelescopeError(f"reward.weights names {unknown[0]!r}; the parts are {', '.join(self.functions)}")
@@ -47,14 +50,15 @@ class Reward:
 class RewardModel:
     """A sequence-classification model as a reward function: one number for prompt and response.
 
-    With the actor's own vocabulary it reads the sampled ids; otherwise it gets the text in its own tokens.
+    With the actor's own vocabulary it reads the sampled ids; otherwise it gets the text in its own tokens, chat messages
+    through its own template. Rows of equal length go together: nothing is padded, so nothing can be read off padding.
     """
 
     def __init__(self, model: Any, tokenizer: Any, actor_tokenizer: Any, *, rows: int = 64) -> None:
         self.model, self.tokenizer, self.rows = model, tokenizer, rows
         self.same_tokens = tokenizer.get_vocab() == actor_tokenizer.get_vocab()
-        # rows are left-padded, so the last position is the last token; HF finds it by comparing with pad, which may be EOS
-        model.config.pad_token_id = -1
+        for config in (model.config, model.config.get_text_config()):
+            config.pad_token_id = -1  # HF looks for the last token that is not pad, and pad may be EOS
 
     @torch.no_grad()
     def __call__(
@@ -63,22 +67,32 @@ class RewardModel:
         completions: Sequence[str],
         prompt_ids: Sequence[list[int]],
         response_ids: Sequence[list[int]],
+        messages: Sequence[Any] | None = None,
         **_: Any,
     ) -> list[float]:
         if self.same_tokens:
             ids = [list(p) + list(r) for p, r in zip(prompt_ids, response_ids, strict=True)]
         else:
-            ids = [self.tokenizer(p + c).input_ids for p, c in zip(prompts, completions, strict=True)]
-        scores: list[float] = []
-        for first in range(0, len(ids), self.rows):
-            chunk = ids[first : first + self.rows]
-            width = max(len(row) for row in chunk)
-            pad = self.tokenizer.pad_token_id
-            input_ids = torch.tensor([[pad] * (width - len(row)) + row for row in chunk], device=self.model.device)
-            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in chunk], device=self.model.device)
-            positions = (mask.cumsum(1) - 1).clamp(min=0)
-            scores += self.model(input_ids=input_ids, attention_mask=mask, position_ids=positions).logits.squeeze(-1).float().tolist()
+            chats = messages or [None] * len(prompts)
+            ids = [self._encode(p, c, m) for p, c, m in zip(prompts, completions, chats, strict=True)]
+        scores = [0.0] * len(ids)
+        for length in sorted({len(row) for row in ids}):
+            same = [i for i, row in enumerate(ids) if len(row) == length]
+            for first in range(0, len(same), self.rows):
+                chunk = same[first : first + self.rows]
+                input_ids = torch.tensor([ids[i] for i in chunk], device=self.model.device)
+                logits = self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
+                for i, score in zip(chunk, logits.squeeze(-1).float().tolist(), strict=True):
+                    scores[i] = score
         return scores
+
+    def _encode(self, prompt: str, completion: str, messages: Any) -> list[int]:
+        if messages is None:
+            return list(self.tokenizer(prompt + completion).input_ids)
+        if not self.tokenizer.chat_template:
+            raise TelescopeError("the prompts are chat messages, but the reward model's tokenizer has no chat template")
+        text = self.tokenizer.apply_chat_template([*messages, {"role": "assistant", "content": completion}], tokenize=False)
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,13 @@ class TorchSampler:
         self.model, self.config, self.pad, self.dtype = model, config, pad, dtype
         self.stop = torch.tensor(list(stop), device=model.device)
 
-    @torch.no_grad()
     def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout:
         """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`."""
+        bf16 = self.dtype is torch.bfloat16
+        with torch.no_grad(), torch.autocast(input_ids.device.type, dtype=torch.bfloat16, enabled=bf16):
+            return self._generate(input_ids, attention_mask, seed, greedy)
+
+    def _generate(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool) -> Rollout:
         limit, device = self.config.max_response_tokens, input_ids.device
         generator = torch.Generator(device).manual_seed(seed)
         rows, prompt = input_ids.shape
@@ -51,15 +55,14 @@ class TorchSampler:
         cache, step_ids = None, input_ids
         step_positions = (attention_mask.cumsum(1) - 1).clamp(min=0)
         for t in range(limit):
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.dtype is torch.bfloat16):
-                out = self.model(
-                    input_ids=step_ids,
-                    attention_mask=mask[:, : prompt + t],
-                    position_ids=step_positions,
-                    past_key_values=cache,
-                    use_cache=True,
-                    logits_to_keep=1,
-                )
+            out = self.model(
+                input_ids=step_ids,
+                attention_mask=mask[:, : prompt + t],
+                position_ids=step_positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
             cache = out.past_key_values
             logits = out.logits.squeeze(1).float() / self.config.temperature  # [B, V]
             token = logits.argmax(-1) if greedy else self._sample(logits, generator)

@@ -33,7 +33,7 @@ class PromptSet:
         self.ids: list[list[int]] = []
         self.texts: list[str] = []
         self.data: list[dict[str, Any]] = []
-        for number, row in enumerate(rows):
+        for number, row in enumerate(rows, 1):
             try:
                 text, ids = _tokenise(row[config.prompt_key], tokenizer)
             except TelescopeError:
@@ -53,6 +53,8 @@ class PromptSet:
             self.ids.append(ids)
             self.texts.append(text)
             self.data.append({key: value for key, value in row.items() if key != config.prompt_key})
+            if not isinstance(row[config.prompt_key], str):
+                self.data[-1]["messages"] = row[config.prompt_key]
         if not self.ids:
             raise TelescopeError(
                 f"no prompt is left: all {self.dropped} are longer than data.max_prompt_tokens = {config.max_prompt_tokens}; raise it"
@@ -86,7 +88,7 @@ class DataLoader:
         for step in range(start, self.steps):
             first = step * self.batch_size
             index = [self._at(position) for position in range(first, first + self.batch_size)]
-            yield step, self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step))
+            yield step, self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step, 0))
 
     def _at(self, position: int) -> int:
         epoch, offset = divmod(position, len(self.data))

@@ -127,3 +127,28 @@ def test_a_data_column_called_response_reaches_the_function_beside_the_real_one(
     Reward({"look": look}).compute_reward(batch)
     assert seen["response"] == ["from the data"]
     assert seen["completions"] == ["r"]
+
+
+def test_an_encoder_reward_model_scores_a_row_alike_alone_and_in_company(tmp_path: Path, tiny_model: Path) -> None:
+    """Padded rows would change what its pooler reads."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(
+        BertConfig(vocab_size=26, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=1)
+    ).eval()
+    tokenizer = load_tokenizer(str(tiny_model))
+    function = RewardModel(model, tokenizer, tokenizer)
+    alone = function(prompts=[""], completions=[""], prompt_ids=[[5]], response_ids=[[6]])
+    together = function(prompts=[""] * 2, completions=[""] * 2, prompt_ids=[[5], [7, 8, 9]], response_ids=[[6], [3, 4]])
+    assert together[0] == pytest.approx(alone[0], abs=1e-6)
+
+
+def test_a_reward_model_without_weights_for_its_head_is_refused(tiny_model: Path) -> None:
+    with pytest.raises(TelescopeError, match=r"no weights for score\.weight, so it would start at random"):
+        load_reward_model(str(tiny_model), torch.device("cpu"))
+
+
+def test_a_part_may_not_take_the_name_of_another_metric() -> None:
+    with pytest.raises(TelescopeError, match="cannot be called 'kl'"):
+        Reward({"kl": lambda completions: [0.0]})

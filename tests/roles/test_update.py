@@ -8,6 +8,7 @@ import torch
 from telescope.backends.local import build_data, build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
+from telescope.errors import TelescopeError
 from telescope.metrics import Meter
 from telescope.roles.learner import Learner, map_rows, micro_batches
 from tests.fakes import hand_batch
@@ -171,3 +172,19 @@ def test_every_epoch_visits_every_row_once(make_config) -> None:
         seen.setdefault(epoch, []).extend(minibatch["values"][:, 0].int().tolist())
     assert all(sorted(rows) == list(range(8)) for rows in seen.values())
     assert seen[0] != seen[1]
+
+
+def test_the_budget_counts_the_padding_of_prompts_and_responses() -> None:
+    """A long prompt beside a long response pads both: 2 rows of 5 + 5 tokens are 20, not 12."""
+    long_prompt = torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
+    batch = hand_batch([[1, 0, 0, 0, 0], [1] * 5], prompt=5).with_columns(attention_mask=long_prompt)
+    assert [len(group) for group in micro_batches(batch, 19)] == [1, 1]
+    assert [len(group) for group in micro_batches(batch, 20)] == [2]
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_applied(make_config) -> None:
+    roles, batch = prepared(make_config())
+    before = [p.detach().clone() for p in roles.critic.model.parameters()]
+    with pytest.raises(TelescopeError, match="a gradient is not finite"):
+        roles.critic.update_critic(batch.with_columns(returns=batch["returns"] * float("inf")))
+    assert all(torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True))
