@@ -55,6 +55,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             Column("position_ids", "sequence", "int", _GENERATE, "", "position of each token in its own row", "每个 token 在本行中的位置"),
             Column("responses", "action", "int", _GENERATE, "a_t", "token ids as sampled, never re-tokenised", "采样得到的 token id，从不重新分词"),
             Column("response_mask", "action", "int", _GENERATE, "", "1 = the policy chose this token; 0 = padding, or a token that a tool wrote", "1 = 由策略选出；0 = 填充，或工具写入的 token"),
+            Column("sample", "row", "int", _GENERATE, "", "which response of the step this is", "本步的第几个回答"),
             Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the length limit instead of EOS", "回答因长度上限而被截断，没有写出 EOS"),
             Column("rollout_log_probs", "action", "float", _GENERATE, "log π(a_t|s_t)", "the sampler's own log-probability, at the sampling temperature", "采样器自己给出的对数概率（采样温度下）"),
             Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time", "训练前向算出的对数概率；π_old 是采样时的策略"),
@@ -67,6 +68,8 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)", "one-step surprise; n = the next mask-1 position", "一步的“意外”；n 是下一个有效位置"),
             Column("advantages", "action", "float", _CREDIT, "A_t = δ_t + γλ·A_n", "raw advantage, before whitening", "原始优势，白化之前"),
             Column("returns", "state", "float", _CREDIT, "R_t = A_t + V(s_t)", "the λ-return: the critic's target, from the raw advantage", "λ-return，critic 的目标，用原始优势计算"),
+            Column("whiten_mean", "row", "float", _CREDIT, "μ", "mean of A over all mask-1 tokens of the batch, the same in every row; 0 without whitening", "整批有效 token 上 A 的均值，每行相同；不白化时为 0"),
+            Column("whiten_std", "row", "float", _CREDIT, "σ = √(σ² + 1e-8)", "their standard deviation (n − 1); 1 without whitening", "相应的标准差（n − 1）；不白化时为 1"),
             Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ", "the advantage the actor's loss uses; μ, σ over all mask-1 tokens of the whole batch", "actor 损失所用的优势；μ、σ 取自整批有效 token"),
         )
     }

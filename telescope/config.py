@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -122,6 +122,13 @@ class CheckpointConfig(Section):
     keep: int = Field(2, ge=1, description="newest checkpoints that stay on disk")
 
 
+class LedgerConfig(Section):
+    samples: Annotated[int, Field(ge=1)] | Literal["all", "off"] = Field(
+        32, description="responses of each step whose every number is recorded"
+    )
+    every: int = Field(1, ge=1, description="steps between ledger files")
+
+
 class LogConfig(Section):
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="besides metrics.jsonl")
     every: int = Field(1, ge=1, description="steps between lines on a plain terminal")
@@ -147,6 +154,7 @@ class Config(Section):
     actor: ActorConfig = ActorConfig()
     critic: CriticConfig = CriticConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    ledger: LedgerConfig = LedgerConfig()
     log: LogConfig = LogConfig()
     eval: EvalConfig = EvalConfig()
 
@@ -203,7 +211,13 @@ def _validate(data: dict[str, Any], recipe: Path | None = None, given: Sequence[
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise TelescopeError("; ".join(_explain(e, given, recipe) for e in error.errors())) from None
+        known = {name for name, *_ in fields()}
+        found: dict[tuple[str, bool], list[Any]] = {}
+        for e in error.errors():  # the alternatives of one setting (a number or a word) are one mistake
+            loc = [str(part) for part in e["loc"]]
+            key = next((".".join(loc[:n]) for n in range(len(loc), 0, -1) if ".".join(loc[:n]) in known), ".".join(loc))
+            found.setdefault((key, e["type"] == "extra_forbidden"), []).append(e)
+        raise TelescopeError("; ".join(_explain(key, es, given, recipe) for (key, _), es in found.items())) from None
 
 
 def fields(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
@@ -266,19 +280,18 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     data[last] = value
 
 
-def _explain(error: Any, given: Sequence[str], recipe: Path | None) -> str:
-    key = ".".join(str(part) for part in error["loc"])
+def _explain(key: str, errors: Sequence[Any], given: Sequence[str], recipe: Path | None) -> str:
     typed = any(name == key or name.startswith(key + ".") or key.startswith(name + ".") for name in given)
     source = "command line" if typed else str(recipe or "config")
-    if error["type"] == "extra_forbidden":
+    if errors[0]["type"] == "extra_forbidden":
         known = [name for name, *_ in fields()]
         sections = sorted({name.split(".")[0] for name in known if "." in name})
         close = difflib.get_close_matches(key, known + sections, 1, 0.6) or [n for n in known if n.endswith("." + key.split(".")[-1])]
         return f"{source}: no setting `{key}`" + (f"; did you mean `{close[0]}`?" if close else "; `telescope train --help` lists them all")
-    message = error["msg"].removeprefix("Value error, ")
+    messages = [error["msg"].removeprefix("Value error, ") for error in errors]
     if not key:
-        return f"{recipe or 'config'}: {message}" if not given else str(message)
-    return f"{source}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}"
+        return f"{recipe or 'config'}: {messages[0]}" if not given else str(messages[0])
+    return f"{source}: {key} = {errors[0]['input']!r}: " + ", or ".join(message[0].lower() + message[1:] for message in messages)
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -291,6 +304,8 @@ def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _type_name(kind: Any) -> str:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _type_name(args[0])
     if origin is Literal:
         return "|".join(str(a) for a in args)
     if origin in (types.UnionType, typing.Union):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from telescope.algorithms import gae, kl_penalty, masked_mean, masked_var, masked_whiten, monte_carlo_returns, td_errors
+from telescope.algorithms import gae, kl_penalty, masked_mean, masked_var, masked_whiten, monte_carlo_returns, td_errors, whitening
 from telescope.batch import TokenBatch
 from telescope.config import CreditConfig
 
@@ -47,8 +47,15 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
         deltas=td_errors(batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"])
     )
     advantages, returns = ESTIMATORS[config.estimator](batch, config)
+    mean, std = whitening(advantages, batch.mask) if config.whiten else (torch.tensor(0.0), torch.tensor(1.0))
     whitened = masked_whiten(advantages, batch.mask) if config.whiten else advantages
-    return batch.with_columns(advantages=advantages, returns=returns, whitened=whitened)
+    per_row = {"whiten_mean": mean, "whiten_std": std}
+    return batch.with_columns(
+        advantages=advantages,
+        returns=returns,
+        whitened=whitened,
+        **{name: value.to(advantages).expand(len(batch)) for name, value in per_row.items()},
+    )
 
 
 def credit_metrics(batch: TokenBatch) -> dict[str, float]:

@@ -17,6 +17,7 @@ from telescope.config import Config, changes, load_config, to_toml
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
+from telescope.ledger.writer import Ledger
 from telescope.metrics import MetricsLog, read_metrics
 from telescope.progress import Progress, Stop, graceful_stop
 from telescope.roles.reward import RewardFunction
@@ -72,6 +73,7 @@ class Trainer:
         """Trains from the current step to the last."""
         config, roles = self.config, self.roles
         actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
+        ledger = Ledger(config, actor.tokenizer)
         with self._run() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
                 timer = Timer(actor.model.device)
@@ -91,10 +93,12 @@ class Trainer:
                     self._adapt_kl(metrics["reward/kl"], len(batch))
                 # Stage 3: update
                 with timer("update_critic"):
-                    metrics |= critic.update_critic(batch)
+                    metrics |= critic.update_critic(batch, ledger)
                 if step >= config.critic.head_start:
                     with timer("update_actor"):
-                        metrics |= actor.update_actor(batch)
+                        metrics |= actor.update_actor(batch, ledger)
+                with timer("ledger"):
+                    ledger.write(step + 1, batch, kl_coef=metrics["reward/kl_coef"])
 
                 self.step = step + 1
                 self._after_step(metrics | timer.metrics(batch.num_tokens), log, progress, stop)

@@ -82,6 +82,7 @@ def hand_batch(
             "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
             "responses": ids[:, prompt:],
             "response_mask": response_mask,
+            "sample": torch.arange(rows),
             "truncated": torch.zeros(rows, dtype=torch.bool),
             **columns,
         },

@@ -12,7 +12,7 @@ from telescope.algorithms.losses import (
     log_probs_from_logits,
     surrogate_loss,
 )
-from telescope.algorithms.masked import masked_mean, masked_sum, masked_var, masked_whiten
+from telescope.algorithms.masked import masked_mean, masked_sum, masked_var, masked_whiten, whitening
 
 __all__ = [
     "PolicyTerms",
@@ -33,4 +33,5 @@ __all__ = [
     "n_step_advantages",
     "surrogate_loss",
     "td_errors",
+    "whitening",
 ]

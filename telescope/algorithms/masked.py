@@ -38,14 +38,20 @@ def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor
     return var.to(values.dtype)
 
 
+def whitening(values: Tensor, mask: Tensor, *, eps: float = 1e-8) -> tuple[Tensor, Tensor]:
+    """(μ, σ) that `masked_whiten` subtracts and divides by, float64: σ = sqrt(variance + eps)."""
+    mean, var = _moments(values, mask, unbiased=True)
+    return mean, (var + eps).sqrt()
+
+
 def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8) -> Tensor:
     """(x − μ) / sqrt(σ² + eps) with ONE mean and one Bessel-corrected variance over all mask-1 elements of the tensor.
 
     `shift_mean=False` scales only and leaves the mean where it was. 0 off the mask. A single element whitens to 0, an
     empty mask to zeros. Andrychowicz et al. 2021, arXiv:2006.05990, section 3.5 (advantage normalisation).
     """
-    mean, var = _moments(values, mask, unbiased=True)
-    whitened = (keep(values, mask).double() - mean) * torch.rsqrt(var + eps)
+    mean, std = whitening(values, mask, eps=eps)
+    whitened = (keep(values, mask).double() - mean) / std
     if not shift_mean:
         whitened = whitened + mean
     return keep(whitened.to(values.dtype), mask)

@@ -12,6 +12,7 @@ from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
 from telescope.config import ActorConfig, Config
+from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.roles.learner import Denominators, Learner, map_rows
@@ -65,6 +66,7 @@ class Actor:
                 "attention_mask": attention,
                 "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
                 "responses": out.responses,
+                "sample": torch.arange(len(responses), device=input_ids.device),
                 "response_mask": written.long(),
                 "truncated": out.truncated,
                 "rollout_log_probs": out.log_probs,
@@ -77,14 +79,14 @@ class Actor:
         (log_probs,) = map_rows(batch, self.config.actor.micro_batch_tokens, lambda rows: (self._forward(rows).log_probs,))
         return log_probs
 
-    def update_actor(self, batch: TokenBatch) -> dict[str, float]:
-        """Epochs × minibatches of policy gradient steps on the whitened advantages."""
+    def update_actor(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
+        """Epochs × minibatches of policy gradient steps on the whitened advantages; the ledger gets every token's terms."""
         config, meter = self.config.actor, Meter()
         steps = 0
         for epoch, index, minibatch in self.learner.minibatches(batch):
             on_policy = epoch == 0 and index == 0
-            kl = Meter()
-            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, on_policy, meter, kl))  # noqa: B023
+            kl, note = Meter(), ledger.note("actor", epoch, index) if ledger else ignore
+            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, on_policy, meter, kl, note))  # noqa: B023
             meter.add("actor/pg_loss", 0.0, 1)
             if config.target_kl is not None and kl.result()["approx_kl"] > config.target_kl:
                 self.learner.discard()
@@ -93,13 +95,14 @@ class Actor:
             steps += 1
         return meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
-    def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter) -> Tensor:
+    def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
         config, mask = self.config.actor, rows.mask
         log_probs, entropy = self._forward(rows, entropy="gradient" if config.entropy_coef else "value")
         # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
         # to the last bit of the log-probs computed at rollout time.
         old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
         terms = POLICY_LOSSES[config.loss](log_probs, old_log_probs, rows["whitened"], mask, config)
+        note(rows, {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)})
         pg_loss = self._aggregate(terms.loss, mask, over)
         loss = pg_loss
         if config.entropy_coef:

@@ -8,6 +8,7 @@ from torch import Tensor
 from telescope.algorithms import aggregate, clipped_value_loss
 from telescope.batch import TokenBatch
 from telescope.config import Config
+from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel
@@ -28,18 +29,20 @@ class Critic:
         cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
-    def update_critic(self, batch: TokenBatch) -> dict[str, float]:
-        """Epochs × minibatches of clipped regression on the returns, which are fixed."""
+    def update_critic(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
+        """Epochs × minibatches of clipped regression on the returns, which are fixed; the ledger gets every token's terms."""
         meter = Meter()
-        for _, _, minibatch in self.learner.minibatches(batch):
-            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, meter))
+        for epoch, index, minibatch in self.learner.minibatches(batch):
+            note = ledger.note("critic", epoch, index) if ledger else ignore
+            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, meter, note))  # noqa: B023
             meter.add("critic/grad_norm", self.learner.step(), 1)
             meter.add("critic/vf_loss", 0.0, 1)
         return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
-    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter) -> Tensor:
+    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
         values = value_forward(self.model, rows, dtype=self.dtype).values
         terms = clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=self.config.critic.clip_value)
+        note(rows, {"values": values, **vars(terms)})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)

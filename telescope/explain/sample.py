@@ -1,0 +1,98 @@
+"""One response with every number PPO computed for it: what a trace, a table or a page is made from.
+
+It comes from a ledger row, from numbers typed by hand, or from running the four roles on a prompt and a response.
+Per-token lists are as long as the response, padding left out; `None` stands for what is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PER_TOKEN = (
+    "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "token_level_scores", "kl",
+    "token_level_rewards", "deltas", "advantages", "returns", "whitened",
+)  # fmt: skip
+"""Columns of the batch (telescope.batch.COLUMNS) that a sample may have, in the order in which PPO makes them."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The scalars that went into the numbers."""
+
+    estimator: str = "gae"
+    gamma: float = 1.0
+    lam: float = 0.95
+    kl_coef: float = 0.0
+    kl_kind: str = "k1"
+    whiten: bool = True
+    loss: str = "clip"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    clip_value: float | None = 0.2
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class ActorUpdate:
+    """What the policy loss computed for this response in one minibatch."""
+
+    epoch: int
+    minibatch: int
+    old_log_probs: list[float]
+    """As the loss used them: in the first minibatch they are the policy's own, so that the ratio is exactly 1."""
+    log_probs: list[float]
+    ratio: list[float]
+    clipped: list[bool]
+    dual_clipped: list[bool]
+    loss: list[float]
+
+
+@dataclass(frozen=True)
+class CriticUpdate:
+    """What the value loss computed for this response in one minibatch."""
+
+    epoch: int
+    minibatch: int
+    values: list[float]
+    """V under the weights of that moment; the values of the rollout are the sample's own column."""
+    clipped: list[bool]
+    loss: list[float]
+
+
+@dataclass(frozen=True)
+class Sample:
+    token_ids: list[int]
+    token_bytes: list[bytes]
+    """UTF-8 pieces; one Chinese character may be split over several tokens."""
+    mask: list[int]
+    """1 = the policy chose the token; 0 = a tool wrote it."""
+    columns: dict[str, list[float]]
+    settings: Settings = Settings()
+    run: str = ""
+    step: int = 0
+    index: int = 0
+    count: int = 1
+    """Samples recorded for the step."""
+    policy_version: int = 0
+    prompt: str = ""
+    prompt_index: int = 0
+    response: str = ""
+    score: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    truncated: bool = False
+    bootstrap: float = 0.0
+    """V after the last token where the response was cut off and that was asked for, else 0."""
+    whiten_mean: float | None = None
+    whiten_std: float | None = None
+    """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""
+    actor_updates: list[ActorUpdate] = field(default_factory=list)
+    critic_updates: list[CriticUpdate] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the page and --json: bytes as lists of numbers, everything else as it is."""
+        return {**asdict(self), "token_bytes": [list(b) for b in self.token_bytes]}

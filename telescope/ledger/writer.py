@@ -1,0 +1,170 @@
+"""Writes what the step computed: the batch's own columns and the losses' own terms, nothing derived a second time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from torch import Tensor
+
+from telescope.batch import TokenBatch
+from telescope.config import Config
+from telescope.errors import TelescopeError
+from telescope.ledger.reader import path_of
+from telescope.ledger.schema import METADATA, PER_ROW, PER_TOKEN, SCHEMA, UPDATES, VERSION
+
+Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
+"""Called by a loss with the rows of a micro-batch and its per-token terms."""
+
+
+def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
+    """The note of a step that is not recorded."""
+
+
+class Ledger:
+    """Collects one step and writes it as one file, which appears whole or not at all."""
+
+    def __init__(self, config: Config, tokenizer: Any) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        wanted = config.ledger.samples
+        everything = config.rollout.batch_size * config.rollout.n
+        self.limit = everything if wanted == "all" else 0 if wanted == "off" else wanted
+        self._notes: dict[str, list[tuple[int, int, Tensor, dict[str, Tensor]]]] = {"actor": [], "critic": []}
+        self._bytes: dict[int, bytes] = {}
+
+    def note(self, role: str, epoch: int, minibatch: int) -> Note:
+        """What a role's loss reports its terms to during one minibatch."""
+
+        def keep(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
+            if not self.limit:
+                return
+            chosen = (rows["sample"] < self.limit).nonzero().squeeze(1)
+            if len(chosen):  # indexing copies: what is noted cannot change any more
+                self._notes[role].append(
+                    (epoch, minibatch, rows["sample"][chosen], {name: value.detach()[chosen] for name, value in terms.items()})
+                )
+
+        return keep
+
+    def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> Path | None:
+        """Writes the first `ledger.samples` responses of the batch as `step`; clears what was noted."""
+        notes, self._notes = self._notes, {"actor": [], "critic": []}
+        if not self.limit or step % self.config.ledger.every:
+            return None
+        count = min(self.limit, len(batch))
+        exists = batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()  # [N, T]
+        lengths = exists.sum(1)
+        info = batch.info
+        parts = {name.removeprefix("score/"): values for name, values in info.items() if name.startswith("score/")}
+        columns: dict[str, Any] = {name: batch[name][:count].cpu().numpy() for name in PER_ROW}
+        columns |= {
+            "prompt": [str(text) for text in info["prompt"][:count]],
+            "prompt_index": info["prompt_index"][:count],
+            "prompt_ids": _prompt_ids(batch, count),
+            "response": info["response"][:count],
+            "score": info["score"][:count],
+            "parts": [[(name, values[i]) for name, values in parts.items()] for i in range(count)],
+            "policy_version": [step - 1] * count,
+            "token_bytes": [[self._token_bytes(i) for i in ids] for ids in info["response_ids"][:count]],
+        }
+        columns |= {
+            name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind) for name, kind in PER_TOKEN.items() if name in batch
+        }
+        for (name, fields), role in zip(UPDATES.items(), ("actor", "critic"), strict=True):
+            columns[name] = _updates(notes[role], fields, lengths)
+        arrays = [columns[f.name] if isinstance(columns[f.name], pa.Array) else pa.array(columns[f.name], f.type) for f in SCHEMA]
+        meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef)}
+        table = pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()}))
+        return self._save(table, path_of(self.config.run_dir, step))
+
+    def _save(self, table: pa.Table, path: Path) -> Path:
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            parquet.write_table(table, temporary, compression="zstd")
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise TelescopeError(f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume") from error
+        return path
+
+    def _settings(self, kl_coef: float) -> dict[str, Any]:
+        credit, actor = self.config.credit, self.config.actor
+        return {
+            "estimator": credit.estimator,
+            "gamma": credit.gamma,
+            "lam": credit.lam,
+            "kl_coef": kl_coef,
+            "kl_kind": credit.kl_kind,
+            "whiten": credit.whiten,
+            "loss": actor.loss,
+            "clip_low": actor.clip_low,
+            "clip_high": actor.clip_high,
+            "dual_clip": actor.dual_clip,
+            "clip_value": self.config.critic.clip_value,
+            "temperature": self.config.rollout.temperature,
+        }
+
+    def _token_bytes(self, token: int) -> bytes:
+        if token not in self._bytes:
+            self._bytes[token] = token_bytes(self.tokenizer, token)
+        return self._bytes[token]
+
+
+def token_bytes(tokenizer: Any, token: int) -> bytes:
+    """The bytes a token stands for; one character may be split over several tokens."""
+    text = tokenizer.convert_ids_to_tokens(token) or ""
+    if token in tokenizer.all_special_ids:
+        return text.encode()
+    byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
+    if byte:
+        return bytes([int(byte[1], 16)])
+    if "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", "")):
+        table = _byte_level()
+        if all(char in table for char in text):
+            return bytes(table[char] for char in text)
+    return text.replace("▁", " ").encode()
+
+
+def _byte_level() -> dict[str, int]:
+    """GPT-2's byte-level alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def _lists(flat: np.ndarray, lengths: np.ndarray, kind: pa.DataType) -> pa.ListArray:
+    """Values of all rows one after the other, to one list per row."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat).cast(kind))
+
+
+def _updates(notes: list[tuple[int, int, Tensor, dict[str, Tensor]]], fields: dict[str, pa.DataType], lengths: np.ndarray) -> pa.ListArray:
+    """For each row the updates it took part in, in time order."""
+    of_row: list[list[tuple[int, int, dict[str, np.ndarray], int]]] = [[] for _ in lengths]
+    for epoch, minibatch, rows, terms in notes:
+        arrays = {name: terms[name].cpu().numpy() for name in fields}
+        for place, row in enumerate(rows.tolist()):
+            of_row[row].append((epoch, minibatch, arrays, place))
+    flat = [(*entry, lengths[row]) for row, entries in enumerate(of_row) for entry in entries]
+    sizes = np.array([length for *_, length in flat], dtype=np.int64)
+    children = [pa.array([epoch for epoch, *_ in flat], pa.int16()), pa.array([minibatch for _, minibatch, *_ in flat], pa.int16())]
+    for name, kind in fields.items():
+        values = [arrays[name][place, :length] for _, _, arrays, place, length in flat]
+        empty = np.zeros(0, dtype=bool if pa.types.is_boolean(kind.value_type) else np.float32)
+        children.append(_lists(np.concatenate(values) if values else empty, sizes, kind.value_type))
+    structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *fields])
+    offsets = np.concatenate([[0], np.cumsum([len(entries) for entries in of_row])]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+
+
+def _prompt_ids(batch: TokenBatch, count: int) -> list[list[int]]:
+    width = batch["prompts"].shape[1]
+    lengths = batch["attention_mask"][:count, :width].sum(1).tolist()
+    return [row[width - n :] for row, n in zip(batch["prompts"][:count].tolist(), lengths, strict=True)]
