@@ -32,18 +32,16 @@ def read(run: Path | str, step: int) -> pa.Table:
 def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[Sample]:
     """The responses recorded for a step (those at `index`, in that order) as samples."""
     table = read(run, step)
-    meta = metadata(run, step)
     wanted = range(table.num_rows) if index is None else index
     outside = [i for i in wanted if not 0 <= i < table.num_rows]
     if outside:
         raise TelescopeError(f"step {step} of {run} has samples 0 to {table.num_rows - 1}; there is no {outside[0]}")
-    return [_sample(table.slice(i, 1).to_pylist()[0], meta, i, table.num_rows) for i in wanted]
+    return [sample_of(table, i) for i in wanted]
 
 
-def metadata(run: Path | str, step: int) -> dict[str, Any]:
-    """Version, run, step and the settings that went into the numbers."""
-    raw = (_open(run, step).schema_arrow.metadata or {}).get(METADATA)
-    return dict(json.loads(raw)) if raw else {}
+def sample_of(table: pa.Table, index: int) -> Sample:
+    """One row of a ledger table as a sample."""
+    return _sample(table.slice(index, 1).to_pylist()[0], json.loads(table.schema.metadata[METADATA]), index, table.num_rows)
 
 
 def _open(run: Path | str, step: int) -> parquet.ParquetFile:

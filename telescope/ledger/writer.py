@@ -54,9 +54,14 @@ class Ledger:
 
     def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> Path | None:
         """Writes the first `ledger.samples` responses of the batch as `step`; clears what was noted."""
+        if self.limit and step % self.config.ledger.every == 0:
+            return self._save(self.table(step, batch, kl_coef=kl_coef), path_of(self.config.run_dir, step))
+        self._notes = {"actor": [], "critic": []}
+        return None
+
+    def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
+        """What `write` writes."""
         notes, self._notes = self._notes, {"actor": [], "critic": []}
-        if not self.limit or step % self.config.ledger.every:
-            return None
         count = min(self.limit, len(batch))
         exists = batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)
@@ -80,8 +85,7 @@ class Ledger:
             columns[name] = _updates(notes[role], fields, lengths)
         arrays = [columns[f.name] if isinstance(columns[f.name], pa.Array) else pa.array(columns[f.name], f.type) for f in SCHEMA]
         meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef)}
-        table = pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()}))
-        return self._save(table, path_of(self.config.run_dir, step))
+        return pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()}))
 
     def _save(self, table: pa.Table, path: Path) -> Path:
         temporary = path.with_name(f".{path.name}.tmp")
