@@ -1,4 +1,4 @@
-"""telescope train | eval | export. Imports torch only once the arguments are known to be right."""
+"""telescope train | eval | explain | report | view | export. Imports torch only once the arguments are known to be right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from telescope import __version__
+from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
 
 _TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="telescope", description="PPO post-training in which every token's credit can be seen.")
     parser.add_argument("--version", action="version", version=f"telescope {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="train | eval | export", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("train", add_help=False, help=f"train a model: {_TRAIN_USAGE}")
     evaluation = commands.add_parser("eval", help="accuracy of a run's last checkpoint on its held-out prompts")
     evaluation.add_argument("run", type=Path, help="run folder, e.g. runs/arithmetic")
@@ -49,12 +49,30 @@ def _run(arguments: list[str]) -> None:
     )
     exporting.add_argument("run", type=Path, help="run folder")
     exporting.add_argument("dir", type=Path, metavar="DIR", help="new folder")
+    explaining = commands.add_parser("explain", help="every number of a response, recomputed and explained")
+    explain_command.add_arguments(explaining)
+    reporting = commands.add_parser("report", help="one self-contained HTML file of a run, to open from disk")
+    reporting.add_argument("run", type=Path, help="run folder")
+    reporting.add_argument("-o", "--out", type=Path, help="the file (default: report.html in the run folder)")
+    viewing = commands.add_parser("view", help="the same page live, beside a running job")
+    viewing.add_argument("run", type=Path, help="run folder")
+    viewing.add_argument("--host", default="127.0.0.1", help="other than loopback needs --token")
+    viewing.add_argument("--port", type=int, default=0, help="default: a free one")
+    viewing.add_argument("--token", help="what a visitor has to give")
     if arguments[:1] == ["train"]:
         _train(arguments[1:])
         return
     chosen = parser.parse_args(arguments)
     if chosen.command == "eval":
         _eval(chosen.run)
+    elif chosen.command == "explain":
+        explain_command.run(chosen)
+    elif chosen.command == "report":
+        _report(chosen.run, chosen.out)
+    elif chosen.command == "view":
+        from telescope.viewer.server import serve
+
+        serve(chosen.run, chosen.host, chosen.port, chosen.token)
     else:
         _export(chosen.run, chosen.dir)
 
@@ -78,7 +96,12 @@ def _train(arguments: list[str]) -> None:
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(130)
-    print(trainer.summary())
+    report = None
+    if config.ledger.samples != "off":
+        from telescope.viewer.report import write_report
+
+        report = write_report(config.run_dir, config.run_dir / "report.html")
+    print(trainer.summary(report))
 
 
 def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str]], bool]:
@@ -132,6 +155,12 @@ def _eval(run: Path) -> None:
 
     for name, value in evaluate_run(run).items():
         print(f"{name:24} {value:.4f}")
+
+
+def _report(run: Path, out: Path | None) -> None:
+    from telescope.viewer.report import write_report
+
+    print(write_report(run, out or run / "report.html"))
 
 
 def _export(run: Path, folder: Path) -> None:

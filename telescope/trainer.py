@@ -6,6 +6,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import torch
@@ -132,7 +133,7 @@ class Trainer:
         """Every row of metrics.jsonl so far."""
         return read_metrics(self.config.run_dir / "metrics.jsonl")
 
-    def summary(self) -> str:
+    def summary(self, report: Path | None = None) -> str:
         """Held-out accuracy before and after, and what to look at next."""
         run, rows = self.config.run_dir, self.history()
         evaluated = [row for row in rows if "eval/sampled_accuracy" in row]
@@ -144,8 +145,10 @@ class Trainer:
                 lines.append(f"  {kind:17}  {before:7.3f} {after:7.3f}")
         lines += [
             "look at next:",
-            f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md says what each means)",
-            f"  telescope eval {run}",
+            *([f"  {report}   open it in a browser: every token's numbers"] if report else []),
+            f"  telescope explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
+            f"  telescope view {run}   the page live, while a run goes on",
+            f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)",
             f"  telescope export {run} DIR   Hugging Face folders of actor and critic",
         ]
         return "\n".join(lines)

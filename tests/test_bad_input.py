@@ -494,7 +494,7 @@ def test_a_full_disk_before_the_first_checkpoint_says_that_there_is_none(
 
 
 def test_a_full_disk_under_the_metrics_is_told_in_one_line(job: Job, small_disk: Callable[[int], None], capsys: pytest.CaptureFixture[str]):
-    config = job()
+    config = job(("ledger.samples", "off"))
     trainer = Trainer(config, reward=length)
     small_disk(200)  # room for the line of step 0, not for that of step 1
     with pytest.raises(TelescopeError, match=r"metrics\.jsonl"):

@@ -1,0 +1,44 @@
+"""The questions asked and the answers given, as a Markdown log: verbatim, in time order, nothing shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from telescope.errors import TelescopeError
+
+
+def save_dialogue(folder: str | Path, rounds: Sequence[tuple[str, str]], now: datetime, *, request: str | None = None) -> Path:
+    """Writes `telescope_YYYYMMDD_HHMMSS.md` (UTF-8) of (question, answer) rounds; `request`, the wish to save, is the last round.
+
+    A name that is taken moves the time on by a second, in the name and in the header; nothing is overwritten.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = folder / f"telescope_{now:%Y%m%d_%H%M%S}.md"
+            asked = [*rounds, *([(request, f"已保存：{path}")] if request is not None else [])]
+            body = "\n\n---\n\n".join(f"### 问题 {n}\n用户：{q}  \n助手：{a}" for n, (q, a) in enumerate(asked, 1))
+            text = f"# Chat Dialogue Log\n\n## 对话时间\n\n{now:%Y-%m-%d %H:%M:%S}\n\n---\n\n## 对话内容\n\n{body}\n"
+            try:
+                with path.open("xb") as file:
+                    file.write(text.encode("utf-8", "backslashreplace"))
+                return path
+            except FileExistsError:
+                now += timedelta(seconds=1)
+    except OSError as error:
+        raise TelescopeError(f"cannot write a dialogue into {folder} ({error.strerror}): give a folder you may write to") from None
+
+
+def rounds_of(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """(question, answer) pairs of chat messages with `role` and `content`; system and tool turns are left out."""
+    rounds: list[tuple[str, str]] = []
+    for message in messages:
+        if message["role"] == "user":
+            rounds.append((message["content"], ""))
+        elif message["role"] == "assistant" and rounds:
+            question, answer = rounds[-1]
+            rounds[-1] = (question, f"{answer}\n\n{message['content']}" if answer else message["content"])
+    return rounds

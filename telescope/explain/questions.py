@@ -1,0 +1,167 @@
+"""The learner's questions (questions.toml), answered with the numbers of the sample at hand.
+
+Index everywhere: values[i] and returns[i] belong to the state before token i; scores, rewards, δ and advantages to token
+i itself; n is the next token that the policy wrote. A Monte Carlo run is GAE at λ=1, a TD(0) run GAE at λ=0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from telescope.errors import TelescopeError
+from telescope.explain.numbers import from_numbers
+from telescope.explain.sample import Sample
+from telescope.explain.text import pieces, shorten
+from telescope.explain.trace import Tracer, fill, num
+from telescope.explain.words import Lang, Level
+
+EXAMPLE = from_numbers(
+    {
+        "prompt": "请问1+1=2？",
+        "tokens": ["是", "的", "，", "等于", "2", "！"],
+        "score": 1.0,
+        "old": [-0.36, -0.20, -0.15, -0.51, -0.40, -0.05],
+        "ref": [-0.46, -0.25, -0.10, -0.61, -0.60, -0.10],
+        "values": [0.2, 0.25, 0.3, 0.35, 0.45, 0.6],
+        "beta": 0.1,
+    }
+)
+"""Stands in where a sample lacks the columns that an answer needs; the answer says so."""
+
+NOTE = {
+    "zh": "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）\n",
+    "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)\n",
+}
+
+
+@functools.cache
+def _questions() -> dict[int, dict[str, Any]]:
+    texts = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
+    return {int(number): entry for number, entry in texts.items()}
+
+
+def titles(lang: Lang = "zh") -> list[tuple[int, str]]:
+    return [(number, entry[lang]) for number, entry in _questions().items()]
+
+
+def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert") -> str:
+    """The answer to question `number` with this sample's numbers; a question without a child's text keeps the expert's."""
+    entry = _questions().get(number)
+    if entry is None:
+        raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
+    columns = fill(sample).columns if any(sample.mask) else {}
+    missing = [name for name in entry["needs"] if name not in columns]
+    used = EXAMPLE if missing else sample
+    key = next(k for k in (f"{level}_{lang}", f"expert_{lang}") if k in entry)
+    if not used.settings.whiten:
+        key = f"{key}_raw" if f"{key}_raw" in entry else key
+    known = facts(used, lang)
+    known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
+    return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known)
+
+
+def facts(sample: Sample, lang: Lang) -> dict[str, str]:
+    """Every number that a text may name, for the first token that the policy wrote, the last one, and all of them."""
+    tracer = Tracer(sample)
+    c, s, at, full = tracer.full.columns, sample.settings, tracer.steps.at, tracer.full
+    i, last, lam = at[0], at[-1], {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, s.lam)
+    n, count, decay = tracer.steps.next(i), len(at), s.gamma * lam
+    texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
+
+    def row(numbers: Sequence[float]) -> str:
+        shown = [num(numbers[t]) for t in at]
+        return "[" + ", ".join(shown if count <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
+
+    def say(zh: str, en: str) -> str:
+        return en if lang == "en" else zh
+
+    out = {"i": str(i), "last": str(last), "tok": f"{i} «{texts[i]}»", "last_tok": f"{last} «{texts[last]}»", "T": str(len(sample))}
+    out |= {"gamma": num(s.gamma), "lam": num(lam), "gl": num(decay), "beta": num(s.kl_coef), "count": str(count)}
+    out |= {"next": "V_end" if n is None else f"V[{n}]", "end": num(sample.bootstrap), "ids": row([*map(float, sample.token_ids)])}
+    shares = [decay ** (len(tracer.steps.onwards(t)) - 1) for t in range(len(sample))]
+    out |= {"share": num(shares[i]), "percent": num(100 * shares[i]), "shares": row([100 * x for x in shares])}
+    out["share_mc"] = num(s.gamma ** (count - 1))
+    for name, column in {
+        "V": "values",
+        "r": "token_level_rewards",
+        "d": "deltas",
+        "A": "advantages",
+        "R": "returns",
+        "W": "whitened",
+    }.items():
+        if column in c:
+            out |= {name: num(c[column][i]), f"{name}_last": num(c[column][last]), f"{name}s": row(c[column])}
+            out[f"{name}_sum"] = num(math.fsum(c[column][t] for t in at))
+    for name, column in {"scores": "token_level_scores", "olds": "old_log_probs", "refs": "ref_log_prob", "kls": "kl"}.items():
+        out[name] = row(c[column]) if column in c else "?"
+    if "old_log_probs" in c:
+        out["pi_olds"] = row([math.exp(min(x, 0.0)) for x in c["old_log_probs"]])
+    if "values" in c and "token_level_rewards" in c:
+        out |= _credit(tracer, row, say, lam)
+    if "whitened" in c and "advantages" in c:
+        flips = [t for t in at if c["advantages"][t] * c["whitened"][t] < 0]
+        out |= {"mean": num(math.fsum(c["whitened"][t] for t in at) / count), "flips": str(len(flips)), "flipped": str(flips or "–")}
+        out |= {"mu": num(full.whiten_mean or 0.0), "sigma": num(full.whiten_std or 1.0)}
+        alone = sample.whiten_mean is None
+        out["alone"] = say("（没有给出整批，这里只用这一条的）", " (no batch was given, so of this response alone)") if alone else ""
+        out["update"] = ""
+        if full.actor_updates:
+            ratio = full.actor_updates[-1].ratio
+            terms = [p * x for p, x in zip(ratio, c["whitened"], strict=True)]
+            mean = num(math.fsum(terms) / count)
+            out["update"] = say(
+                f"最后一次更新：ρ = {row(ratio)}，各项 ρ·Â = {row(terms)}，均值 {mean}。",
+                f" In the last update: ρ = {row(ratio)}, terms ρ·Â = {row(terms)}, mean {mean}.",
+            )
+    return out
+
+
+def _credit(tracer: Tracer, row: Any, say: Any, lam: float) -> dict[str, str]:
+    """Facts that need rewards and values: other λ, observed returns, the critic's loss."""
+    sample, full, steps = tracer.sample, tracer.full, tracer.steps
+    c, g, at, count = full.columns, sample.settings.gamma, steps.at, len(steps.at)
+    i, last, r, v, d = at[0], at[-1], c["token_level_rewards"], c["values"], c["deltas"]
+
+    def estimate(lam: float) -> list[float]:
+        settings = replace(sample.settings, estimator="gae", lam=lam)
+        given = {"token_level_rewards": r, "values": v}
+        return fill(replace(sample, columns=given, settings=settings, actor_updates=[], critic_updates=[])).columns["advantages"]
+
+    def delta(t: int) -> str:
+        return f"{num(r[t])} + {num(g)}×{num(steps.value_after(t, v))} − {num(v[t])} = {num(d[t])}"
+
+    mc = estimate(1.0)
+    goals = [a + x for a, x in zip(mc, v, strict=True)]  # what really came from each token on, with V_end where it was cut off
+    out = {"MC": num(mc[i]), "MCs": row(mc), "G": num(goals[i]), "Gs": row(goals), "td": num(r[i] + g * steps.value_after(i, v))}
+    out |= {"V_next": num(steps.value_after(i, v)), "delta_sum": delta(i), "delta_last": delta(last), "later": num(mc[i] - d[i])}
+    rises = sum(goals[b] > goals[a] + 1e-12 for a, b in itertools.pairwise(at))
+    out |= {"rises": str(rises), "pairs": str(count - 1), "even": num(math.fsum(r[t] for t in at) / count)}
+    out["positive"] = say("全为正", "are all") if all(r[t] > 0 for t in at) else say("不全为正", "are not all")
+    out["rows"] = "; ".join(f"λ={num(x)}: {row(estimate(x))}" for x in (0.0, 0.5, 0.95, 1.0))
+    ns = range(1, count + 1) if count <= 6 else (1, 2, 3, count)
+    n_step = [trace.result for trace in tracer.compare(i, ns, ()) if trace.name == "n_step"]
+    weights = [lam ** (n - 1) * (1 if n == count else 1 - lam) for n in ns]
+    out["mixed"] = ", ".join(f"n={n}: {num(a)} ×{num(w)}" for n, a, w in zip(ns, n_step, weights, strict=True))
+    out["left_out"] = say("（中间略）", " (some left out)") if count > 6 else ""
+    critic = full.critic_updates[-1] if full.critic_updates else None
+    new, loss = (v[i], None) if critic is None else (critic.values[i], critic.loss[i] if critic.loss else None)
+    error = c["returns"][i] - new
+    plain = 0.5 * error * error
+    out |= {"v": num(new), "error": num(error), "plain": num(plain), "loss": num(plain if loss is None else loss)}
+    if sample.bootstrap:
+        note = say("（回答被截断，用 critic 的估计接上）", " (the response was cut off; the critic's estimate continues it)")
+    elif sample.truncated:
+        note = say("（被截断，但按结束处理）", " (cut off, but treated as the end)")
+    else:
+        note = say("，因为没有后续了", ": nothing is left to come")
+    out["end_note"] = note + say("。", ".")
+    end = num(sample.bootstrap)
+    stays = say(f"（截断处的 V_end = {end} 仍在）", f" (but V_end = {end} at the cut stays)") if sample.bootstrap else ""
+    return out | {"stays": stays + say("。", ".")}

@@ -1,0 +1,329 @@
+"""The arithmetic of one token: formula, numbers substituted, result, and whether the recorded number agrees.
+
+Every quantity is recomputed in float64 from the recorded numbers one level below it (δ from rewards and values, A from
+δ, …), so that a wrong number shows ✗ at the step where it went wrong. Time is counted in tokens that the policy wrote: n
+is the next position with mask 1, and V after the last one is 0, or `bootstrap` where the response was cut off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import Steps, clamp, fill, kl_estimate, policy_term, ratio_of, value_term
+from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
+
+TOLERANCE = 1e-5
+SHOWN_TERMS = 6
+"""A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    name: str
+    """kl, reward, delta, advantage_sum, advantage, return, whitened, ratio, clip, surrogate, value_loss; see also `compare`."""
+    formula: str
+    substituted: str
+    result: float
+    recorded: float | None = None
+    ok: bool | None = None
+    """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
+    state: str | None = None
+    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON has no NaN or infinity: they become their names."""
+        return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+
+
+def traces(sample: Sample, t: int, update: int = -1) -> list[Trace]:
+    """Every quantity of token t that can be recomputed, in the order in which PPO makes them; none for a tool's token.
+
+    `update` picks the minibatch of actor_updates and critic_updates: −1 the last, 0 the first (where the ratio is 1).
+    """
+    return Tracer(sample).traces(t, update)
+
+
+def compare(sample: Sample, t: int, *, ns: Iterable[int] = (2,), lams: Iterable[float] | None = None) -> list[Trace]:
+    """Other estimators of token t's advantage from the same rewards and values: td0, n_step, gae (each λ), monte_carlo.
+
+    `recorded` is the advantage that was used, where the run's estimator is that one.
+    """
+    return Tracer(sample).compare(t, ns, (sample.settings.lam,) if lams is None else lams)
+
+
+class Tracer:
+    """The traces of many tokens of one sample: columns that are missing are computed once."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample, self.full, self.steps = sample, fill(sample), Steps(sample)
+
+    def traces(self, t: int, update: int = -1) -> list[Trace]:
+        return self._token(t).all(update) if self._written(t) else []
+
+    def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
+        return self._token(t).estimators(ns, lams) if self._written(t) else []
+
+    def _token(self, t: int) -> _Token:
+        return _Token(self.sample, self.full, self.steps, t)
+
+    def _written(self, t: int) -> bool:
+        if not 0 <= t < len(self.sample):
+            raise TelescopeError(f"no token {t}: this response has {len(self.sample)} tokens, 0 to {len(self.sample) - 1}")
+        return bool(self.sample.mask[t])
+
+
+class _Token:
+    """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
+
+    def __init__(self, sample: Sample, full: Sample, steps: Steps, t: int) -> None:
+        self.sample, self.full, self.t, self.steps, self.s = sample, full, t, steps, sample.settings
+        self.n = self.steps.next(t)
+        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(sample)))
+
+    def all(self, update: int) -> list[Trace]:
+        made = [self.kl(), self.reward(), self.delta(), *self.advantage(), self.returns(), self.whitened()]
+        u = _pick(self.full.actor_updates, update)
+        if u is not None:
+            made += self.policy(u, _pick(self.sample.actor_updates, update))
+        c = _pick(self.full.critic_updates, update)
+        if c is not None:
+            made.append(self.value(c, _pick(self.sample.critic_updates, update)))
+        return [trace for trace in made if trace is not None]
+
+    def col(self, *names: str) -> list[float] | None:
+        """The token's numbers in these columns, or None if one is missing."""
+        c = self.full.columns
+        return [c[name][self.t] for name in names] if all(name in c for name in names) else None
+
+    def make(self, name: str, formula: str, substituted: str, result: float, column: str, inputs: Iterable[float]) -> Trace:
+        recorded = self.sample.columns.get(column)
+        return _checked(name, formula, substituted, result, recorded[self.t] if recorded is not None else None, inputs)
+
+    def kl(self) -> Trace | None:
+        x, i, kind = self.col("old_log_probs", "ref_log_prob"), _sub(self.t), self.s.kl_kind.removesuffix("+")
+        if x is None:
+            return None
+        d, minus = f"log π_old{i} − log π_ref{i}", f"{num(x[0])} − {_par(x[1])}"
+        k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
+        shapes = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}
+        shape, result = shapes.get(kind, "{}"), kl_estimate(x[0] - x[1], kind)
+        return self.make("kl", f"kl{i} = {shape.format(d)}", shape.format(minus), result, "kl", x)
+
+    def reward(self) -> Trace | None:
+        i, x, beta = _sub(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
+        if x is not None:
+            formula, sub = f"r{i} = score{i} − β·kl{i}", f"{num(x[0])} − {num(beta)}·{_par(x[1])}"
+            return self.make("reward", formula, sub, x[0] - beta * x[1], "token_level_rewards", x)
+        score = self.col("token_level_scores")
+        if score is None or beta:
+            return None
+        return self.make("reward", f"r{i} = score{i}", num(score[0]), score[0], "token_level_rewards", score)
+
+    def delta(self) -> Trace | None:
+        x, i = self.col("token_level_rewards", "values"), _sub(self.t)
+        if x is None:
+            return None
+        formula = f"δ{i} = r{i} + γ·{self.next_name('V')} − V{i}"
+        sub = f"{num(x[0])} + {num(self.s.gamma)}·{_par(self.after)} − {_par(x[1])}"
+        return self.make("delta", formula, sub, x[0] + self.s.gamma * self.after - x[1], "deltas", [*x, self.after])
+
+    def next_name(self, symbol: str) -> str:
+        return f"{symbol}{'_end' if self.n is None else _sub(self.n)}"
+
+    def advantage(self) -> list[Trace | None]:
+        """As the sum from t to the end, and from the next token's recorded number."""
+        i, s, c = _sub(self.t), self.s, self.full.columns
+        if s.estimator == "monte_carlo":
+            return [self.rewards_then_value("advantage_sum", f"A{i}", len(self.sample), True), self.next_return()]
+        delta = self.col("deltas")
+        if delta is None:
+            return []
+        if s.estimator == "td0":
+            return [self.make("advantage", f"A{i} = δ{i}", num(delta[0]), delta[0], "advantages", delta)]
+        recursion: Trace | None = None
+        decay = s.gamma * s.lam
+        if "advantages" in c:
+            later = 0.0 if self.n is None else c["advantages"][self.n]
+            formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
+            sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{_par(later)}"
+            recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
+        return [self.deltas_sum("advantage_sum", f"A{i}", s.lam, True), recursion]
+
+    def next_return(self) -> Trace | None:
+        x, i, returns = self.col("token_level_rewards", "values"), _sub(self.t), self.full.columns.get("returns")
+        if x is None or returns is None:
+            return None
+        later, name = (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
+        sub = f"{num(x[0])} + {num(self.s.gamma)}·{_par(later)} − {_par(x[1])}"
+        result = x[0] + self.s.gamma * later - x[1]
+        return self.make("advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later])
+
+    def deltas_sum(self, name: str, left: str, lam: float, recorded: bool) -> Trace | None:
+        deltas = self.full.columns.get("deltas")
+        if deltas is None:
+            return None
+        formula, sub, total, inputs = _series("δ", self.steps.onwards(self.t), deltas, self.s.gamma * lam)
+        return self.make(name, f"{left} = {formula}", sub, total, "advantages" if recorded else "", inputs)
+
+    def rewards_then_value(self, name: str, left: str, n: int, recorded: bool) -> Trace | None:
+        """n rewards, then the value of the state they lead to (the end's, past it), less V_t: Monte Carlo, TD(0), n-step."""
+        c, g, t = self.full.columns, self.s.gamma, self.t
+        if "token_level_rewards" not in c or "values" not in c:
+            return None
+        ahead = self.steps.onwards(t)
+        formula, sub, total, inputs = _series("r", ahead[:n], c["token_level_rewards"], g)
+        k = min(n, len(ahead))
+        state, value = (f"V{_sub(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
+        if state != "V_end" or value:
+            formula += f" + {_weight(g, k)}{state}"
+            sub += f" + {num(g**k * value)}" if value >= 0 else f" − {num(-(g**k) * value)}"
+            total += g**k * value
+        v = c["values"][t]
+        result = total - v
+        formula, sub = f"{left} = {formula} − V{_sub(t)}", f"{sub} − {_par(v)}"
+        return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
+
+    def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
+        i, used, every = _sub(self.t), self.s.estimator, len(self.sample)
+        made = [self.rewards_then_value("td0", f"A{i}[TD(0)]", 1, used == "td0")]
+        made += [self.rewards_then_value("n_step", f"A{i}[n={n}]", n, False) for n in ns]
+        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == self.s.lam) for lam in lams]
+        made.append(self.rewards_then_value("monte_carlo", f"A{i}[MC]", every, used == "monte_carlo"))
+        return [trace for trace in made if trace is not None]
+
+    def returns(self) -> Trace | None:
+        x, i = self.col("advantages", "values"), _sub(self.t)
+        if x is None:
+            return None
+        return self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {_par(x[1])}", x[0] + x[1], "returns", x)
+
+    def whitened(self) -> Trace | None:
+        x, i, mean, std = self.col("advantages"), _sub(self.t), self.full.whiten_mean, self.full.whiten_std
+        if x is None:
+            return None
+        if not self.s.whiten:
+            return replace(self.make("whitened", f"Â{i} = A{i}", num(x[0]), x[0], "whitened", x), state="off")
+        if mean is None or std is None:
+            return None
+        sub = f"({num(x[0])} − {_par(mean)})/{num(std)}"
+        return self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+
+    def policy(self, u: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
+        t, i, s = self.t, _sub(self.t), self.s
+        new, old = u.log_probs[t], u.old_log_probs[t]
+        recorded = was.ratio[t] if was is not None and was.ratio else None
+        formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({num(new)} − {_par(old)})"
+        made = [_checked("ratio", formula, sub, ratio_of(new, old), recorded, ())]
+        x = self.col("whitened")
+        if x is None:
+            return made
+        p, a, lo, hi = u.ratio[t], x[0], 1 - s.clip_low, 1 + s.clip_high
+        objective = -was.loss[t] if was is not None and was.loss else None
+        (term, state), edge = policy_term(p, a, s), clamp(p, lo, hi)
+        formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(lo)}, {num(hi)})·Â{i})"
+        sub = f"min({num(p)}×{_par(a)}, {num(edge)}×{_par(a)}) = min({num(p * a)}, {num(edge * a)})"
+        if s.dual_clip is not None and a < 0:
+            formula, sub = f"max({formula}, {num(s.dual_clip)}·Â{i})", f"max({sub}, {num(s.dual_clip * a)})"
+        clip = _checked("clip", f"PPO{i} = {formula}", sub, term, None if s.loss == "cpi" else objective, (p * a,), state)
+        if clip.recorded is not None and was is not None and was.clipped:
+            flag = "clipped" if was.clipped[t] else "dual" if was.dual_clipped and was.dual_clipped[t] else None
+            clip = _agree(clip, flag, ("clipped", "dual"), _close(p * a, edge * a, ()) or _close(term, (s.dual_clip or 0) * a, ()))
+        surrogate = _checked(
+            "surrogate", f"TRPO{i} = ρ{i}·Â{i}", f"{num(p)}×{_par(a)}", p * a, objective if s.loss == "cpi" else None, (a,), "off"
+        )
+        return [*made, clip, surrogate]
+
+    def value(self, u: CriticUpdate, was: CriticUpdate | None) -> Trace | None:
+        x, i, eps = self.col("values", "returns"), _sub(self.t), self.s.clip_value
+        if x is None:
+            return None
+        v, (old, target) = u.values[self.t], x
+        loss, state = value_term(v, old, target, eps)
+        recorded = was.loss[self.t] if was is not None and was.loss else None
+        if eps is None:
+            return _checked(
+                "value_loss", f"L_V{i} = ½·(v{i} − R{i})²", f"½·({num(v)} − {_par(target)})²", loss, recorded, (v, target), state
+            )
+        inside = clamp(v, old - eps, old + eps)
+        formula = f"L_V{i} = ½·max((v{i} − R{i})², (clip(v{i}, V{i} ± {num(eps)}) − R{i})²)"
+        sub = f"½·max(({num(v)} − {_par(target)})², ({num(inside)} − {_par(target)})²)"
+        trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
+        if recorded is not None and was is not None and was.clipped:
+            near = _close(abs(v - target), abs(inside - target), (v, old, target))
+            trace = _agree(trace, "clipped" if was.clipped[self.t] else None, ("clipped",), near)
+        return trace
+
+
+def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:
+    """The recorded clip flag must be ours too; where both branches are equal but for rounding, the recorded one counts."""
+    if trace.state == flag or (flag is None and trace.state not in flags):
+        return trace
+    return replace(trace, state=flag or "inside") if near else replace(trace, ok=False)
+
+
+def _checked(
+    name: str, formula: str, sub: str, result: float, recorded: float | None, inputs: Iterable[float], state: str | None = None
+) -> Trace:
+    return Trace(name, formula, sub, result, recorded, None if recorded is None else _close(result, recorded, inputs), state)
+
+
+def _close(x: float, y: float, inputs: Iterable[float]) -> bool:
+    """float32 leaves about 1e-7 of the largest number that went in."""
+    return abs(x - y) < TOLERANCE * max(1.0, abs(x), *(abs(i) for i in inputs))
+
+
+def _series(symbol: str, at: Sequence[int], column: Sequence[float], base: float) -> tuple[str, str, float, list[float]]:
+    """Σ_k base^k · column[at[k]] in full, and as text: (formula, substituted, total, the terms)."""
+    terms, weight = [], 1.0
+    for t in at:
+        terms.append(weight * column[t])
+        weight *= base
+    total, shown = math.fsum(terms), len(terms) if base else 1
+
+    def name(k: int) -> str:
+        return f"{_weight(base, k)}{symbol}{_sub(at[k])}"
+
+    if shown <= SHOWN_TERMS:
+        return " + ".join(map(name, range(shown))), _added(terms[:shown]), total, terms
+    left_out = f"…({num(math.fsum(terms[3:-1]))})"
+    sub = f"{_added(terms[:3])} + {left_out} {'−' if terms[-1] < 0 else '+'} {num(abs(terms[-1]))}"
+    return " + ".join([*map(name, range(3)), "…", name(len(terms) - 1)]), sub, total, terms
+
+
+def _added(terms: Sequence[float]) -> str:
+    return num(terms[0]) + "".join(f" {'−' if x < 0 else '+'} {num(abs(x))}" for x in terms[1:])
+
+
+def _weight(base: float, k: int) -> str:
+    return "" if k == 0 or base == 1 else f"{num(base)}{_sup(k) if k > 1 else ''}·"
+
+
+def num(x: float) -> str:
+    """Four significant digits, no leading zero: .651, −.018, 1.234, 3.2e−05."""
+    if not math.isfinite(x):
+        return str(x)
+    x = 0.0 if abs(x) < 1e-12 else x  # what is left of 1 − 1
+    text = f"{x:.0f}" if 1e4 <= abs(x) < 1e9 else f"{x:.4g}"
+    if text.lstrip("-").startswith("0."):
+        text = text.replace("0.", ".", 1)
+    return "0" if text == "-0" else text.replace("-", "−")
+
+
+def _par(x: float) -> str:
+    return f"({num(x)})" if x < 0 else num(x)
+
+
+def _sub(i: int) -> str:
+    return str(i).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+
+
+def _sup(i: int) -> str:
+    return str(i).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _pick(updates: Sequence[Any], index: int) -> Any:
+    return updates[index] if -len(updates) <= index < len(updates) else None

@@ -1,0 +1,106 @@
+"""telescope explain: where the sample comes from, and which view of it is printed."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from telescope.errors import TelescopeError
+from telescope.explain.sample import Sample
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic")
+    parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
+    parser.add_argument("--sample", type=int, default=0, help="which recorded response of the step (default 0)")
+    parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
+    parser.add_argument("--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run: TOML, JSON or CSV")
+    parser.add_argument("--prompt", help="with --response: run the four roles on this pair")
+    parser.add_argument("--response")
+    parser.add_argument("--model", metavar="RUN_OR_DIR", help="with --prompt: a run or a model folder (default: the built-in model)")
+    parser.add_argument("--lang", choices=["zh", "en"], default="zh" if os.environ.get("LANG", "").startswith("zh") else "en")
+    parser.add_argument("--level", choices=["expert", "kid"], default="expert", help="kid: as to a 12-year-old")
+    parser.add_argument("--questions", action="store_true", help="list the questions it can answer")
+    parser.add_argument("--question", type=int, action="append", metavar="N", help="answer question N with this sample's numbers")
+    parser.add_argument("--save-dialogue", type=Path, metavar="DIR", help="also write questions and answers as a Markdown log")
+    parser.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
+    parser.add_argument("--plain", action="store_true", help="no colour")
+
+
+def run(chosen: argparse.Namespace) -> None:
+    from telescope.explain.questions import answer, titles
+
+    lang: Literal["zh", "en"] = chosen.lang
+    if chosen.questions:
+        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang)))
+        return
+    sample, outputs = _sample(chosen)
+    if not len(sample):
+        raise TelescopeError("this response has no token: choose another --sample")
+    if chosen.token is not None and not 0 <= chosen.token < len(sample):
+        raise TelescopeError(f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}")
+    if chosen.question:
+        rounds = [(dict(titles(lang)).get(n, ""), answer(n, sample, lang, chosen.level)) for n in chosen.question]
+        print("\n\n".join(f"{question}\n{text}" for question, text in rounds))
+        if chosen.save_dialogue:
+            from telescope.explain.dialogue import save_dialogue
+
+            print(save_dialogue(chosen.save_dialogue, rounds, datetime.now()), file=sys.stderr)
+        return
+    if chosen.save_dialogue:
+        raise TelescopeError("--save-dialogue writes questions and answers: say which with --question N (--questions lists them)")
+    if chosen.json:
+        from telescope.explain.trace import traces
+
+        every = [[trace.to_json() for trace in traces(sample, t)] for t in range(len(sample))]
+        print(json.dumps({"sample": sample.to_json(), "traces": every}, ensure_ascii=False))
+        return
+    from telescope.explain.terminal import render
+
+    if outputs:
+        print(modules(outputs))
+    largest = max(range(len(sample)), key=lambda t: abs(sample.columns.get("advantages", [0.0] * len(sample))[t]))
+    color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((100, 24)).columns
+    token = largest if chosen.token is None else chosen.token
+    print(render(sample, token=token, lang=lang, level=chosen.level, width=width, color=color))
+
+
+def modules(outputs: list[Any]) -> str:
+    """What each stage put into the batch, with shapes."""
+    lines: list[str] = []
+    for maker, columns in itertools.groupby(outputs, key=lambda output: output.maker):
+        lines += [maker]
+        for output in columns:
+            numbers = " ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in output.values)
+            lines.append(f"  {output.name:18} {output.shape!s:9} {numbers}")
+    return "\n".join([*lines, ""])
+
+
+def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
+    ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
+    if sum(ways) != 1:
+        raise TelescopeError("say what to explain: a RUN, or --numbers FILE, or --prompt TEXT --response TEXT")
+    if chosen.numbers is not None:
+        from telescope.explain.numbers import read_numbers
+
+        return read_numbers(chosen.numbers), []
+    if chosen.run is None:
+        if chosen.prompt is None or chosen.response is None:
+            raise TelescopeError("--prompt and --response belong together: give both")
+        from telescope.live import explain_pair
+
+        return explain_pair(chosen.prompt, chosen.response, chosen.model)
+    from telescope import ledger
+
+    recorded = ledger.steps(chosen.run)
+    if not recorded:
+        raise TelescopeError(f"{chosen.run} has no ledger: it is not a run folder, or was trained with ledger.samples = off")
+    return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], []

@@ -1,0 +1,197 @@
+"""Numbers typed by hand: the worked examples from files, and one clear line for each mistake."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
+from telescope.explain.numbers import LISTS, read_numbers
+from telescope.explain.trace import compare, traces
+from tests.algorithms.golden_cases import GOLDEN
+
+EXAMPLES = {example["id"]: example for example in json.loads((GOLDEN / "worked_examples.json").read_text("utf-8"))}
+
+
+def of_kind(*kinds: str):
+    return pytest.mark.parametrize("example", [pytest.param(e, id=name) for name, e in EXAMPLES.items() if e["kind"] in kinds])
+
+
+def as_toml(data: dict) -> str:
+    return "".join(
+        f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in data.items() if k != "expected"
+    )
+
+
+def as_csv(data: dict) -> str:
+    """One row per token; what is not a list stands in the first row."""
+    data = {k: v for k, v in data.items() if k != "expected"}
+    length = max(len(v) for v in data.values() if isinstance(v, list))
+    text = io.StringIO()
+    out = csv.writer(text)
+    out.writerow(data)
+    for t in range(length):
+        out.writerow([v[t] if isinstance(v, list) else v if t == 0 else "" for v in data.values()])
+    return text.getvalue()
+
+
+FORMATS = {"toml": as_toml, "json": lambda data: json.dumps(data, ensure_ascii=False), "csv": as_csv}
+
+
+@pytest.fixture(params=FORMATS)
+def write(request, tmp_path):
+    """data -> a file in each of the three formats."""
+
+    def to_file(data: dict):
+        path = tmp_path / f"numbers.{request.param}"
+        path.write_text(FORMATS[request.param](data), encoding="utf-8")
+        return path
+
+    return to_file
+
+
+def near(numbers):
+    return pytest.approx(numbers, abs=1e-6)
+
+
+@of_kind("gae")
+def test_every_gae_example_comes_out(example, write):
+    sample, want = read_numbers(write(example)), example["expected"]
+    full = fill(sample)
+    for name in ("deltas", "advantages", "returns", "whitened"):
+        assert full.columns[name] == near(want[name])
+    assert full.whiten_mean == near(want["whiten_mean"])
+    assert full.whiten_std == near((want["whiten_var_bessel"] + 1e-8) ** 0.5)
+    for t in range(len(sample)):
+        others = {trace.name: trace.result for trace in compare(sample, t)}
+        assert (others["td0"], others["monte_carlo"]) == near((want["td0_advantages"][t], want["mc_advantages"][t]))
+        found = {trace.name: trace for trace in traces(sample, t)}
+        assert found["advantage_sum"].result == near(want["advantages"][t])
+        assert all(trace.ok is not False for trace in found.values())
+        if "kl" in example:
+            assert found["reward"].ok is True  # typed in besides the score and the kl: checked
+
+
+@of_kind("kl")
+def test_the_kl_example_comes_out(example, write):
+    for kind, key in {"k1": "kl", "k2": "kl_k2", "k3": "kl_k3_low_var", "abs": "kl_abs"}.items():
+        full = fill(read_numbers(write({**example, "kl_kind": kind})))
+        assert full.columns["kl"] == near(example["expected"][key])
+    assert fill(read_numbers(write(example))).columns["token_level_rewards"] == near(example["expected"]["token_level_rewards"])
+
+
+@of_kind("surrogate")
+def test_the_surrogate_example_comes_out(example, write):
+    want = example["expected"]
+    raw, whitened = read_numbers(write({**example, "whiten": False})), fill(read_numbers(write(example)))
+    found = [{trace.name: trace.result for trace in traces(raw, t)} for t in range(len(raw))]
+    assert [x["ratio"] for x in found] == near(want["ratios"])
+    assert [x["surrogate"] for x in found] == near(want["terms"])
+    assert [x["clip"] for x in found] == near(want["terms"])
+    assert sum(fill(raw).actor_updates[0].loss) / len(raw) == near(want["loss_is_minus_objective"])
+    assert whitened.columns["whitened"] == near(want["advantages_whitened"])
+    swapped = fill(read_numbers(write({**example, "whiten": False, "new": example["ref_log_prob"]})))
+    assert swapped.actor_updates[0].ratio == near(want["trap_ref_used_as_new_policy"]["ratios"])
+
+
+@of_kind("value_loss")
+def test_every_value_loss_example_comes_out(example, write):
+    sample, want = read_numbers(write(example)), example["expected"]
+    update = fill(sample).critic_updates[0]
+    assert sum(update.loss) / len(sample) == near(want["vf_loss"])
+    assert sum(update.clipped) / len(sample) == near(want["vf_clipfrac"])
+    assert [traces(sample, t)[-1].result for t in range(len(sample))] == near(update.loss)
+
+
+@of_kind("whiten")
+def test_whitening_one_response_takes_its_own_mean(example, write):
+    if example["id"] == "whiten-global-vs-row":
+        return  # two rows; a file holds one response
+    assert fill(read_numbers(write(example))).columns["whitened"] == near(example["expected"]["whitened"])
+
+
+def test_the_value_after_the_last_token_is_not_read(write):
+    given, want = EXAMPLES["values-mask-off-by-one"]["input"], EXAMPLES["values-mask-off-by-one"]["expected"]["response_mask_as_fixed"]
+    data = {"values": given["slice"], "mask": [1, 1, 1, 0], "rewards": given["token_level_rewards"], "gamma": 1.0, "lam": 0.95}
+    full = fill(read_numbers(write(data)))
+    for name in ("deltas", "advantages", "returns"):
+        assert full.columns[name] == near(want[name])
+
+
+def test_a_single_score_sits_on_the_last_token_the_policy_wrote(tmp_path):
+    (tmp_path / "x.toml").write_text('tokens = ["a", "b", "tool"]\nmask = [1, 1, 0]\nscore = 1.0\n')
+    (tmp_path / "x.csv").write_text("tokens,mask,score\na,1,\nb,1,1.0\ntool,0,\n")  # in a table it stands where it was paid
+    for name in ("x.toml", "x.csv"):
+        sample = read_numbers(tmp_path / name)
+        assert fill(sample).columns["token_level_rewards"] == [0.0, 1.0, 0.0]
+        assert sample.score == 1.0
+
+
+def test_other_names_and_the_batch_statistics_are_understood(write):
+    data = {"V": [0.5, 0.5], "r": [0.0, 1.0], "γ": 0.5, "λ": 1.0, "mu": 0.1, "sigma": 2.0, "bootstrap": 0.4, "eps": 0.1, "prompt": "1+1?"}
+    sample = read_numbers(write(data))
+    full = fill(sample)
+    assert full.columns["deltas"] == near([-0.25, 0.7])
+    assert full.columns["whitened"] == near([(0.1 - 0.1) / 2, (0.7 - 0.1) / 2])
+    assert (sample.truncated, sample.prompt) == (True, "1+1?")
+    assert (sample.settings.clip_low, sample.settings.clip_high) == (0.1, 0.1)
+
+
+def test_each_name_of_the_worked_examples_is_known():
+    known = {name for example in EXAMPLES.values() if example["kind"] in ("gae", "kl", "surrogate", "value_loss") for name in example}
+    assert {"token_level_rewards", "values", "old_log_probs", "ref_log_prob", "vpreds", "advantages"} <= known & LISTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"valuse": [1.0]}, "unknown name 'valuse'; did you mean 'values'?"),
+        ({"values": [0.1, "x"]}, r"values\[1\] = 'x' is not a number"),
+        ({"values": [0.1], "gamma": 2.0}, "gamma = 2: it must lie between 0 and 1"),
+        ({"values": [0.1], "estimator": "gea"}, "use one of gae, monte_carlo, td0"),
+        ({"values": [0.1], "V": [0.1]}, "values is given twice"),
+        ({"values": [0.1], "mask": [0]}, "at least one 1"),
+        ({"values": [0.1, 0.2], "mask": [1, 0], "scores": [0.0, 1.0]}, "a score of 1 on token 1"),
+        ({"new": [-0.1], "values": [0.1]}, "need the old ones too"),
+        ({"old": [0.9], "values": [0.1]}, r"old_log_probs\[0\] = 0.9: it must lie between -inf and 0"),
+        ({"score": 1.0, "values": [0.1], "beta": 0.1}, "beta = 0.1 needs the kl of each token"),
+        ({"values": [0.1], "mean": 0.1}, "give whiten_mean and whiten_std together"),
+        ({"values": [0.1], "whiten": "maybe"}, "use true or false"),
+    ],
+)
+def test_a_mistake_gets_one_clear_line(data, message, write):
+    with pytest.raises(TelescopeError, match=message) as error:
+        read_numbers(write(data))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.toml", "values = [1", "is not valid TOML"),
+        ("x.json", "[1, 2]", "holds a list"),
+        ("x.json", '{"values": [NaN]}', "is not a number"),
+        ("x.json", '{"values": [0.1, 0.2], "rewards": [1]}', "token_level_rewards has 1 numbers and values has 2"),
+        ("x.json", "{}", "no token"),
+        ("x.json", '{"tokens": "是的"}', "tokens must be a list"),
+        ("x.json", '{"values": 3}', "give a list with one number per token"),
+        ("x.csv", "values,kl\n1\n", "every row needs as many cells"),
+        ("x.csv", "values\n.3\n\nabc\n", "is not a number"),
+        ("x.csv", "", "no token"),
+        ("x.txt", "values", "must end in .toml, .json or .csv"),
+    ],
+)
+def test_a_broken_file_gets_one_clear_line(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(TelescopeError, match=message):
+        read_numbers(tmp_path / name)
+
+
+def test_a_missing_or_binary_file_gets_one_clear_line(tmp_path):
+    with pytest.raises(TelescopeError, match="cannot read"):
+        read_numbers(tmp_path / "none.toml")
+    (tmp_path / "x.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TelescopeError, match="not UTF-8"):
+        read_numbers(tmp_path / "x.toml")

@@ -1,0 +1,109 @@
+"""All 23 questions, with the numbers of whatever sample is at hand."""
+
+import re
+import string
+from dataclasses import replace
+
+import pytest
+
+from telescope.errors import TelescopeError
+from telescope.explain.numbers import from_numbers
+from telescope.explain.questions import _questions, answer, facts, titles
+from telescope.explain.sample import Sample, Settings
+from tests.explain.samples import demo, trained, with_tool
+
+THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})
+LANGS = pytest.mark.parametrize("lang", ["zh", "en"])
+ALL = range(1, 24)
+
+
+@LANGS
+def test_there_are_23_questions_with_titles(lang):
+    assert [number for number, _ in titles(lang)] == list(ALL)
+    assert len({title for _, title in titles(lang)}) == 23
+
+
+@LANGS
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_every_question_has_an_answer_for_every_kind_of_sample(lang, level):
+    one = Sample([0], [b"x"], [1], {"token_level_rewards": [1.0], "values": [0.4]})
+    bare = Sample([0], [b"x"], [0], {})
+    raw = replace(demo(), settings=Settings(whiten=False))
+    for sample in (demo(), with_tool(), THREE, one, bare, raw, *trained(1, estimator="monte_carlo"), *trained(1, estimator="td0")):
+        for number in ALL:
+            text = answer(number, sample, lang, level)
+            assert text
+            assert not re.search(r"\{|\}(?!\})|nan", text.replace("{n<N}", "").replace("{t+1}", "")), (number, text)
+
+
+@LANGS
+def test_both_languages_and_levels_name_the_same_numbers(lang):
+    """The child's numbers are a part of the expert's facts: nothing else is computed for a child."""
+    known = {number for value in facts(demo(), lang).values() for number in re.findall(r"\d*\.\d+", value)}
+    for number in ALL:
+        own = set(re.findall(r"(?<![\w.])\.\d+", answer(number, demo(), lang, "kid")))
+        assert own <= known | {".01", ".9", ".91"}, number  # the counterexample of question 3
+
+
+def test_the_two_languages_say_the_same_numbers():
+    for number in ALL:
+        zh, en = (set(re.findall(r"\d*\.\d+", answer(number, demo(), lang))) for lang in ("zh", "en"))
+        assert zh == en, number
+
+
+def test_more_than_half_have_a_childs_answer_without_greek():
+    own = [number for number, entry in _questions().items() if "kid_zh" in entry]
+    assert len(own) >= 12
+    for number in own:
+        for lang in ("zh", "en"):
+            assert not re.search(r"[γλδπρμσ]", answer(number, demo(), lang, "kid")), number
+
+
+def test_each_placeholder_is_a_fact():
+    known = facts(demo(), "en").keys() | {"four"}
+    for entry in _questions().values():
+        for key, text in entry.items():
+            if key not in ("zh", "en", "needs"):
+                assert {name for _, name, _, _ in string.Formatter().parse(text) if name} <= known
+
+
+def test_the_example_of_three_tokens():
+    assert "λ=0: [.1, .2, .4]; λ=.5: [.3, .4, .4]; λ=.95: [.651, .58, .4]; λ=1: [.7, .6, .4]" in answer(11, THREE, "en")
+    assert "δ[0] = .1" in answer(12, THREE, "en")
+    assert "G − V = .7" in answer(12, THREE, "en")
+    assert "the extra .6 being the later δ" in answer(12, THREE, "en")
+    assert "the sum of advantages is 1.631" in answer(13, THREE, "en")
+    assert "n=1: .1 ×.05, n=2: .3 ×.0475, n=3: .7 ×.9025, together .651" in answer(14, THREE, "en")
+    assert "[90.25, 95, 100] %" in answer(20, THREE, "en")
+
+
+def test_the_value_after_a_token_is_the_next_one_the_policy_will_use():
+    text = answer(9, with_tool(), "en")
+    assert "values[0] = .5 is the valuation before token 0" in text
+    assert "after it, it is V[3] = .4" in text  # tokens 1 and 2 are the tool's
+
+
+def test_a_cut_off_response_says_what_follows_its_end():
+    assert "After the last token 5 it is .8 (the response was cut off; the critic's estimate continues it)." in answer(
+        15, with_tool(), "en"
+    )
+    assert "treated as the end" in answer(15, replace(with_tool(), bootstrap=0.0), "en")
+    assert "nothing is left to come" in answer(15, THREE, "en")
+
+
+def test_whitening_names_the_batch_or_says_that_there_is_none():
+    sample = trained(1)[0]
+    assert "no batch" not in answer(23, sample, "en")
+    assert "of this response alone" in answer(23, THREE, "en")
+    assert "Here there is none" in answer(23, with_tool(), "en")
+
+
+def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():
+    bare = Sample([0], [b"x"], [1], {"values": [0.4]})
+    assert answer(12, bare, "en").startswith("(This sample has no token_level_rewards; the numbers are of the built-in example")
+    assert answer(12, bare, "zh").startswith("（这条样本没有 token_level_rewards")
+
+
+def test_a_question_that_does_not_exist_is_refused():
+    with pytest.raises(TelescopeError, match="no question 24: there are 1 to 23"):
+        answer(24, demo())

@@ -1,0 +1,159 @@
+"""The screen: golden in Chinese and English, never wider than asked, and harmless whatever the model wrote.
+
+`UPDATE_GOLDEN=1 pytest tests/explain/test_terminal.py` writes the golden files anew.
+"""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from telescope.errors import TelescopeError
+from telescope.explain.sample import Sample
+from telescope.explain.terminal import render
+from telescope.explain.text import pieces, visible, wrap
+from tests.explain.samples import demo, trained, with_tool
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\x1b[31mred\x1b]0;title\x07",
+    "\x9b31m",
+    "\u202eabc\u2066",
+    "\x00",
+    "a\r\nb",
+    "\u200b\ufeff",
+    "e" + "\u0301" * 90,
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "options"),
+    [
+        ("demo_zh", demo(), {"lang": "zh", "token": 3, "width": 100}),
+        ("demo_en", demo(), {"lang": "en", "token": 3, "width": 100}),
+        ("demo_zh_kid", demo(), {"lang": "zh", "level": "kid", "token": 3, "width": 100}),
+        ("demo_en_kid_narrow", demo(), {"lang": "en", "level": "kid", "token": 3, "width": 60}),
+        ("tool_en", with_tool(), {"lang": "en", "token": 0, "width": 100}),
+        ("tool_zh_narrow", with_tool(), {"lang": "zh", "token": 1, "width": 60}),
+    ],
+)
+def test_the_screen_is_the_golden_one(name, sample, options):
+    text, path = render(sample, color=False, **options), GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text("utf-8")
+
+
+def hostile() -> Sample:
+    texts = [*HOSTILE, "x" * 1_000_000, "\u0301", ""]
+    n = len(texts)
+    data = {"values": [0.1] * n, "token_level_rewards": [0.2] * n}
+    encoded = [*(text.encode() for text in texts[:-1]), b"\xff\xfe"]
+    return Sample(
+        list(range(n)), encoded, [1] * n, data, prompt="".join(texts), response="\x1b[2J" * 9, run="\x1b[31m", parts={"\x1b": 1.0}
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_no_line_is_wider_than_the_terminal(width, lang, level):
+    for sample in (demo(), with_tool(), hostile(), *trained(2)):
+        for line in render(sample, lang=lang, level=level, width=width, color=False).splitlines():
+            assert cell_len(line) <= width, line
+
+
+def test_columns_stand_under_each_other_whatever_the_width_of_a_character():
+    lines = render(demo(), token=3, lang="zh", width=100, color=False).splitlines()
+    table = [line for line in lines if line.count("│") == 5]
+    assert len(table) == 8  # head and seven tokens
+    bars = {tuple(cell_len(line[: m.start()]) for m in re.finditer("│", line)) for line in table}
+    assert len(bars) == 1
+
+
+def test_what_the_model_wrote_cannot_reach_the_terminal():
+    for color in (False, True):
+        text = render(hostile(), token=1, width=80, color=color)
+        text = re.sub(r"\x1b\[[\d;]*m", "", text) if color else text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]", text)
+        assert len(text) < 20_000
+
+
+def test_controls_are_named_and_spaces_shown():
+    assert visible("a b\n\t\x1b\x00\u202e") == "a␣b↵⇥␛␀⟨u+202e⟩"
+    assert visible("a b", spaces=False) == "a b"
+
+
+def test_a_character_split_over_tokens_shows_its_bytes_and_itself_once():
+    assert pieces([b"\xe4", b"\xb8", b"\xad!"]) == ["⟨e4⟩", "⟨b8⟩", "⟨ad⟩中!"]
+    assert pieces([b"\xe4\xb8\xad\xe5", b"\x9b\xbd"]) == ["中⟨e5⟩", "⟨9b⟩⟨bd⟩国"]
+    assert pieces([b"\xff", "é".encode(), b""]) == ["⟨ff⟩", "é", "∅"]
+    assert pieces(["\u0301".encode()]) == ["◌\u0301"]
+
+
+def test_color_is_off_when_asked_and_always_with_no_color(monkeypatch):
+    assert "\x1b[" in render(demo(), color=True)
+    assert "\x1b[" not in render(demo(), color=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in render(demo(), color=True)
+
+
+def test_color_changes_no_character():
+    assert re.sub(r"\x1b\[[\d;]*m", "", render(demo(), color=True, width=80)) == render(demo(), color=False, width=80)
+
+
+def test_a_wrong_number_is_marked_in_the_table_and_in_its_term():
+    sample = demo()
+    spoiled = replace(sample, columns={**sample.columns, "deltas": [0.5, *sample.columns["deltas"][1:]]})
+    text = render(spoiled, token=0, lang="en", width=100, color=False)
+    assert "▶0✗" in text
+    assert "+.500✗" in text
+    assert "✗ recorded .5" in text
+    assert render(sample, lang="en", color=False).count("✗") == 1  # «0 ✗» of the count
+
+
+def test_every_recorded_number_carries_its_tick():
+    for sample in trained(4):
+        text = render(sample, lang="en", width=120, color=False)
+        recorded = int(re.search(r"(\d+) recorded numbers recomputed: (\d+) ✓ 0 ✗", text)[1])
+        assert recorded == 10 * sum(sample.mask)
+
+
+def test_typed_numbers_without_anything_to_check_say_so():
+    sample = Sample([0, 1], [b"a", b"b"], [1, 1], {"token_level_rewards": [0.0, 1.0], "values": [0.3, 0.6]})
+    text = render(sample, lang="en", color=False)
+    assert "nothing recorded to check" in text
+    assert "of this response alone" in text
+
+
+def test_without_a_token_the_largest_advantage_is_taken_apart():
+    assert "token 0 «是» (number 1; math index t=1) · the token with the largest |A|" in render(demo(), lang="en", width=100, color=False)
+
+
+def test_only_log_probs_are_enough_for_a_screen():
+    sample = Sample([0], [b"a"], [1], {"old_log_probs": [-0.1], "ref_log_prob": [-0.2]})
+    assert "kl₀" in render(sample, lang="en", color=False)
+
+
+def test_a_token_or_update_that_is_not_there_is_refused():
+    with pytest.raises(TelescopeError, match="no token 9"):
+        render(demo(), token=9)
+    with pytest.raises(TelescopeError, match="no update 5: this sample has 2, 0 to 1"):
+        render(demo(), update=5)
+
+
+def test_wrapping_loses_nothing_but_spaces():
+    text = "优势（max）的 mean of «a» over 很长的一句话，和 averylongword" * 3
+    for width in (12, 20, 47):
+        lines = wrap(text, width)
+        assert max(map(cell_len, lines)) <= width
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")

@@ -1,0 +1,204 @@
+"""Traces recompute what the trainer recorded, and say ✗ where a recorded number is wrong."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from telescope.algorithms import gae, n_step_advantages
+from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
+from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.trace import compare, num, traces
+from tests.explain.samples import demo, row, trained, with_tool
+
+BASICS = ["kl", "reward", "delta", "advantage_sum", "advantage", "return", "whitened", "ratio", "clip", "surrogate", "value_loss"]
+
+
+def by_name(sample: Sample, t: int, update: int = -1) -> dict:
+    return {trace.name: trace for trace in traces(sample, t, update)}
+
+
+@pytest.mark.parametrize("estimator", ["gae", "monte_carlo", "td0"])
+@pytest.mark.parametrize("loss", ["clip", "cpi"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_everything_the_trainer_computes_is_confirmed(estimator, loss, whiten):
+    states = set()
+    for kl_kind in ("k1", "abs", "k2", "k3"):
+        for sample in trained(1, estimator=estimator, loss=loss, kl_kind=kl_kind, whiten=whiten):
+            for t in range(len(sample)):
+                found = traces(sample, t)
+                assert bool(found) == bool(sample.mask[t])
+                assert not [trace for trace in found if trace.ok is False]
+                unchecked = {trace.name for trace in found if trace.ok is None}
+                assert unchecked == ({"surrogate" if loss == "clip" else "clip"} if found else set())
+                states |= {(trace.name, trace.state) for trace in found if trace.state}
+    assert {("clip", "inside"), ("clip", "kept"), ("clip", "clipped"), ("clip", "dual")} <= states
+    assert {("value_loss", "inside"), ("value_loss", "kept"), ("value_loss", "clipped")} <= states
+
+
+def test_traces_come_in_the_order_in_which_ppo_makes_the_numbers():
+    assert [trace.name for trace in traces(demo(), 3)] == BASICS
+
+
+def test_the_worked_token_of_the_design():
+    found = by_name(demo(), 3)
+    assert found["advantage_sum"].formula == "A₃ = δ₃ + .95·δ₄ + .95²·δ₅ + .95³·δ₆"
+    assert found["advantage_sum"].substituted == ".102 + .153 + .04513 + .06002"
+    assert found["advantage_sum"].result == pytest.approx(0.36009125)
+    assert found["advantage"].substituted == ".102 + .95·.2717"
+    assert found["whitened"].substituted == "(.3601 − .2951)/.1524"
+    assert (found["clip"].state, num(found["clip"].result), num(found["surrogate"].result)) == ("clipped", ".5119", ".5263")
+
+
+def test_in_the_first_minibatch_the_ratio_is_one_and_the_term_is_the_advantage():
+    found = by_name(demo(), 3, update=0)
+    assert found["ratio"].result == 1
+    assert found["clip"].result == found["surrogate"].result == found["whitened"].result
+
+
+def test_a_tool_takes_no_time_step_and_the_end_of_a_cut_off_response_has_a_value():
+    sample = with_tool()
+    first, last = by_name(sample, 0), by_name(sample, 5)
+    assert first["delta"].formula == "δ₀ = r₀ + γ·V₃ − V₀"  # tokens 1 and 2 are the tool's
+    assert first["delta"].result == pytest.approx(0.1 + 0.5 * 0.4 - 0.5)
+    assert first["advantage_sum"].formula == "A₀ = δ₀ + .25·δ₃ + .25²·δ₄ + .25³·δ₅"
+    assert last["delta"].formula == "δ₅ = r₅ + γ·V_end − V₅"
+    assert last["delta"].result == pytest.approx(0.3 + 0.5 * 0.8 - 0.7)
+    assert traces(sample, 1) == []
+
+
+def test_fill_equals_the_trainers_functions_on_holes_and_cut_off_ends():
+    for sample in trained(3):
+        given = {name: sample.columns[name] for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")}
+        blank = replace(sample.actor_updates[0], ratio=[], clipped=[], dual_clipped=[], loss=[])
+        critic = replace(sample.critic_updates[0], clipped=[], loss=[])
+        full = fill(replace(sample, columns=given, actor_updates=[blank], critic_updates=[critic]))
+        for name in PER_TOKEN:
+            if name in sample.columns:
+                assert full.columns[name] == pytest.approx(sample.columns[name], abs=1e-5), name
+        for name in ("ratio", "loss"):
+            assert getattr(full.actor_updates[0], name) == pytest.approx(getattr(sample.actor_updates[0], name), abs=1e-4)
+        assert full.actor_updates[0].clipped == sample.actor_updates[0].clipped
+        assert full.actor_updates[0].dual_clipped == sample.actor_updates[0].dual_clipped
+        assert full.critic_updates[0].clipped == sample.critic_updates[0].clipped
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong"),
+    [
+        ("kl", {"kl", "reward"}),
+        ("token_level_rewards", {"reward", "delta"}),
+        ("deltas", {"delta", "advantage_sum", "advantage"}),
+        ("returns", {"return", "value_loss"}),
+        ("whitened", {"whitened", "clip"}),
+    ],
+)
+def test_a_wrong_number_is_marked_where_it_went_wrong_and_one_level_above(column, wrong):
+    sample = demo()
+    spoiled = [*sample.columns[column]]
+    spoiled[3] += 0.01
+    found = traces(replace(sample, columns={**sample.columns, column: spoiled}), 3)
+    assert {trace.name for trace in found if trace.ok is False} == wrong
+
+
+def test_a_wrong_clip_flag_is_marked():
+    sample = demo()
+    last = sample.actor_updates[-1]
+    flags = [not last.clipped[3] if t == 3 else flag for t, flag in enumerate(last.clipped)]
+    found = by_name(replace(sample, actor_updates=[replace(last, clipped=flags)]), 3)
+    assert found["clip"].ok is False
+    assert found["ratio"].ok is True
+
+
+def test_a_number_that_is_not_finite_is_wrong_and_stays_json():
+    sample = demo()
+    found = by_name(replace(sample, columns={**sample.columns, "kl": [math.nan] * 7}), 3)
+    assert found["kl"].ok is False
+    json.dumps([trace.to_json() for trace in found.values()], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "state", "term"),
+    [
+        (1.1, 2.0, "inside", 2.2),
+        (1.5, 2.0, "clipped", 2.4),
+        (0.5, 2.0, "kept", 1.0),
+        (0.5, -2.0, "clipped", -1.6),
+        (1.5, -2.0, "kept", -3.0),
+        (9.0, -2.0, "dual", -6.0),
+    ],
+)
+def test_the_states_of_the_clipped_term(ratio, advantage, state, term):
+    settings, log = Settings(dual_clip=3.0, whiten=False), math.log(ratio)
+    sample = Sample(
+        [0], [b"x"], [1], {"advantages": [advantage]}, settings, actor_updates=[ActorUpdate(0, 0, [-9.0], [log - 9], [], [], [], [])]
+    )
+    found = by_name(sample, 0)
+    assert found["clip"].state == state
+    assert found["clip"].result == pytest.approx(term)
+    assert found["surrogate"].result == pytest.approx(ratio * advantage)
+    assert found["clip"].result <= found["surrogate"].result or state == "dual"
+
+
+@pytest.mark.parametrize(("v", "state", "loss"), [(0.4, "inside", 0.18), (0.9, "clipped", 0.125), (-0.5, "kept", 1.125)])
+def test_the_states_of_the_value_loss(v, state, loss):
+    columns = {"values": [0.3], "returns": [1.0]}
+    found = by_name(Sample([0], [b"x"], [1], columns, critic_updates=[CriticUpdate(0, 0, [v], [], [])]), 0)
+    assert (found["value_loss"].state, found["value_loss"].result) == (state, pytest.approx(loss))
+
+
+def test_without_value_clipping_the_loss_is_half_the_squared_error():
+    sample = Sample([0], [b"x"], [1], {"values": [0.3], "returns": [1.0]}, Settings(clip_value=None))
+    found = by_name(replace(sample, critic_updates=[CriticUpdate(0, 0, [0.5], [], [])]), 0)
+    assert found["value_loss"].formula == "L_V₀ = ½·(v₀ − R₀)²"
+    assert found["value_loss"].result == pytest.approx(0.125)
+
+
+def test_other_estimators_beside_gae_are_those_of_the_library():
+    for sample in trained(5):
+        mask, r, v = row(sample.mask), row(sample.columns["token_level_rewards"]), row(sample.columns["values"])
+        end = row([sample.bootstrap])[0]
+        for t in (t for t, m in enumerate(sample.mask) if m):
+            results = [trace.result for trace in compare(sample, t, ns=(3,), lams=(0.5,))]
+            want = [
+                n_step_advantages(r, v, mask, n=1, gamma=0.98, bootstrap=end),
+                n_step_advantages(r, v, mask, n=3, gamma=0.98, bootstrap=end),
+                gae(r, v, mask, gamma=0.98, lam=0.5, bootstrap=end)[0],
+                gae(r, v, mask, gamma=0.98, lam=1.0, bootstrap=end)[0],
+            ]
+            assert results == pytest.approx([float(x[0, t]) for x in want], abs=1e-5)
+
+
+def test_lambda_zero_collapses_to_delta_and_one_drops_the_weights():
+    zero, one = compare(demo(), 3, ns=(), lams=(0.0, 1.0))[1:3]
+    assert (zero.formula, num(zero.result)) == ("A₃[λ=0] = δ₃", ".102")
+    assert one.formula == "A₃[λ=1] = δ₃ + δ₄ + δ₅ + δ₆"
+    assert one.result == pytest.approx(compare(demo(), 3)[-1].result)  # G − V
+
+
+def test_a_long_sum_is_shortened_in_print_but_not_in_the_result():
+    n = 50
+    sample = Sample(list(range(n)), [b"x"] * n, [1] * n, {"deltas": [1.0] * n}, Settings(lam=0.9))
+    found = by_name(sample, 0)["advantage_sum"]
+    assert found.formula == "A₀ = δ₀ + .9·δ₁ + .9²·δ₂ + … + .9⁴⁹·δ₄₉"
+    assert found.substituted == "1 + .9 + .81 + …(7.233) + .005726"  # what was left out is said, so that it adds up
+    assert found.result == pytest.approx((1 - 0.9**n) / 0.1)
+
+
+def test_large_numbers_in_float32_are_not_called_wrong():
+    sample = Sample([0], [b"x"], [1], {"token_level_rewards": [1000.0], "values": [999.9], "deltas": [0.1 + 3e-5]})
+    assert by_name(sample, 0)["delta"].ok is True
+
+
+def test_a_token_that_is_not_there_is_refused():
+    with pytest.raises(TelescopeError, match="no token 7: this response has 7 tokens, 0 to 6"):
+        traces(demo(), 7)
+
+
+@pytest.mark.parametrize(
+    ("x", "text"), [(0.651, ".651"), (-0.018, "−.018"), (0.0, "0"), (1.23456, "1.235"), (3.2e-5, "3.2e−05"), (123456.0, "123456")]
+)
+def test_numbers_are_printed_short(x, text):
+    assert num(x) == text

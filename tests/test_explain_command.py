@@ -1,0 +1,123 @@
+"""telescope explain, report and view, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from telescope import Trainer, ledger
+from telescope.cli import main
+from telescope.explain.trace import traces
+from tests.fakes import tiny_config
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Two steps with clipping, KL, several updates per step and truncated responses that bootstrap."""
+    config = tiny_config(
+        tmp_path_factory.mktemp("explain"),
+        tiny_model,
+        ("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("actor.lr", "3e-2"), ("critic.lr", "1e-1"),
+        ("credit.bootstrap_truncated", "true"), ("credit.gamma", "0.9"), ("credit.kl_coef", "0.1"), ("ledger.samples", "all"),
+    )  # fmt: skip
+    Trainer(config, reward=lambda response_ids: [len(set(r)) / 6 for r in response_ids]).fit()
+    return config.run_dir
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["explain", *arguments])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_every_recomputed_number_of_a_run_carries_a_tick(run: Path, lang: str, level: str, capsys) -> None:
+    for sample in range(8):
+        out = explained(capsys, str(run), "--sample", str(sample), "--lang", lang, "--level", level)
+        assert "✓" in out
+        assert "✗" not in re.sub(r"\d+ ✓ 0 ✗", "", out)
+
+
+def test_every_trace_of_every_token_and_update_agrees_with_what_was_recorded(run: Path) -> None:
+    checked, clipped = 0, 0
+    for step in ledger.steps(run):
+        for sample in ledger.samples(run, step):
+            for t in range(len(sample)):
+                for update in range(len(sample.actor_updates)):
+                    for trace in traces(sample, t, update):
+                        assert trace.ok is not False, (step, sample.index, t, trace)
+                        checked += trace.ok is not None
+            clipped += sum(any(u.clipped) for u in sample.actor_updates)
+    assert checked > 1000
+    assert clipped > 0  # the interesting state does occur
+
+
+def test_the_json_has_the_numbers_of_the_terminal(run: Path, capsys) -> None:
+    data = json.loads(explained(capsys, str(run), "--step", "1", "--sample", "2", "--json"))
+    sample = ledger.samples(run, 1, [2])[0]
+    assert data["sample"]["columns"]["advantages"] == sample.columns["advantages"]
+    assert [t["result"] for t in data["traces"][0]] == [t.result for t in traces(sample, 0)]
+    assert all(t["ok"] is not False for token in data["traces"] for t in token)
+
+
+def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "three.toml"
+    path.write_text("tokens = ['a', 'b', 'c']\nrewards = [0, 0, 1]\nvalues = [0.3, 0.4, 0.6]\ngamma = 1\nlam = 0.95\n")
+    out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
+    assert ".651" in out
+    assert ".951" in out
+
+
+def test_questions_are_listed_and_answered_with_the_samples_numbers(run: Path, tmp_path: Path, capsys) -> None:
+    listed = explained(capsys, "--questions", "--lang", "zh")
+    assert len(listed.strip().splitlines()) == 23
+    for number in range(1, 24):
+        assert len(explained(capsys, str(run), "--question", str(number), "--lang", "en")) > 40
+    explained(capsys, str(run), "--question", "9", "--question", "12", "--lang", "zh", "--save-dialogue", str(tmp_path / "log"))
+    (file,) = (tmp_path / "log").iterdir()
+    assert re.fullmatch(r"telescope_\d{8}_\d{6}\.md", file.name)
+    assert file.read_text("utf-8").count("### 问题") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to explain"),
+        (["{run}", "--numbers", "x.toml"], "say what to explain"),
+        (["{run}", "--step", "9"], "it has steps 1 to 2"),
+        (["{run}", "--sample", "99"], "samples 0 to 7"),
+        (["{run}", "--token", "99"], "this response has tokens 0 to"),
+        (["{run}", "--question", "99"], "99"),
+        (["{run}", "--save-dialogue", "x"], "say which with --question"),
+        (["nosuch"], "nosuch has no ledger"),
+        (["--prompt", "x"], "belong together"),
+        (["--numbers", "nosuch.toml"], "nosuch.toml"),
+    ],
+)
+def test_what_cannot_be_explained_is_said_in_one_line(run: Path, arguments: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["explain", *(a.format(run=run) for a in arguments)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_report_is_one_file_without_links_to_anywhere(run: Path, tmp_path: Path, capsys) -> None:
+    main(["report", str(run), "-o", str(tmp_path / "r.html")])
+    html = (tmp_path / "r.html").read_text("utf-8")
+    assert not re.search(r"(src|href)\s*=\s*[\"']?https?:", html)
+    assert "Content-Security-Policy" in html
+
+
+def test_training_ends_by_writing_the_report(make_config, tmp_path: Path, capsys) -> None:
+    from telescope.config import to_toml
+
+    config = make_config(("steps", "1"))
+    (tmp_path / "r.toml").write_text(to_toml(config), "utf-8")
+    main(["train", str(tmp_path / "r.toml")])
+    assert str(config.run_dir / "report.html") in capsys.readouterr().out
+    assert (config.run_dir / "report.html").is_file()

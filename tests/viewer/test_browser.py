@@ -1,0 +1,234 @@
+"""The page in a real browser. Skipped where there is no Chromium (Debian: apt-get install chromium) or no Playwright."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telescope.explain.sample import Sample
+from telescope.ledger.reader import path_of
+from telescope.viewer.report import write_report
+from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
+
+playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright: pip install playwright")
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+if not CHROMIUM.exists():
+    pytest.skip(f"browser tests need {CHROMIUM}: apt-get install chromium", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="zh-CN")
+    page, trouble = context.new_page(), []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.on(
+        "request",
+        lambda request: trouble.append(request.url) if not request.url.startswith(("file:", "data:", "http://127.0.0.1")) else None,
+    )
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def open_report(page: Any, tmp_path: Path, samples: dict[int, list[Sample]] | None = None, state: str = "") -> None:
+    run = fake_run(tmp_path / "arithmetic-seed0", samples)
+    page.goto(write_report(run, tmp_path / "r.html").as_uri() + state)
+    page.wait_for_selector("html[data-ready]")
+
+
+def column(page: Any, name: str) -> list[float]:
+    texts = page.locator(f"#table td[data-column={name}]").all_text_contents()
+    return [float(text.replace("−", "-")) for text in texts]
+
+
+def slide(page: Any, which: str, value: str) -> None:
+    page.locator(which).evaluate("(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }", value)
+
+
+def until(page: Any, condition: str) -> None:
+    """Asks again and again from outside: the page's own policy forbids Playwright's wait_for_function, which evaluates text."""
+    deadline = time.monotonic() + 10
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(5)
+
+
+def test_report_opens_from_disk_and_a_pinned_token_shows_its_arithmetic(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path)
+    page.locator('.chip[data-sample="0"][data-token="3"]').click()
+    assert "等于" in page.locator("#token-name").text_content()
+    trace = page.locator('[data-trace="advantage_sum"]').text_content()
+    assert "A₃ = δ₃ + .95·δ₄ + .95²·δ₅ + .95³·δ₆= .102 + " in trace
+    assert "✓" in trace
+    assert page.locator("#traces .off").count() == 0
+    assert "sample=0&token=3" in page.url
+
+
+def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_value(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=0&token=3")
+    assert not page.locator("#whatif").is_visible()
+    recorded = column(page, "advantages")
+    assert recorded == pytest.approx(lesson()[0].columns["advantages"], abs=5.1e-4)
+    slide(page, "#lam", "0")
+    assert column(page, "advantages") == column(page, "deltas") == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07], abs=5.1e-4)
+    assert "6" in page.locator("#whatif").text_content()
+    slide(page, "#lam", "1")
+    rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
+    expected = [sum(rewards[t:]) - values[t] for t in range(7)]
+    assert column(page, "advantages") == pytest.approx(expected, abs=5.1e-4)
+    assert "G − V" in page.locator("#if").text_content()
+    page.get_by_role("button", name="TD0").click()
+    assert column(page, "advantages") == column(page, "deltas")
+    page.locator("#reset").click()
+    assert column(page, "advantages") == recorded
+    assert not page.locator("#whatif").is_visible()
+
+
+def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=3&token=0&gamma=0.9&lam=0.5&est=gae")
+    r, v, keep = *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")), (0, 1, 2, 5, 6)
+    after, expected = 0.0, []
+    for t, n in reversed(list(zip(keep, [*keep[1:], None], strict=True))):
+        after = r[t] + 0.9 * (0.0 if n is None else v[n]) - v[t] + 0.9 * 0.5 * after
+        expected.insert(0, after)
+    texts = page.locator("#table td[data-column=advantages]").all_text_contents()
+    assert [texts[3], texts[4]] == ["–", "–"]
+    assert [float(texts[t].replace("−", "-")) for t in keep] == pytest.approx(expected, abs=5.1e-4)
+
+
+def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=0&token=3&color=deltas&lang=en")
+    page.keyboard.press("ArrowRight")
+    assert "sample=0&token=4" in page.url
+    page.keyboard.press("ArrowDown")
+    assert "sample=1&token=4" in page.url
+    page.keyboard.press("Escape")
+    assert "&token=" not in page.url
+    page.keyboard.press("ArrowRight")
+    address = page.url
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.url == address
+    assert page.locator("#color [aria-pressed=true]").text_content() == "δ"
+    page.locator('.chip[data-sample="2"][data-token="1"]').hover()
+    assert "t=1" in page.locator("#token-name").text_content()
+    assert page.url == address  # a preview is not a choice
+    page.keyboard.press("Enter")
+    assert "sample=2&token=1" in page.url
+
+
+def test_languages_switch_and_say_so_to_the_browser(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path)
+    assert page.locator("html").get_attribute("lang") == "zh-Hans"
+    assert page.locator("#fence-title").text_content() == "栅栏图"
+    page.get_by_role("button", name="12岁").click()
+    assert "惊喜" in page.locator("#traces").text_content()
+    page.get_by_role("button", name="English").click()
+    assert page.locator("html").get_attribute("lang") == "en"
+    assert "surprise" in page.locator('[data-trace="delta"]').text_content()
+    page.get_by_role("button", name="Age 12").click()
+    assert "BEFORE the token" in page.locator(".rule").text_content()
+
+
+def test_scrub_sort_and_filter(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path)
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=30')")
+    page.locator("#filter").select_option("wrong")
+    assert page.locator(".row").evaluate_all("rows => rows.map((row) => row.dataset.row)") == ["1", "4"]
+    page.locator("#filter").select_option("all")
+    page.locator("#sort").select_option("length")
+    assert page.locator(".row").first.get_attribute("data-row") == "4"
+    page.locator("#same").check()
+    assert page.locator(".prompt").count() == 1
+
+
+def test_a_split_character_is_one_box_and_spaces_are_visible(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=4&token=2")
+    box = page.locator('[data-row="4"] .split')
+    assert box.locator("> span").first.text_content() == "等"
+    assert box.locator(".chip").all_text_contents() == ["E7 AD", "89"]
+    chips = page.locator('[data-row="4"] .chip').all_text_contents()
+    assert chips[5].startswith("␣5")
+    assert chips[6].startswith("↵")
+
+
+def test_hostile_text_is_text(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, {1: hostile()[:6], 2: hostile()[6:]})  # a report takes eight samples of a step
+    visited, seen = 0, ""
+    for step in (2, 1):
+        until(page, f"location.hash.includes('step={step}')")
+        for row in page.locator(".row").evaluate_all("rows => rows.map((row) => row.dataset.row)"):
+            page.locator(f'.chip[data-sample="{row}"][data-token="0"]').click()
+            visited += 1
+            seen += page.evaluate("[...document.body.children].filter((c) => c.tagName !== 'SCRIPT').map((c) => c.textContent).join('')")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        if step == 2:
+            page.locator("#earlier").click()
+    assert visited == len(hostile())
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("body script:not([type='application/json']):not([type=module]), body img").count() == 0
+    assert "<script>window.hacked=1</script>" in seen
+    assert not set("\x1b\x00\u202e\u2066\u2028") & set(seen)
+
+
+def test_a_long_response_moves_the_window_of_the_fence(page: Any, tmp_path: Path) -> None:
+    long = step_of([sample(["好"] * 500 + [EOS], [0.5] * 501, [0.01] * 501, score=1.0)], 1)
+    open_report(page, tmp_path, {1: long}, state="#step=1&sample=0&token=400")
+    assert "t=400" in page.locator("#token-name").text_content()
+    assert page.locator('#picture [data-token="400"]').count() == 1
+    assert page.locator("#picture [data-token]").count() < 20
+
+
+def test_live_page_is_quick_and_follows(page: Any, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
+    from tests.viewer.test_server import start
+
+    many = step_of([sample(["好"] * 60 + [EOS], [0.5] * 61, [0.01] * 61, score=float(i % 2), prompt=str(i // 8)) for i in range(256)], 1)
+    run = fake_run(tmp_path / "run", {1: many})
+    for step in range(2, 2_001):
+        os.link(path_of(run, 1), path_of(run, step))
+    server, port = start(run)
+    try:
+        page.goto("about:blank")
+        began = time.perf_counter()
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.wait_for_selector("html[data-ready]")
+        first = time.perf_counter() - began
+        page.locator("#picture svg").wait_for()
+        began = time.perf_counter()
+        page.keyboard.press("ArrowDown")
+        until(page, "document.querySelector('#traces .ok') && location.hash.includes('sample=1')")
+        following = time.perf_counter() - began
+        print(f"first paint {first * 1000:.0f} ms, next sample {following * 1000:.0f} ms")
+        assert first < 3  # 1 s alone; the suite shares two cores
+        assert following < 1  # 0.2 s alone
+        page.locator("#follow").check()
+        os.link(path_of(run, 1), path_of(run, 2_001))
+        until(page, "location.hash.includes('step=2001')")
+    finally:
+        server.should_exit = True
+
+
+def test_screenshot(page: Any, tmp_path: Path) -> None:
+    """TELESCOPE_SCREENSHOT=docs/page.png keeps it."""
+    open_report(page, tmp_path, state="#step=40&sample=0&token=3")
+    path = Path(os.environ.get("TELESCOPE_SCREENSHOT", tmp_path / "page.png"))
+    page.screenshot(path=path)
+    assert path.stat().st_size > 50_000
