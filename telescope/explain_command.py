@@ -52,25 +52,24 @@ def run(chosen: argparse.Namespace) -> None:
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
 
-            print(save_dialogue(chosen.save_dialogue, rounds, datetime.now()), file=sys.stderr)
+            request = f"--save-dialogue {chosen.save_dialogue}"
+            print(save_dialogue(chosen.save_dialogue, rounds, datetime.now(), request=request), file=sys.stderr)
         return
     if chosen.save_dialogue:
         raise TelescopeError("--save-dialogue writes questions and answers: say which with --question N (--questions lists them)")
     if chosen.json:
-        from telescope.explain.trace import traces
+        from telescope.explain.trace import fill, traces
 
         every = [[trace.to_json() for trace in traces(sample, t)] for t in range(len(sample))]
-        print(json.dumps({"sample": sample.to_json(), "traces": every}, ensure_ascii=False))
+        print(json.dumps({"sample": fill(sample).to_json(), "traces": every}, ensure_ascii=False))
         return
     from telescope.explain.terminal import render
 
     if outputs:
         print(modules(outputs))
-    largest = max(range(len(sample)), key=lambda t: abs(sample.columns.get("advantages", [0.0] * len(sample))[t]))
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((100, 24)).columns
-    token = largest if chosen.token is None else chosen.token
-    print(render(sample, token=token, lang=lang, level=chosen.level, width=width, color=color))
+    print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color))
 
 
 def modules(outputs: list[Any]) -> str:
