@@ -11,6 +11,7 @@ import pytest
 from telescope import Trainer, ledger
 from telescope.cli import main
 from telescope.explain.trace import traces
+from telescope.viewer.payload import page_traces
 from tests.fakes import tiny_config
 
 
@@ -121,3 +122,28 @@ def test_training_ends_by_writing_the_report(make_config, tmp_path: Path, capsys
     main(["train", str(tmp_path / "r.toml")])
     assert str(config.run_dir / "report.html") in capsys.readouterr().out
     assert (config.run_dir / "report.html").is_file()
+
+
+def test_terminal_json_report_and_live_page_show_the_same_traces(run: Path, tmp_path: Path, capsys) -> None:
+    """One source of truth: whatever the surface, formula, numbers, result and tick are those of the trace objects."""
+    main(["report", str(run), "-o", str(tmp_path / "r.html")])
+    capsys.readouterr()
+    html = (tmp_path / "r.html").read_text("utf-8")
+    report = json.loads(re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", html, re.S)[1])
+    step = str(ledger.steps(run)[-1])
+    compared = 0
+    for shown in report["steps"][step]["samples"]:
+        sample = ledger.samples(run, int(step), [shown["index"]])[0]
+        for t in range(len(sample)):
+            truth = [trace.to_json() for trace in traces(sample, t)]
+            assert [{k: v for k, v in trace.items() if k != "words"} for trace in shown["traces"][str(t)]] == truth
+            assert [{k: v for k, v in trace.items() if k != "words"} for trace in page_traces(sample, t, {})] == truth
+            terminal = explained(capsys, str(run), "--step", step, "--sample", str(sample.index), "--token", str(t), "--lang", "en")
+            flat = "".join(terminal.split())
+            for trace in truth:
+                assert "".join(trace["formula"].split()) in flat
+                assert "".join(trace["substituted"].split()) in flat
+                compared += 1
+            printed = json.loads(explained(capsys, str(run), "--step", step, "--sample", str(sample.index), "--json"))
+            assert printed["traces"][t] == truth
+    assert compared > 100
