@@ -24,9 +24,9 @@ def steps(run: Path | str) -> list[int]:
     return sorted(int(p.stem.removeprefix("step_")) for p in (Path(run) / "ledger").glob("step_*.parquet"))
 
 
-def read(run: Path | str, step: int) -> pa.Table:
-    """Everything recorded for a step: one row per response, lists per token."""
-    return _open(run, step).read()
+def read(run: Path | str, step: int, columns: list[str] | None = None) -> pa.Table:
+    """What was recorded for a step (all of it, or some columns): one row per response, lists per token."""
+    return _open(run, step).read(columns)
 
 
 def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[Sample]:

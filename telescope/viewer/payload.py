@@ -49,6 +49,7 @@ class RunData:
         self._table = _Recent(keep)
         self._sample = _Recent(64)
         self._curves = _Recent(1)
+        self._prompts: dict[int, set[str]] = {}
 
     def steps(self) -> list[int]:
         return ledger.steps(self.run)
@@ -60,6 +61,13 @@ class RunData:
     def index(self, step: int) -> list[dict[str, Any]]:
         """One row per sample of the step, for sorting and filtering."""
         return index_rows(self._read(step)[1], self.right)
+
+    def steps_of_prompt(self, key: str) -> list[int]:
+        """The steps that recorded a response to this prompt: one small column of each file, read once."""
+        for step in self.steps():
+            if step not in self._prompts:
+                self._prompts[step] = {prompt_key(p) for p in ledger.read(self.run, step, ["prompt"]).column("prompt").to_pylist()}
+        return [step for step in self.steps() if key in self._prompts[step]]
 
     def sample(self, step: int, position: int) -> Sample:
         stamp, table = self._read(step)
@@ -114,6 +122,10 @@ def curves(path: Path) -> dict[str, list[list[float]]]:
     return {name: _thin(points) for name, points in found.items()}
 
 
+def prompt_key(prompt: str) -> str:
+    return hashlib.blake2s(prompt.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
 def index_rows(table: pa.Table, right: float) -> list[dict[str, Any]]:
     """What sorting, filtering and grouping need, for every sample of a step: from a few columns, not from whole samples."""
     prompts, scores = (table.column(name).to_pylist() for name in ("prompt", "score"))
@@ -121,7 +133,7 @@ def index_rows(table: pa.Table, right: float) -> list[dict[str, Any]]:
     rows = zip(prompts, scores, advantages, whitened, _last_clipped(table), strict=True)
     return [
         {
-            "prompt_key": hashlib.blake2s(prompt.encode("utf-8", "replace"), digest_size=6).hexdigest(),
+            "prompt_key": prompt_key(prompt),
             "prompt": _text(prompt, 120),
             "score": _number(score),
             "right": score is not None and score >= right,

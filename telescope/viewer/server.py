@@ -101,6 +101,7 @@ def app(data: RunData, *, names: set[str], port: int, token: str | None = None) 
         "/page.css": asset("page.css", "text/css"),
         **{f"/{name}": asset(name, "text/javascript") for name in SCRIPTS},
         "/api/run": json(lambda _: data.info()),
+        "/api/prompt/{key}": json(lambda request: {"steps": data.steps_of_prompt(request.path_params["key"])}),
         "/api/step/{step:int}/samples": json(samples),
         "/api/step/{step:int}/sample/{sample:int}": json(sample),
     }

@@ -159,6 +159,22 @@ def test_scrub_sort_and_filter(page: Any, tmp_path: Path) -> None:
     assert page.locator(".prompt").count() == 1
 
 
+def test_one_prompt_across_training_steps(page: Any, tmp_path: Path) -> None:
+    """With «only this prompt» the scrubber stands only on the steps that recorded it."""
+    others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
+    run = fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30), 40: lesson(40)})
+    page.goto(write_report(run, tmp_path / "r.html").as_uri() + "#step=40&sample=0&token=3")
+    until(page, "document.documentElement.dataset.ready === '1'")
+    page.locator("#same").check()
+    until(page, "document.getElementById('step').max === '2'")
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=30')")
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=10')")
+    assert page.locator(".prompt").count() == 1
+    assert page.locator("#same").is_checked()
+
+
 def test_a_split_character_is_one_box_and_spaces_are_visible(page: Any, tmp_path: Path) -> None:
     open_report(page, tmp_path, state="#step=40&sample=4&token=2")
     box = page.locator('[data-row="4"] .split')

@@ -110,3 +110,11 @@ def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
         data.index(11)
     with pytest.raises(TelescopeError, match="0 to 5"):
         data.sample(40, 6)
+
+
+def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> None:
+    others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
+    data = RunData(fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30)}))
+    key = data.index(10)[0]["prompt_key"]
+    assert data.steps_of_prompt(key) == [10, 30]
+    assert data.steps_of_prompt("nosuch") == []

@@ -25,6 +25,7 @@ const state = { step: null, sample: null, token: null, color: "whitened", est: n
 let hover = null; // {sample, token}, over what is pinned
 let run = { name: "", steps: [], curves: {}, right: 1 };
 let index = []; // of the step, all its samples
+let promptSteps = []; // those that recorded state.prompt: one prompt across training
 let loaded = new Map(); // position -> sample
 let wanted = PAGE;
 let expanded = new Set();
@@ -74,6 +75,7 @@ const source = inlined ?
     samples: async (step, ids) => inlined.steps[step].samples.filter((s) => ids.includes(s.position)),
     traces: async (step, sample, t) => (sample.traces[t] ? { traces: sample.traces[t], words: inlined.words } : null),
     count: (step) => inlined.steps[step].count,
+    stepsOf: async (key) => inlined.run.steps.filter((step) => inlined.steps[step].samples.some((s) => s.index_row.prompt_key === key)),
   } :
   {
     live: true,
@@ -82,6 +84,7 @@ const source = inlined ?
     samples: async (step, ids) => (await get(`api/step/${step}/samples?ids=${ids.join(",")}`)).samples,
     traces: async (step, sample, t) => get(`api/step/${step}/sample/${sample.position}?t=${t}`),
     count: () => index.length,
+    stepsOf: async (key) => (await get(`api/prompt/${key}`)).steps,
   };
 
 // ---- the what-if: MC is λ=1 and TD(0) is λ=0 of the same lines ----
@@ -593,7 +596,7 @@ function drawControls() {
   T = { ...TEXT[state.lang], ...(state.kid ? KID[state.lang] : {}) };
   document.documentElement.lang = state.lang === "zh" ? "zh-Hans" : "en";
   for (const node of document.querySelectorAll("[data-i18n]")) node.textContent = T[node.dataset.i18n];
-  const { est, gamma, lam, changed } = settings(), at = run.steps.indexOf(state.step);
+  const { est, gamma, lam, changed } = settings(), at = stops().indexOf(state.step);
   segment("lang", { zh: "中文", en: "English", kid: state.lang === "zh" ? "12岁" : "Age 12" }, (v) => (v === "kid" ? state.kid : v === state
     .lang), (v) => { if (v === "kid") state.kid = !state.kid;
     else state.lang = v;
@@ -620,11 +623,11 @@ function drawControls() {
       null }, label)));
   $("same").checked = state.prompt !== null;
   $("run").textContent = visible(run.name, 60);
-  $("step").max = Math.max(run.steps.length - 1, 0);
+  $("step").max = Math.max(stops().length - 1, 0);
   $("step").value = Math.max(at, 0);
-  $("step-now").textContent = run.steps.length ? `${state.step} / ${run.steps.at(-1)}` : "–";
+  $("step-now").textContent = run.steps.length ? `${state.step} / ${run.steps.at(-1)}` + (state.prompt ? ` (${stops().length})` : "") : "–";
   $("earlier").disabled = at <= 0;
-  $("later").disabled = at >= run.steps.length - 1;
+  $("later").disabled = at >= stops().length - 1;
   $("follow-box").hidden = !source.live;
   $("follow").checked = state.follow;
   const top = scale(),
@@ -700,6 +703,10 @@ async function load(mine = turn) {
     for (const sample of got) loaded.set(sample.position, sample);
   }
 }
+const stops = () => (state.prompt && promptSteps.length ? promptSteps : run.steps); // where the scrubber can stand
+async function followPrompt() {
+  promptSteps = state.prompt ? await source.stepsOf(state.prompt) : [];
+}
 async function reload() {
   await load();
   draw();
@@ -765,16 +772,17 @@ $("lam").addEventListener("input", (event) => { state.est = "gae";
 $("reset").addEventListener("click", () => { state.est = state.gamma = state.lam = null;
   draw(); });
 $("step").addEventListener("input", (event) => { state.follow = false;
-  show(run.steps[Number(event.target.value)]); });
+  show(stops()[Number(event.target.value)]); });
 $("earlier").addEventListener("click", () => { state.follow = false;
-  show(run.steps[run.steps.indexOf(state.step) - 1]); });
-$("later").addEventListener("click", () => show(run.steps[run.steps.indexOf(state.step) + 1]));
+  show(stops()[stops().indexOf(state.step) - 1]); });
+$("later").addEventListener("click", () => show(stops()[stops().indexOf(state.step) + 1]));
 $("sort").addEventListener("change", (event) => { state.sort = event.target.value;
   reload(); });
 $("filter").addEventListener("change", (event) => { state.filter = event.target.value;
   reload(); });
-$("same").addEventListener("change", (event) => { state.prompt = event.target.checked ? index.find((row) => row.position === state.sample)
-    ?.prompt_key ?? null : null;
+$("same").addEventListener("change", async (event) => { state.prompt = event.target.checked ? index.find((row) => row.position === state
+    .sample)?.prompt_key ?? null : null;
+  await followPrompt();
   reload(); });
 $("follow").addEventListener("change", (event) => { state.follow = event.target.checked;
   writeHash();
@@ -798,6 +806,7 @@ async function poll() {
 
 readHash();
 run = await source.run();
+await followPrompt();
 const first = run.steps.includes(state.step) ? state.step : run.steps.at(-1) ?? null;
 await show(first, { keep: state.sample !== null });
 document.documentElement.dataset.ready = "1";
