@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -143,13 +146,14 @@ class Trainer:
             for kind in ("sampled", "greedy"):
                 before, after = (evaluated[i][f"eval/{kind}_accuracy"] for i in (0, -1))
                 lines.append(f"  {kind:17}  {before:7.3f} {after:7.3f}")
+        command = "telescope" if shutil.which("telescope") else os.path.relpath(Path(sys.executable).parent / "telescope")
         lines += [
             "look at next:",
             *([f"  {report}   open it in a browser: every token's numbers"] if report else []),
-            f"  telescope explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
-            f"  telescope view {run}   the page live, while a run goes on",
+            f"  {command} explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
+            f"  {command} view {run}   the page live, while a run goes on",
             f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)",
-            f"  telescope export {run} DIR   Hugging Face folders of actor and critic",
+            f"  {command} export {run} DIR   Hugging Face folders of actor and critic",
         ]
         return "\n".join(lines)
 
