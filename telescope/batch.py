@@ -140,6 +140,12 @@ class TokenBatch:
         """Tokens of each whole row, prompt and response, without padding: [B]."""
         return self["attention_mask"].sum(1)
 
+    def prompt_ids(self) -> list[list[int]]:
+        """The prompts' tokens without their padding."""
+        width = self["prompts"].shape[1]
+        lengths = self["attention_mask"][:, :width].sum(1).tolist()
+        return [row[width - n :] for row, n in zip(self["prompts"].tolist(), lengths, strict=True)]
+
     def with_columns(self, **columns: Tensor) -> TokenBatch:
         """A new batch with these columns added; the old one stays as it is."""
         if "response_mask" in columns:

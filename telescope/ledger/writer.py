@@ -71,7 +71,7 @@ class Ledger:
         columns |= {
             "prompt": [str(text) for text in info["prompt"][:count]],
             "prompt_index": info["prompt_index"][:count],
-            "prompt_ids": _prompt_ids(batch, count),
+            "prompt_ids": batch.prompt_ids()[:count],
             "response": info["response"][:count],
             "score": info["score"][:count],
             "parts": [[(name, values[i]) for name, values in parts.items()] for i in range(count)],
@@ -166,9 +166,3 @@ def _updates(notes: list[tuple[int, int, Tensor, dict[str, Tensor]]], fields: di
     structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *fields])
     offsets = np.concatenate([[0], np.cumsum([len(entries) for entries in of_row])]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
-
-
-def _prompt_ids(batch: TokenBatch, count: int) -> list[list[int]]:
-    width = batch["prompts"].shape[1]
-    lengths = batch["attention_mask"][:count, :width].sum(1).tolist()
-    return [row[width - n :] for row, n in zip(batch["prompts"][:count].tolist(), lengths, strict=True)]

@@ -127,7 +127,7 @@ def _arguments(name: str, function: RewardFunction, batch: TokenBatch) -> dict[s
     columns |= {
         "prompts": info["prompt"],
         "completions": info["response"],
-        "prompt_ids": _prompt_ids(batch),
+        "prompt_ids": batch.prompt_ids(),
         "response_ids": info["response_ids"],
     }
     try:
@@ -177,12 +177,6 @@ def _numbers(name: str, score: Any, where: str) -> float | list[float]:
     if not all(abs(n) <= torch.finfo(torch.float32).max for n in numbers):  # NaN is not
         raise TelescopeError(f"reward function {name!r} returned {score!r} for {where}: return a finite number")
     return numbers if hasattr(score, "__iter__") else numbers[0]
-
-
-def _prompt_ids(batch: TokenBatch) -> list[list[int]]:
-    prompts = batch["prompts"]
-    lengths = batch["attention_mask"][:, : prompts.shape[1]].sum(1).tolist()
-    return [row[len(row) - n :] for row, n in zip(prompts.tolist(), lengths, strict=True)]
 
 
 def load_function(spec: str) -> tuple[str, RewardFunction]:
