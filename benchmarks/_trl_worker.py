@@ -71,6 +71,7 @@ def telescope_worker(clock: Clock, side: str) -> None:
         "critic": {**learning, "clip_value": job.clip},
         "checkpoint": {"every": 0},
         "log": {"every": FOREVER},
+        "ledger": {"samples": "off"},
     }
     trainer = Trainer(Config.model_validate(config), reward=count)
     trainer.held_out = None  # no evaluation before the first step

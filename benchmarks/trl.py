@@ -8,7 +8,7 @@ Each runs its library's own training loop and is timed from one update's end to 
 Equal on both sides: torch and transformers versions and thread count; the built-in Llama as actor, critic backbone and
 reference; the prompts; 16 tokens per response whatever is sampled (no stop token), temperature 1; the reward,
 how often 是 was sampled, at next to no cost; GAE(1, 0.95), whitening, k1 KL penalty 0.05 in the reward,
-clips of 0.2; fused AdamW at a constant learning rate; no dropout, evaluation, checkpoint, tracker or printed log.
+clips of 0.2; fused AdamW at a constant learning rate; no dropout, evaluation, checkpoint, ledger, tracker or printed log.
 
 TRL runs twice: with its own defaults (bf16, gradient checkpointing, micro-batches of 8), and "tuned" to this model
 (float32, no checkpointing, one micro-batch). Telescope runs in float32, as its defaults have it.
