@@ -40,7 +40,7 @@ def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None =
     try:
         import uvicorn
     except ImportError:
-        raise TelescopeError("the live page needs Starlette and uvicorn: pip install 'telescope-rl[view]'") from None
+        raise TelescopeError("the live page needs Starlette and uvicorn: pip install starlette uvicorn") from None
     if token is None and not _is_loopback(host):
         raise TelescopeError(f"host {host} can be reached from other machines: pass --token SECRET, or leave the host at 127.0.0.1")
     data = RunData(Path(run))
@@ -67,7 +67,7 @@ def app(data: RunData, *, names: set[str], port: int, token: str | None = None) 
         from starlette.responses import RedirectResponse, Response
         from starlette.routing import Route
     except ImportError:
-        raise TelescopeError("the live page needs Starlette and uvicorn: pip install 'telescope-rl[view]'") from None
+        raise TelescopeError("the live page needs Starlette and uvicorn: pip install starlette uvicorn") from None
 
     def asset(name: str, media_type: str) -> Callable[[Request], Response]:
         content = (files("telescope.viewer") / "static" / name).read_bytes()

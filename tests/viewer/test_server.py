@@ -20,8 +20,8 @@ from telescope.viewer.report import write_report
 from telescope.viewer.server import HEADERS, app, serve
 from tests.viewer.fake import fake_run
 
-uvicorn = pytest.importorskip("uvicorn", reason="the live page needs uvicorn: pip install 'telescope-rl[view]'")
-pytest.importorskip("starlette", reason="the live page needs starlette: pip install 'telescope-rl[view]'")
+uvicorn = pytest.importorskip("uvicorn", reason="the live page needs uvicorn: pip install starlette uvicorn")
+pytest.importorskip("starlette", reason="the live page needs starlette: pip install starlette uvicorn")
 
 
 def start(run: Path, token: str | None = None) -> tuple[Any, int]:
@@ -126,7 +126,7 @@ def test_without_uvicorn_the_error_says_what_to_install(tmp_path: Path, monkeypa
     monkeypatch.setattr(
         builtins, "__import__", lambda name, *rest: (_ for _ in ()).throw(ImportError) if name == "uvicorn" else real(name, *rest)
     )
-    with pytest.raises(TelescopeError, match=r"telescope-rl\[view\]"):
+    with pytest.raises(TelescopeError, match=r"starlette uvicorn"):
         serve(tmp_path)
 
 
