@@ -29,4 +29,5 @@ $(VENV)/.ready: pyproject.toml
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check "triton>=3.9"  # comes with torch for GPUs
 	touch $@

@@ -58,7 +58,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             Column("sample", "row", "int", _GENERATE, "", "which response of the step this is", "本步的第几个回答"),
             Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the length limit instead of EOS", "回答因长度上限而被截断，没有写出 EOS"),
             Column("rollout_log_probs", "action", "float", _GENERATE, "log π(a_t|s_t)", "the sampler's own log-probability, at the sampling temperature", "采样器自己给出的对数概率（采样温度下）"),
-            Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time", "训练前向算出的对数概率；π_old 是采样时的策略"),
+            Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time. With one epoch and one minibatch the update's own forward is that one, and this is the sampler's", "训练前向算出的对数概率；π_old 是采样时的策略。只有一轮、一个小批时，更新自己的前向就是它，此列取采样器的值"),
             Column("values", "state", "float", "critic.compute_values(batch)", "V(s_t)", "expected reward-to-go BEFORE token t is chosen; it has not seen token t", "写 token t 之前对剩余奖励的预期；没有看到 token t"),
             Column("bootstrap", "row", "float", "critic.compute_values(batch)", "V(s_T)", "value of the state after the last token where the response was cut off, else 0", "回答被截断时最后状态的价值，否则为 0"),
             Column("ref_log_prob", "action", "float", "reference.compute_log_prob(batch)", "log π_ref(a_t|s_t)", "log-probability under the frozen reference", "冻结的参考模型给出的对数概率"),
@@ -96,13 +96,15 @@ class TokenBatch:
         self._mask = columns["response_mask"].bool()
         self._columns = {name: self._checked(name, value) for name, value in columns.items()}
         self.info: Mapping[str, Sequence[Any]] = MappingProxyType(dict(info or {}))
+        self._host: dict[str, list[int]] = {}
 
     @classmethod
-    def _trusted(cls, columns: dict[str, Tensor], info: Mapping[str, Sequence[Any]]) -> TokenBatch:
+    def _trusted(cls, columns: dict[str, Tensor], info: Mapping[str, Sequence[Any]], host: dict[str, list[int]]) -> TokenBatch:
         """A batch of columns that were checked before."""
         batch = cls.__new__(cls)
         batch._mask = columns["response_mask"].bool()
         batch._columns = columns
+        batch._host = host
         batch.info = MappingProxyType(dict(info))
         return batch
 
@@ -136,37 +138,45 @@ class TokenBatch:
         """Tokens the policy chose, over all rows."""
         return int(self._mask.sum())
 
-    def lengths(self) -> Tensor:
-        """Tokens of each whole row, prompt and response, without padding: [B]."""
-        return self["attention_mask"].sum(1)
+    def host(self, name: Literal["prompt", "response", "sample"]) -> list[int]:
+        """Tokens of each row's prompt or response without padding, or its sample number. The device is asked once per batch."""
+        if not self._host:
+            width = self["prompts"].shape[1]
+            exists = self["attention_mask"].bool().cpu()
+            self._host.update(prompt=exists[:, :width].sum(1).tolist(), response=exists[:, width:].sum(1).tolist())
+            self._host["sample"] = self["sample"].tolist() if "sample" in self else list(range(len(self)))
+        return self._host[name]
 
     def prompt_ids(self) -> list[list[int]]:
         """The prompts' tokens without their padding."""
         width = self["prompts"].shape[1]
-        lengths = self["attention_mask"][:, :width].sum(1).tolist()
-        return [row[width - n :] for row, n in zip(self["prompts"].tolist(), lengths, strict=True)]
+        return [row[width - n :] for row, n in zip(self["prompts"].tolist(), self.host("prompt"), strict=True)]
 
     def with_columns(self, **columns: Tensor) -> TokenBatch:
         """A new batch with these columns added; the old one stays as it is."""
         if "response_mask" in columns:
             raise TelescopeError("the response_mask of a batch is fixed: make a new TokenBatch, whose columns are then checked against it")
         checked = {name: self._checked(name, value) for name, value in columns.items()}
-        return TokenBatch._trusted({**self._columns, **checked}, self.info)
+        return TokenBatch._trusted({**self._columns, **checked}, self.info, {} if "attention_mask" in columns else self._host)
 
     def with_info(self, **info: Sequence[Any]) -> TokenBatch:
-        return TokenBatch._trusted(self._columns, {**self.info, **info})
+        return TokenBatch._trusted(self._columns, {**self.info, **info}, self._host)
 
     def without_info(self) -> TokenBatch:
-        return TokenBatch._trusted(self._columns, {})
+        return TokenBatch._trusted(self._columns, {}, self._host)
 
     def rows(self, index: Tensor) -> TokenBatch:
         """The rows at `index`, in that order, trimmed to their own longest prompt and response."""
-        picked = {name: value[index] for name, value in self._columns.items()}
         where = index.tolist()
+        index = index.to(self._mask.device, non_blocking=True)
+        picked = {name: value[index] for name, value in self._columns.items()}
         info = {name: [values[i] for i in where] for name, values in self.info.items()}
-        if "attention_mask" in picked and len(index):
-            picked = _trim(picked)
-        return TokenBatch._trusted(picked, info)
+        host: dict[str, list[int]] = {}
+        if "attention_mask" in picked and where:
+            host = {"sample": [self.host("sample")[i] for i in where]}
+            host |= {name: [self.host(name)[i] for i in where] for name in ("prompt", "response")}
+            picked = _trim(picked, max(host["prompt"]), max(host["response"]))
+        return TokenBatch._trusted(picked, info, host)
 
     def _checked(self, name: str, value: Tensor) -> Tensor:
         column = COLUMNS.get(name)
@@ -198,12 +208,9 @@ def _refuse_stray_scores(scores: Tensor, mask: Tensor) -> None:
         )
 
 
-def _trim(columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _trim(columns: dict[str, torch.Tensor], prompt: int, response: int) -> dict[str, torch.Tensor]:
     """Cuts prompt columns that are padding in every row off the left, response columns off the right."""
-    attended, responses = columns["attention_mask"].bool(), columns["responses"].shape[1]
-    width = attended.shape[1] - responses  # P
-    prompt = int(attended[:, :width].sum(1).max())
-    response = int(attended[:, width:].sum(1).max())
+    width = columns["attention_mask"].shape[1] - columns["responses"].shape[1]  # P
     out = {}
     for name, value in columns.items():
         anchor = COLUMNS[name].anchor

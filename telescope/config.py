@@ -36,11 +36,16 @@ class Section(BaseModel):
 
 
 class ModelConfig(Section):
-    path: str = Field("builtin", description="HF causal LM: a folder, a hub name, or 'builtin' for the tiny arithmetic model")
+    path: str = Field(
+        "builtin",
+        description="HF causal LM: a folder, a hub name, 'builtin' (tiny, for the built-in task) or 'smollm2' (135M, extra `smollm`)",
+    )
     critic_path: str | None = Field(None, description="backbone of the critic; default: the same as `path`")
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="precision of the forward passes; weights and optimizer stay float32"
+        "float32", description="of the weights and all they compute; with bfloat16 the optimizer keeps float32 copies"
     )
+    gradient_checkpointing: bool = Field(False, description="keep only each layer's input for the gradient: less memory, a third more work")
+    compile: bool = Field(False, description="torch.compile each layer: faster steps after a minute or so of compiling")
     trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
 
 
@@ -60,6 +65,8 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
     top_p: float = Field(1.0, gt=0, le=1, description="sample from the smallest set of tokens with this much probability; 1: all")
     top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
+    cuda_graphs: bool = Field(True, description="on a GPU, sample by captured graphs; false: step by step, which is slower")
+    cache_share: float = Field(0.8, gt=0, lt=1, description="of the free GPU memory the sampler may use; further prompts wait their turn")
 
 
 class RewardConfig(Section):
@@ -94,7 +101,7 @@ class OptimizerConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     epochs: int = Field(1, ge=1, description="passes over each rollout batch")
     minibatches: int = Field(1, ge=1, description="optimizer steps per pass")
-    micro_batch_tokens: int = Field(16_384, ge=1, description="most tokens (padding included) in one forward; changes memory, not results")
+    micro_batch_tokens: int = Field(16_384, ge=1, description="most tokens in one forward and backward; changes memory, not results")
 
 
 class ActorConfig(OptimizerConfig):
@@ -107,6 +114,9 @@ class ActorConfig(OptimizerConfig):
     kl_loss_kind: Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"] = Field("k3", description="KL estimate in the loss")
     aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
         "token-mean", description="how token losses become one number"
+    )
+    old_log_probs: Literal["auto", "forward"] = Field(
+        "auto", description="forward: π_old from a forward of its own; auto: not where the update's own is the same (1 epoch, 1 minibatch)"
     )
     target_kl: float | None = Field(None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it")
 

@@ -74,7 +74,6 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
         "credit/advantage_std": masked_var(batch["advantages"], mask).sqrt(),
         "response/length_mean": mask.sum() / rows,
         "response/truncated": batch["truncated"].sum() / rows,
-        "rollout/logprob_diff": masked_mean((batch["rollout_log_probs"] - batch["old_log_probs"]).abs(), mask),
     }
     for name, values in batch.info.items():
         if name.startswith("score/"):

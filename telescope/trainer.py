@@ -6,13 +6,10 @@ import fcntl
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-
-import torch
 
 from telescope import checkpoint
 from telescope.algorithms import adapt_kl_coef
@@ -23,6 +20,7 @@ from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
 from telescope.ledger.writer import Ledger
 from telescope.metrics import MetricsLog, read_metrics
+from telescope.perf import Timer
 from telescope.progress import Progress, Stop, graceful_stop
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import DataLoader
@@ -61,6 +59,7 @@ class Trainer:
         tokenizer = self.roles.actor.tokenizer
         train, self.held_out = build_data(config, tokenizer)
         self.dropped = {"data/dropped_prompts": train.dropped, "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0}
+        self.ledger = Ledger(config, tokenizer)
         self.dataloader = DataLoader(
             train,
             batch_size=config.rollout.batch_size,
@@ -77,7 +76,7 @@ class Trainer:
         """Trains from the current step to the last."""
         config, roles = self.config, self.roles
         actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
-        ledger = Ledger(config, actor.tokenizer)
+        ledger = self.ledger
         with self._run() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
                 timer = Timer(actor.model.device)
@@ -105,11 +104,13 @@ class Trainer:
                     ledger.write(step + 1, batch, kl_coef=metrics["reward/kl_coef"])
 
                 self.step = step + 1
-                self._after_step(metrics | timer.metrics(batch.num_tokens), log, progress, stop)
+                flops = critic.training_flops(batch) + (actor.training_flops(batch) if "actor/pg_loss" in metrics else 0.0)
+                self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)
         return self.last_metrics()
 
     def save(self) -> None:
         """Writes a checkpoint of the current step."""
+        self.ledger.wait()
         roles = self.roles
         checkpoint.save(
             self.checkpoints,
@@ -241,23 +242,3 @@ class Trainer:
         self.notes += [f"  config changed: {change}" for change in changes(before, self.config)]
         if before.credit.kl_coef == self.config.credit.kl_coef:  # else the new one counts
             self.kl_coef = state["kl_coef"]
-
-
-class Timer:
-    """Seconds of each phase, as timing/*."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.began = device, time.perf_counter()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.seconds[f"timing/{name}"] = time.perf_counter() - began
-
-    def metrics(self, tokens: int) -> dict[str, float]:
-        total = time.perf_counter() - self.began
-        return {**self.seconds, "timing/step": total, "perf/tokens_per_s": tokens / total}

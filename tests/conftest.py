@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernels, run by Python
 
 from telescope.config import Config
 from tests.fakes import tiny_config, write_tiny_model

@@ -11,8 +11,10 @@ import torch
 
 from telescope.config import Config, ModelConfig
 from telescope.errors import TelescopeError
+from telescope.models import smollm
 from telescope.models.load import (
     fingerprint,
+    is_packable,
     load_critic,
     load_policy,
     load_reward_model,
@@ -56,17 +58,21 @@ def build_actor(config: Config) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     policy = load_policy(source, choose_device(config.device))
-    sampler = TorchSampler(
-        policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id, dtype=getattr(torch, config.model.dtype)
-    )
+    kind: type[TorchSampler] = TorchSampler
+    if policy.device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy):
+        from telescope.rollout.engine import GraphSampler
+
+        kind = GraphSampler
+    sampler = kind(policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id)
     return Actor(policy, tokenizer, sampler, config)
 
 
 def resolve_model(config: Config) -> ModelConfig:
-    """The model section with 'builtin' replaced by the folder of the built-in model, which is made if need be."""
-    if config.model.path != "builtin":
+    """The model section with the name of a model that is made here replaced by its folder."""
+    made = {"builtin": arithmetic.ensure_model, "smollm2": smollm.ensure_model}
+    if config.model.path not in made:
         return config.model
-    return config.model.model_copy(update={"path": str(arithmetic.ensure_model())})
+    return config.model.model_copy(update={"path": str(made[config.model.path]())})
 
 
 def build_reward(config: Config, tokenizer: Any, device: torch.device, given: Any = None) -> Reward:

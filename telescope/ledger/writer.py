@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+import torch
 from torch import Tensor
 
 from telescope.batch import TokenBatch
@@ -21,6 +23,9 @@ from telescope.ledger.schema import METADATA, PER_ROW, PER_TOKEN, SCHEMA, UPDATE
 
 Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
 """Called by a loss with the rows of a micro-batch and its per-token terms."""
+
+Noted = tuple[int, int, list[int], dict[str, Tensor]]
+"""Epoch, minibatch, samples and their terms."""
 
 
 def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
@@ -35,8 +40,10 @@ class Ledger:
         wanted = config.ledger.samples
         everything = config.rollout.batch_size * config.rollout.n
         self.limit = everything if wanted == "all" else 0 if wanted == "off" else wanted
-        self._notes: dict[str, list[tuple[int, int, Tensor, dict[str, Tensor]]]] = {"actor": [], "critic": []}
+        self._notes: dict[str, list[Noted]] = {"actor": [], "critic": []}
         self._bytes: dict[int, bytes] = {}
+        self._writer = ThreadPoolExecutor(1, "ledger")
+        self._writing: Future[Any] | None = None
 
     def note(self, role: str, epoch: int, minibatch: int) -> Note:
         """What a role's loss reports its terms to during one minibatch."""
@@ -44,24 +51,35 @@ class Ledger:
         def keep(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
             if not self.limit:
                 return
-            chosen = (rows["sample"] < self.limit).nonzero().squeeze(1)
-            if len(chosen):  # indexing copies: what is noted cannot change any more
-                self._notes[role].append(
-                    (epoch, minibatch, rows["sample"][chosen], {name: value.detach()[chosen] for name, value in terms.items()})
-                )
+            samples = rows.host("sample")
+            chosen = [place for place, sample in enumerate(samples) if sample < self.limit]
+            if chosen:  # indexing copies: what is noted cannot change any more
+                index = torch.tensor(chosen).to(rows.mask.device, non_blocking=True)
+                copies = {name: value.detach()[index] for name, value in terms.items()}
+                self._notes[role].append((epoch, minibatch, [samples[place] for place in chosen], copies))
 
         return keep
 
-    def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> Path | None:
-        """Writes the first `ledger.samples` responses of the batch as `step`; clears what was noted."""
+    def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> None:
+        """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted."""
+        self.wait()
+        notes, self._notes = self._notes, {"actor": [], "critic": []}
         if self.limit and step % self.config.ledger.every == 0:
-            return self._save(self.table(step, batch, kl_coef=kl_coef), path_of(self.config.run_dir, step))
-        self._notes = {"actor": [], "critic": []}
-        return None
+            path = path_of(self.config.run_dir, step)
+            self._writing = self._writer.submit(lambda: self._save(self._table(step, batch, notes, kl_coef), path))
+
+    def wait(self) -> None:
+        """Until what was handed to `write` is on disk; raises what went wrong there."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """What `write` writes."""
         notes, self._notes = self._notes, {"actor": [], "critic": []}
+        return self._table(step, batch, notes, kl_coef)
+
+    def _table(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float) -> pa.Table:
         count = min(self.limit, len(batch))
         exists = batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)
@@ -87,7 +105,7 @@ class Ledger:
         meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef)}
         return pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()}))
 
-    def _save(self, table: pa.Table, path: Path) -> Path:
+    def _save(self, table: pa.Table, path: Path) -> None:
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             path.parent.mkdir(exist_ok=True)
@@ -96,7 +114,6 @@ class Ledger:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise TelescopeError(f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume") from error
-        return path
 
     def _settings(self, kl_coef: float) -> dict[str, Any]:
         credit, actor = self.config.credit, self.config.actor
@@ -149,12 +166,14 @@ def _lists(flat: np.ndarray, lengths: np.ndarray, kind: pa.DataType) -> pa.ListA
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat).cast(kind))
 
 
-def _updates(notes: list[tuple[int, int, Tensor, dict[str, Tensor]]], fields: dict[str, pa.DataType], lengths: np.ndarray) -> pa.ListArray:
+def _updates(
+    notes: list[tuple[int, int, list[int], dict[str, Tensor]]], fields: dict[str, pa.DataType], lengths: np.ndarray
+) -> pa.ListArray:
     """For each row the updates it took part in, in time order."""
     of_row: list[list[tuple[int, int, dict[str, np.ndarray], int]]] = [[] for _ in lengths]
     for epoch, minibatch, rows, terms in notes:
         arrays = {name: terms[name].cpu().numpy() for name in fields}
-        for place, row in enumerate(rows.tolist()):
+        for place, row in enumerate(rows):
             of_row[row].append((epoch, minibatch, arrays, place))
     flat = [(*entry, lengths[row]) for row, entries in enumerate(of_row) for entry in entries]
     sizes = np.array([length for *_, length in flat], dtype=np.int64)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
-from telescope.models.load import ValueModel
+from telescope.models.load import ValueModel, is_packable
+from telescope.models.packed import Packed, hidden_states, linear_log_probs
 
 
 class PolicyOutput(NamedTuple):
@@ -31,9 +33,17 @@ class ValueOutput(NamedTuple):
 
 
 def policy_forward(
-    model: Any, batch: TokenBatch, *, temperature: float, dtype: torch.dtype, entropy: Literal["none", "value", "gradient"] = "none"
+    model: Any, batch: TokenBatch, *, temperature: float, entropy: Literal["none", "value", "gradient"] = "none"
 ) -> PolicyOutput:
-    logits = response_logits(model, batch, dtype)  # [B, T, V]
+    if is_packable(model):
+        rows = PackedRows(batch)
+        states = rows.hidden(model.base_model)[rows.before]  # [M, H]
+        log_probs, spread = linear_log_probs(
+            states, model.get_output_embeddings(), rows.tokens, temperature=temperature, entropy_gradient=entropy == "gradient"
+        )
+        return PolicyOutput(rows.unpack(log_probs), rows.unpack(spread) if entropy != "none" else spread)
+    width = batch["responses"].shape[1]
+    logits = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False).logits[:, -width - 1 : -1].float()  # [B, T, V]
     if temperature != 1:
         logits = logits / temperature
     log_probs = log_probs_from_logits(logits, batch["responses"])
@@ -43,25 +53,48 @@ def policy_forward(
         return PolicyOutput(log_probs, entropy_from_logits(logits))
 
 
-def response_logits(model: Any, batch: TokenBatch, dtype: torch.dtype) -> Tensor:
-    """Logits that chose each response token, float32 [B, T, V]."""
+def value_forward(model: ValueModel, batch: TokenBatch) -> ValueOutput:
+    if is_packable(model.backbone):
+        rows = PackedRows(batch)
+        everywhere = model.value(rows.hidden(model.backbone))  # [N]
+        return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last])
     width = batch["responses"].shape[1]
-    with autocast(batch, dtype):
-        logits = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False).logits  # [B, T+1, V]
-    return logits[:, -width - 1 : -1].float()
-
-
-def value_forward(model: ValueModel, batch: TokenBatch, *, dtype: torch.dtype) -> ValueOutput:
-    width = batch["responses"].shape[1]
-    with autocast(batch, dtype):
-        everywhere = model(**_inputs(batch))  # [B, P+T]
+    values = model(**_inputs(batch))  # [B, P+T]
     existing = batch["attention_mask"].bool()
     last = torch.where(existing, torch.arange(existing.shape[1], device=existing.device), 0).amax(1, keepdim=True)
-    return ValueOutput(everywhere[:, -width - 1 : -1], everywhere.gather(1, last).squeeze(1))
+    return ValueOutput(values[:, -width - 1 : -1], values.gather(1, last).squeeze(1))
 
 
-def autocast(batch: TokenBatch, dtype: torch.dtype) -> torch.autocast:
-    return torch.autocast(batch["input_ids"].device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+class PackedRows(Packed):
+    """The tokens of a batch without its padding, and where each response token's numbers are and belong."""
+
+    def __init__(self, batch: TokenBatch) -> None:
+        prompt, response = (np.asarray(batch.host(name), dtype=np.int64) for name in ("prompt", "response"))
+        super().__init__(prompt + response, batch["input_ids"].device)
+        width, self.shape = batch["prompts"].shape[1], batch["responses"].shape
+        self.batch = batch
+        row = np.repeat(np.arange(len(prompt)), self.lengths)
+        column = np.arange(self.total) - np.repeat(self.starts - width + prompt, self.lengths)
+        t = np.arange(response.sum()) - np.repeat(np.cumsum(response) - response, response)
+        self._places = self.to_device(row * batch["input_ids"].shape[1] + column)  # of every token, in input_ids
+        self._slots = self.to_device(np.repeat(np.arange(len(prompt)), response) * self.shape[1] + t)  # of response tokens, in [B, T]
+        # the shift: token t of the response is at starts + prompt + t, what chose it one to the left
+        self.before = self.to_device(np.repeat(self.starts + prompt, response) + t - 1)
+        self.last = self.to_device(self.ends - 1)
+
+    @property
+    def tokens(self) -> Tensor:
+        """The response tokens, [M]."""
+        return self.batch["responses"].reshape(-1)[self._slots]
+
+    def hidden(self, backbone: Any) -> Tensor:
+        """Last hidden states of all tokens, [N, H]."""
+        ids = self.batch["input_ids"].reshape(-1)[self._places]
+        return hidden_states(backbone, ids[None], self.positions[None], self)
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """Numbers of response tokens [M] to [B, T], 0 where there is none."""
+        return values.new_zeros(self.shape[0] * self.shape[1]).index_put((self._slots,), values).view(self.shape)
 
 
 def _inputs(batch: TokenBatch) -> dict[str, Tensor]:

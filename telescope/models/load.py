@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError
+from telescope.models import packed
 
 
 class ValueModel(nn.Module):
@@ -32,9 +33,10 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        hidden = self.backbone(**inputs, use_cache=False).last_hidden_state  # [B, L, H]
-        with torch.autocast(hidden.device.type, enabled=False):
-            return self.head(hidden.float()).squeeze(-1)  # [B, L]
+        return self.value(self.backbone(**inputs, use_cache=False).last_hidden_state)  # [B, L]
+
+    def value(self, hidden: Tensor) -> Tensor:
+        return self.head(hidden.float()).squeeze(-1)
 
     def save_pretrained(self, folder: Path) -> None:
         """A folder that AutoModelForTokenClassification loads (one label: the value), where transformers has one for it."""
@@ -90,16 +92,17 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def load_policy(config: ModelConfig, device: torch.device) -> Any:
-    model = _load(AutoModelForCausalLM, config.path, trust_remote_code=config.trust_remote_code)
+    model = _load(AutoModelForCausalLM, config.path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code)
     settings = getattr(model, "generation_config", None)
     if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
         settings.do_sample = True  # as shipped by some models it contradicts itself, and could not be saved
-    return _prepare(model, device)
+    return _prepare(model, device, config)
 
 
 def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
     path = config.critic_path or config.path
-    return _prepare(ValueModel(_load(AutoModel, path, trust_remote_code=config.trust_remote_code)), device)
+    backbone = _load(AutoModel, path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code)
+    return ValueModel(_prepare(backbone, device, config)).to(device)
 
 
 def load_reward_model(path: str, device: torch.device) -> Any:
@@ -107,6 +110,11 @@ def load_reward_model(path: str, device: torch.device) -> Any:
     if model.config.num_labels != 1:
         raise TelescopeError(f"reward model {path} has {model.config.num_labels} outputs; a reward model has one (num_labels = 1)")
     return _prepare(model, device).requires_grad_(False)
+
+
+def is_packable(model: Any) -> bool:
+    """Whether the model takes rows without padding (see models/packed.py)."""
+    return getattr(model, "packable", False)
 
 
 def stop_ids(model: Any, tokenizer: Any) -> list[int]:
@@ -126,12 +134,22 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _prepare(model: Any, device: torch.device) -> Any:
+def _prepare(model: Any, device: torch.device, config: ModelConfig | None = None) -> Any:
     # eval mode for good: dropout would make the ratio differ from 1 before anything was learned
-    return model.float().to(device).eval()
+    model = model.to(device).eval()
+    if config is not None:
+        model.packable = packed.enable(model, compiled=config.compile)
+        layers: Any = getattr(model.base_model, "layers", ())
+        for layer in layers if config.gradient_checkpointing else ():
+            layer.training = True  # of the layer alone, which is what transformers asks; its dropouts stay off
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        for layer in layers if config.compile else ():
+            layer.compile(dynamic=True)
+    return model
 
 
-def _load(auto: Any, path: str, **kwargs: Any) -> Any:
+def _load(auto: Any, path: str, *, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
     local = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
     if looks_local and not (local / "config.json").is_file():
@@ -143,7 +161,7 @@ def _load(auto: Any, path: str, **kwargs: Any) -> Any:
         with quiet():
             if auto is AutoTokenizer:
                 return auto.from_pretrained(source, **kwargs)
-            model, info = auto.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **kwargs)
+            model, info = auto.from_pretrained(source, dtype=dtype, output_loading_info=True, **kwargs)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise TelescopeError(f"cannot load {what} from {path}: {first}") from error

@@ -15,6 +15,8 @@ from telescope.config import ActorConfig, Config
 from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
+from telescope.models.load import is_packable
+from telescope.perf import forward_flops
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
 from telescope.tasks import Prompts
@@ -42,14 +44,19 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 class Actor:
     def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config) -> None:
         self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
-        self.dtype = getattr(torch, config.model.dtype)
+        self.padded = not is_packable(model)
+        self.skips_old = config.actor.old_log_probs == "auto" and config.actor.epochs == config.actor.minibatches == 1
         updates = max(config.steps - config.critic.head_start, 1)
-        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed)
+        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded)
 
     def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward."""
+        """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
+
+        An update of a single minibatch makes that forward anyway, with the same weights: then π_old is taken from there, and
+        until then the sampler's own log-probs stand in.
+        """
         batch = self.sample(prompts, greedy=greedy)
-        return batch.with_columns(old_log_probs=self.compute_log_prob(batch))
+        return batch.with_columns(old_log_probs=batch["rollout_log_probs"] if self.skips_old else self.compute_log_prob(batch))
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
@@ -76,7 +83,8 @@ class Actor:
 
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""
-        (log_probs,) = map_rows(batch, self.config.actor.micro_batch_tokens, lambda rows: (self._forward(rows).log_probs,))
+        budget = self.config.actor.micro_batch_tokens
+        (log_probs,) = map_rows(batch, budget, lambda rows: (self._forward(rows).log_probs,), padded=self.padded)
         return log_probs
 
     def update_actor(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
@@ -95,6 +103,10 @@ class Actor:
             steps += 1
         return meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
+    def training_flops(self, batch: TokenBatch) -> float:
+        """What `update_actor` has to compute."""
+        return self.learner.flops(forward_flops(self.model, batch))
+
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
         config, mask = self.config.actor, rows.mask
         log_probs, entropy = self._forward(rows, entropy="gradient" if config.entropy_coef else "value")
@@ -103,6 +115,8 @@ class Actor:
         old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
         terms = POLICY_LOSSES[config.loss](log_probs, old_log_probs, rows["whitened"], mask, config)
         note(rows, {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)})
+        if on_policy:
+            meter.tokens("rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask)
         pg_loss = self._aggregate(terms.loss, mask, over)
         loss = pg_loss
         if config.entropy_coef:
@@ -125,7 +139,7 @@ class Actor:
         return loss
 
     def _forward(self, rows: TokenBatch, *, entropy: Literal["none", "value", "gradient"] = "none") -> PolicyOutput:
-        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype, entropy=entropy)
+        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, entropy=entropy)
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
         return aggregate(

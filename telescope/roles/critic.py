@@ -11,21 +11,21 @@ from telescope.config import Config
 from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
-from telescope.models.load import ValueModel
+from telescope.models.load import ValueModel, is_packable
+from telescope.perf import forward_flops
 from telescope.roles.learner import Denominators, Learner, map_rows
 
 
 class Critic:
     def __init__(self, model: ValueModel, config: Config) -> None:
         self.model, self.config = model, config
-        self.dtype = getattr(torch, config.model.dtype)
-        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1)
+        self.padded = not is_packable(model.backbone)
+        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1, padded=self.padded)
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
-        values, final = map_rows(
-            batch, self.config.critic.micro_batch_tokens, lambda rows: tuple(value_forward(self.model, rows, dtype=self.dtype))
-        )
+        budget = self.config.critic.micro_batch_tokens
+        values, final = map_rows(batch, budget, lambda rows: tuple(value_forward(self.model, rows)), padded=self.padded)
         cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
@@ -39,8 +39,12 @@ class Critic:
             meter.add("critic/vf_loss", 0.0, 1)
         return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
+    def training_flops(self, batch: TokenBatch) -> float:
+        """What `update_critic` has to compute."""
+        return self.learner.flops(forward_flops(self.model, batch))
+
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
-        values = value_forward(self.model, rows, dtype=self.dtype).values
+        values = value_forward(self.model, rows).values
         terms = clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=self.config.critic.clip_value)
         note(rows, {"values": values, **vars(terms)})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)

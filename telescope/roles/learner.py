@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,13 +31,18 @@ class Denominators:
 
 
 class Learner:
-    """Optimizer, learning-rate schedule and gradient clipping of one model. `updates` counts calls of `minibatches`."""
+    """Optimizer, learning-rate schedule and gradient clipping of one model. `updates` counts calls of `minibatches`.
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int) -> None:
-        self.config, self.total_updates, self.seed = config, total_updates, seed
+    Weights in bfloat16 are too coarse to add small steps to: the optimizer works on a float32 master copy of each, gradients are
+    summed in float32, and the weights are the masters rounded.
+    """
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int, padded: bool = True) -> None:
+        self.config, self.total_updates, self.seed, self.padded = config, total_updates, seed, padded
         self.updates = 0
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        self.weights = [p for p in model.parameters() if p.requires_grad]
+        self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
+        self.optimizer = torch.optim.AdamW(self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
     def learning_rate(self) -> float:
         """A function of the update count alone: there is no scheduler state to lose or to advance twice."""
@@ -65,13 +71,18 @@ class Learner:
     def backward(self, minibatch: TokenBatch, loss: Callable[[TokenBatch, Denominators], Tensor]) -> None:
         """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch."""
         denominators = Denominators.of(minibatch)
-        for rows in micro_batches(minibatch, self.config.micro_batch_tokens):
+        for rows in micro_batches(minibatch, self.config.micro_batch_tokens, padded=self.padded):
             micro = minibatch if len(rows) == len(minibatch) else minibatch.rows(rows)
             loss(micro, denominators).backward()
+            self._collect()
+
+    def flops(self, forward: float) -> float:
+        """Of one update, given those of one forward over the batch."""
+        return 3 * forward * self.config.epochs
 
     def step(self) -> Tensor:
         """Clips, steps and clears; returns the gradient norm before clipping."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
         if not bool(norm.isfinite()):
             raise TelescopeError(
                 "a gradient is not finite, so the step was not taken; the last checkpoint is from before: "
@@ -79,28 +90,70 @@ class Learner:
             )
         self.optimizer.step()
         self.discard()
+        self._round()
         return norm
+
+    def _rounded(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights that are not their own masters, with their masters."""
+        return [(w, m) for w, m in zip(self.weights, self.masters, strict=True) if w is not m]
+
+    def _collect(self) -> None:
+        """Adds the gradients of the weights to those of their masters."""
+        copied, added = [], []
+        for weight, master in self._rounded():
+            if weight.grad is not None:
+                if master.grad is None:
+                    master.grad = torch.empty_like(master)
+                    copied.append((master.grad, weight.grad))
+                else:
+                    added.append((master.grad, weight.grad))
+                weight.grad = None
+        for pairs, combine in ((copied, torch._foreach_copy_), (added, torch._foreach_add_)):
+            if pairs:
+                combine([total for total, _ in pairs], [grad for _, grad in pairs])
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        pairs = self._rounded()
+        if pairs:
+            torch._foreach_copy_([w for w, _ in pairs], [m for _, m in pairs])
 
     def discard(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, "masters": [master for _, master in self._rounded()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:  # the config's word counts, not the checkpoint's
             group["weight_decay"] = self.config.weight_decay
+        for (_, master), saved in zip(self._rounded(), state["masters"], strict=True):
+            master.copy_(saved)
         self.updates = state["updates"]
 
 
-def micro_batches(batch: TokenBatch, budget: int) -> list[Tensor]:
-    """Row indices in groups whose padded size stays within `budget` tokens, rows of like length together."""
-    prompts = batch["attention_mask"][:, : batch["prompts"].shape[1]].sum(1).tolist()
-    responses = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()
+def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:
+    """Row indices in groups of at most `budget` tokens: as few as it takes, with as many tokens each.
+
+    Where rows will be padded, the padding counts, and rows of like length go together.
+    """
+    prompts, responses = batch.host("prompt"), batch.host("response")
+    longest_first = sorted(range(len(batch)), key=lambda i: -prompts[i] - responses[i])
     groups: list[list[int]] = []
+    if not padded:
+        lengths = [p + r for p, r in zip(prompts, responses, strict=True)]
+        for count in range(-(-sum(lengths) // budget), len(batch) + 1):
+            heap, groups = [(0, i) for i in range(count)], [[] for _ in range(count)]
+            for row in longest_first:
+                tokens, lightest = heapq.heappop(heap)
+                groups[lightest].append(row)
+                heapq.heappush(heap, (tokens + lengths[row], lightest))
+            if max(heap)[0] <= budget:
+                break
+        return [torch.tensor(sorted(group)) for group in groups]
     widest_prompt = widest_response = 0
-    for row in sorted(range(len(batch)), key=lambda i: -prompts[i] - responses[i]):
+    for row in longest_first:
         prompt, response = max(widest_prompt, prompts[row]), max(widest_response, responses[row])
         if not groups or (len(groups[-1]) + 1) * (prompt + response) > budget:
             groups.append([])
@@ -111,12 +164,20 @@ def micro_batches(batch: TokenBatch, budget: int) -> list[Tensor]:
 
 
 @torch.no_grad()
-def map_rows(batch: TokenBatch, budget: int, forward: Callable[[TokenBatch], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Runs `forward` over micro-batches and puts every result back into its own row, [B, T] or [B]."""
+def map_rows(
+    batch: TokenBatch, budget: int, forward: Callable[[TokenBatch], tuple[Tensor, ...]], *, padded: bool = True
+) -> tuple[Tensor, ...]:
+    """Runs `forward` over micro-batches and puts every result back into its own row, [B, T] or [B].
+
+    Without a gradient a token takes a fraction of the memory, so four times the tokens go at once.
+    """
     results: list[Tensor] = []
     batch = batch.without_info()
-    for rows in micro_batches(batch, budget):
+    for rows in micro_batches(batch, 4 * budget, padded=padded):
+        if len(rows) == len(batch):
+            return forward(batch)
         part = forward(batch.rows(rows))
+        rows = rows.to(part[0].device, non_blocking=True)
         if not results:
             shapes = [(len(batch), batch.mask.shape[1]) if p.dim() > 1 else (len(batch),) for p in part]
             results = [p.new_zeros(shape) for p, shape in zip(part, shapes, strict=True)]

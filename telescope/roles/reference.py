@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.models.forward import policy_forward
+from telescope.models.load import is_packable
 from telescope.roles.learner import map_rows
 
 
 class Reference:
     def __init__(self, model: Any, config: Config) -> None:
         self.model, self.config = model.requires_grad_(False), config
-        self.dtype = getattr(torch, config.model.dtype)
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Adds ref_log_prob, at the sampling temperature like every other log-prob."""
         (log_probs,) = map_rows(
             batch,
             self.config.actor.micro_batch_tokens,
-            lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature, dtype=self.dtype).log_probs,),
+            lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature).log_probs,),
+            padded=not is_packable(self.model),
         )
         return batch.with_columns(ref_log_prob=log_probs)

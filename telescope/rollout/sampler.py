@@ -34,17 +34,13 @@ class Sampler(Protocol):
 class TorchSampler:
     """Batched sampling with a KV cache, one forward per token. The same seed gives the same responses."""
 
-    def __init__(self, model: Any, config: RolloutConfig, *, stop: Sequence[int], pad: int, dtype: torch.dtype) -> None:
-        self.model, self.config, self.pad, self.dtype = model, config, pad, dtype
+    def __init__(self, model: Any, config: RolloutConfig, *, stop: Sequence[int], pad: int) -> None:
+        self.model, self.config, self.pad = model, config, pad
         self.stop = torch.tensor(list(stop), device=model.device)
 
+    @torch.no_grad()
     def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout:
         """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`."""
-        bf16 = self.dtype is torch.bfloat16
-        with torch.no_grad(), torch.autocast(input_ids.device.type, dtype=torch.bfloat16, enabled=bf16):
-            return self._generate(input_ids, attention_mask, seed, greedy)
-
-    def _generate(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool) -> Rollout:
         limit, device = self.config.max_response_tokens, input_ids.device
         generator = torch.Generator(device).manual_seed(seed)
         rows, prompt = input_ids.shape

@@ -9,7 +9,7 @@ import torch
 import telescope
 from telescope.batch import TokenBatch
 from telescope.config import ModelConfig
-from telescope.models.forward import policy_forward, response_logits, value_forward
+from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import ValueModel, load_critic, load_policy
 from tests.fakes import PositionBackbone, hand_batch
 
@@ -37,7 +37,7 @@ def with_token(batch: TokenBatch, t: int, token: int) -> TokenBatch:
 def test_values_are_read_one_position_left_of_their_token() -> None:
     model = ValueModel(PositionBackbone())
     torch.nn.init.ones_(model.head.weight)
-    out = value_forward(model, hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]], prompt=3), dtype=F32)
+    out = value_forward(model, hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]], prompt=3))
     assert out.values[0].tolist() == [2, 3, 4, 5]  # P-1 .. P+T-2
     assert out.final.tolist() == [6, 4]  # after the last token that exists
 
@@ -45,7 +45,7 @@ def test_values_are_read_one_position_left_of_their_token() -> None:
 def test_a_value_has_not_seen_its_own_token(critic) -> None:
     batch = hand_batch([[1, 1, 1, 1]])
     changed = with_token(batch, 2, int(batch["responses"][0, 2]) % 20 + 3)
-    before, after = (value_forward(critic, b, dtype=F32).values[0] for b in (batch, changed))
+    before, after = (value_forward(critic, b).values[0] for b in (batch, changed))
     assert torch.equal(before[:3], after[:3])
     assert before[3] != after[3]
 
@@ -53,23 +53,24 @@ def test_a_value_has_not_seen_its_own_token(critic) -> None:
 def test_the_value_head_starts_at_zero_and_in_float32(tiny_model: Path) -> None:
     model = load_critic(ModelConfig(path=str(tiny_model), dtype="bfloat16"), torch.device("cpu"))
     assert model.head.weight.dtype is F32
-    assert value_forward(model, hand_batch([[1, 1]]), dtype=torch.bfloat16).values.tolist() == [[0.0, 0.0]]
+    assert next(model.backbone.parameters()).dtype is torch.bfloat16
+    assert value_forward(model, hand_batch([[1, 1]])).values.tolist() == [[0.0, 0.0]]
 
 
 def test_log_probs_are_of_the_token_given_what_came_before_it(policy) -> None:
     batch = hand_batch([[1, 1, 1]])
     logits = policy(input_ids=batch["input_ids"]).logits[0]  # [P+T, V]
     expected = [float(logits.detach()[2 + t].log_softmax(-1)[batch["responses"][0, t]]) for t in range(3)]
-    got = policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs[0].tolist()
+    got = policy_forward(policy, batch, temperature=1.0).log_probs[0].tolist()
     assert got == pytest.approx(expected, abs=1e-5)
 
 
 def test_log_probs_are_at_the_sampling_temperature_and_values_are_not(policy, critic) -> None:
     batch = hand_batch([[1, 1, 1]])
-    logits = response_logits(policy, batch, F32)
-    hot = policy_forward(policy, batch, temperature=2.0, dtype=F32)
+    logits = policy(input_ids=batch["input_ids"]).logits[:, 2:-1]  # [B, T, V]
+    hot = policy_forward(policy, batch, temperature=2.0)
     assert torch.allclose(hot.log_probs, (logits / 2).log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0], atol=1e-6)
-    assert not torch.allclose(hot.log_probs, policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs, atol=1e-3)
+    assert not torch.allclose(hot.log_probs, policy_forward(policy, batch, temperature=1.0).log_probs, atol=1e-3)
     import inspect
 
     assert "temperature" not in inspect.signature(value_forward).parameters
@@ -90,16 +91,17 @@ def test_left_padding_of_the_prompt_changes_nothing(policy, critic) -> None:
         }
     )
     for forward in (
-        lambda b: policy_forward(policy, b, temperature=1.0, dtype=F32).log_probs,
-        lambda b: value_forward(critic, b, dtype=F32).values,
+        lambda b: policy_forward(policy, b, temperature=1.0).log_probs,
+        lambda b: value_forward(critic, b).values,
     ):
         assert torch.allclose(forward(batch), forward(padded), atol=1e-5)
 
 
-def test_bfloat16_runs_and_stays_close(policy) -> None:
+def test_bfloat16_runs_and_stays_close(policy, tiny_model: Path) -> None:
     batch = hand_batch([[1, 1, 1], [1, 1, 0]])
-    exact = policy_forward(policy, batch, temperature=1.0, dtype=F32).log_probs
-    rough = policy_forward(policy, batch, temperature=1.0, dtype=torch.bfloat16).log_probs
+    exact = policy_forward(policy, batch, temperature=1.0).log_probs
+    small = load_policy(ModelConfig(path=str(tiny_model), dtype="bfloat16"), torch.device("cpu"))
+    rough = policy_forward(small, batch, temperature=1.0).log_probs
     assert rough.dtype is F32
     assert torch.allclose(exact, rough, atol=0.1)
 

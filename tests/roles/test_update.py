@@ -136,10 +136,18 @@ def test_the_reference_enters_the_loss_only_in_kl_loss_mode(make_config) -> None
 
 def test_micro_batches_stay_within_the_budget_and_hold_every_row_once() -> None:
     batch = hand_batch([[1] * n + [0] * (9 - n) for n in (1, 9, 4, 4, 2, 9, 3)])
-    groups = micro_batches(batch, 24)
-    assert sorted(row for group in groups for row in group.tolist()) == list(range(7))
-    for group in groups:
-        assert len(group) * int(batch.lengths()[group].max()) <= 24
+    lengths = batch["attention_mask"].sum(1)
+    for padded in (True, False):
+        groups = micro_batches(batch, 24, padded=padded)
+        assert sorted(row for group in groups for row in group.tolist()) == list(range(7))
+        for group in groups:
+            assert (len(group) * int(lengths[group].max()) if padded else int(lengths[group].sum())) <= 24
+
+
+def test_packed_micro_batches_are_as_few_and_as_even_as_can_be() -> None:
+    batch = hand_batch([[1] * n + [0] * (9 - n) for n in (9, 1, 5, 5, 9, 1)], prompt=1)
+    groups = micro_batches(batch, 18, padded=False)  # 36 tokens
+    assert sorted(int(batch["attention_mask"][group].sum()) for group in groups) == [18, 18]
 
 
 def test_results_come_back_in_their_own_rows() -> None:

@@ -21,7 +21,7 @@ def model(tiny_model: Path):
 
 
 def sampler(model, *, stop: list[int] | None = None, pad: int = 0, **settings) -> TorchSampler:
-    return TorchSampler(model, RolloutConfig(**{"max_response_tokens": 8, **settings}), stop=stop or [EOS], pad=pad, dtype=torch.float32)
+    return TorchSampler(model, RolloutConfig(**{"max_response_tokens": 8, **settings}), stop=stop or [EOS], pad=pad)
 
 
 def test_the_same_seed_gives_the_same_responses(model) -> None:

@@ -1,0 +1,330 @@
+"""Decode tokens/s and seconds per PPO update on one GPU, ours and each peer that is installed: python benchmarks/gpu.py
+
+Every side is a worker in its own process (_gpu_worker.py) that keeps its models between measurements. The workers take turns,
+one measurement each, forwards and backwards. A worker's first is its warm-up: reported from the start of the process, in no median.
+Equal on all sides: the model, bf16 forwards, the prompts as token ids, batch and limit. What differs is said under each table.
+"""
+
+import argparse
+import contextlib
+import datetime
+import itertools
+import json
+import os
+import queue
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKER = Path(__file__).with_name("_gpu_worker.py")
+LEARNING = {"lr": 1e-6, "clip": 0.2, "kl_coef": 0.05, "lam": 0.95}
+SIDES = {"decode": ("telescope", "hf", "hf-static", "vllm"), "update": ("telescope", "trl")}
+NOTES = {
+    "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return each token's log-prob (vllm: flat, without
+making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of its own and 0.3 of the GPU's memory.""",
+    "update": """One update: sample, score (how often a token occurs), values, reference, GAE, one epoch of one minibatch for actor and
+critic, metrics. telescope: its defaults, so a ledger of 32 samples, float32 weights and Adam; no evaluation or checkpoint. trl: bf16
+weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or clipping, its gc.collect() left in.""",
+    "scaling": """GiB: allocated / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
+of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
+}
+CEILING = 790e12  # bf16 FLOP/s of a large matmul on an H200
+BYTES_PER_WEIGHT = 2 * 16 + 4  # actor and critic with gradient and Adam, reference
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
+SCALES = {  # sizes of Qwen2.5 (None: the model of --model), ties its embeddings?, points of (batch, response tokens)
+    "model": (None, None, [(64, 128), (256, 128), (1024, 128), (256, 512), (256, 2048)]),
+    "0.5B": ((896, 24, 14, 2, 4864, 151936), True, [(256, 128)]),
+    "1.5B": ((1536, 28, 12, 2, 8960, 151936), True, [(64, 128), (256, 128)]),
+    "7B": ((3584, 28, 28, 4, 18944, 152064), False, [(256, 128)]),
+}
+
+
+class WorkerError(Exception):
+    """What a side's line in the table says instead of figures."""
+
+
+class Worker:
+    """One side, as the parent sees it. Ready when made; what it starts ends with it."""
+
+    def __init__(self, side: str, job: dict, args: Namespace) -> None:
+        self.log = args.logs / f"{len(list(args.logs.iterdir()))}-{job['case']}-{side}.log"
+        extra = {"vllm": args.vllm_path, "trl": args.trl_path}.get(side)
+        path = os.pathsep.join(str(p) for p in (extra, ROOT, os.environ.get("PYTHONPATH")) if p)
+        environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        command = [args.python_trl if side == "trl" else sys.executable, "-P", str(WORKER), side]  # -P: benchmarks/trl.py is not TRL
+        job = job | {"spawned": time.time(), "folder": tempfile.mkdtemp(dir=args.scratch)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log.open("w"), "text": True}
+        self.process = subprocess.Popen(command, **pipes, env=environment, start_new_session=True)
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            self.setup = self.ask(json.dumps(job), max(args.timeout, 400) if side == "vllm" else args.timeout).get("setup")
+        except WorkerError:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        for line in itertools.chain(self.process.stdout, [""]):
+            self.lines.put(line)
+
+    def ask(self, line: str, timeout: float) -> dict:
+        with contextlib.suppress(BrokenPipeError):  # the worker has ended, and its log says why
+            print(line, file=self.process.stdin, flush=True)
+        try:
+            answer = json.loads(self.lines.get(timeout=timeout) or "{}")
+        except queue.Empty:
+            answer = {"late": f"no answer in {timeout:.0f} s"}
+        if not answer or "late" in answer:
+            words = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            answer["error"] = f"{answer.get('late', 'ended')}; last in its log: {words[-1] if words else 'nothing'}"
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self.process.stdin.close()
+            self.process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict]:
+    """For each side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
+    results: dict[str, dict] = {side: {"rounds": []} for side in sides}
+    with contextlib.ExitStack() as at_the_end:
+        workers: dict[str, Worker] = {}
+        for number in range(args.rounds + 1):
+            for side in sides if number % 2 == 0 else sides[::-1]:
+                result = results[side]
+                if "error" in result:
+                    continue
+                print(f"{job['case']} {job['batch']} x {job['tokens']}: {side}, {number or 'start'}", file=sys.stderr, flush=True)
+                try:
+                    if number == 0:
+                        workers[side] = Worker(side, job, args)
+                        at_the_end.callback(workers[side].close)
+                        result["setup"] = workers[side].setup
+                    answer = workers[side].ask("measure", args.timeout)
+                    result["rounds"].append(answer) if number else result.update(first=answer)
+                except (WorkerError, OSError) as error:
+                    result["error"] = str(error)
+                    print(f"  {error}; logs are in {args.logs}", file=sys.stderr, flush=True)
+                    if side in workers:
+                        workers[side].close()
+    return results
+
+
+def make_job(case: str, model: str, batch: int, tokens: int, args: Namespace, *, stop: bool = False) -> dict:
+    """Everything a worker needs to know: prompts as tokens and as a file, ids that end an answer, settings."""
+    from transformers import AutoTokenizer, GenerationConfig
+
+    tokenizer, rng = AutoTokenizer.from_pretrained(args.folder), random.Random(0)
+    texts = [f"What is {rng.randint(10, 99)} + {rng.randint(10, 99)}? Answer with the number only." for _ in range(batch)]
+    data = Path(tempfile.mkdtemp(dir=args.scratch)) / "prompts.jsonl"
+    data.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), "utf-8")
+    if tokenizer.chat_template:
+        chats = [[{"role": "user", "content": text}] for text in texts]
+        texts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
+    ids = [tokenizer(text, add_special_tokens=not tokenizer.chat_template).input_ids for text in texts]
+    ends = None
+    with contextlib.suppress(OSError):
+        ends = GenerationConfig.from_pretrained(args.folder).eos_token_id
+    stop_ids = sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [] if ends is None else [ends])})
+    text = {"prompts": ids, "data": str(data), "stop_ids": stop_ids, "counted": tokenizer("1", add_special_tokens=False).input_ids[-1]}
+    text["pad"] = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    shape = {"case": case, "model": model, "batch": batch, "tokens": tokens, "stop": stop, "device": args.device}
+    return {**shape, **text, **LEARNING, "settings": args.set, "trl_rollout": args.trl_rollout}
+
+
+def each(result: dict, key: str) -> list[float]:
+    return [one["tokens"] / one["seconds"] if key == "tokens/s" else (one | one["metrics"])[key] for one in result["rounds"]]
+
+
+def median(result: dict, key: str, form: str) -> str:
+    return f"{statistics.median(each(result, key)):{form}}"
+
+
+def spread(result: dict, key: str, form: str) -> str:
+    return f"{min(each(result, key)):{form}} to {max(each(result, key)):{form}}"
+
+
+def memory(result: dict) -> str:
+    peak, reserved = (max(one[key] for one in [result["first"], *result["rounds"]]) for key in ("peak_gib", "reserved_gib"))
+    return f"{peak:.1f} / {reserved:.1f}" if reserved else "–"
+
+
+def row(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def head(*cells: str) -> str:
+    return row(*cells) + "\n" + "|---" * len(cells) + "|"
+
+
+def conditions(results: dict[str, dict], job: dict, args: Namespace) -> str:
+    setups = [result["setup"] for result in results.values() if "setup" in result]
+    versions = " and ".join(sorted({f"torch {setup['torch']}, transformers {setup['transformers']}" for setup in setups}))
+    gpu = next((setup["gpu"] for setup in setups if "gpu" in setup), job["device"])
+    prompt = f"prompts of {statistics.fmean(map(len, job['prompts'])):.0f} tokens"
+    changed = f"telescope with {', '.join(args.set)}; " if args.set else ""
+    return f"{datetime.date.today()}, {gpu}, {versions}; {args.label}, {prompt}; {changed}medians of {args.rounds} rounds"
+
+
+def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> None:
+    """One table of the sides: tokens/s first where they decode, seconds where they update."""
+    figures = [("tokens/s", ",.0f", "response tokens/s"), ("seconds", ".3f", "s")]
+    (key, form, unit), (key2, form2, unit2) = figures if job["case"] == "decode" else figures[::-1]
+    print(f"\n### {title}\n\n{conditions(results, job, args)}, smallest to largest.\n")
+    columns = ("peak GiB, allocated / reserved", "first one, start-up included, s", "telescope is faster by")
+    print(head("", unit, "rounds", unit2, "mean length", *columns))
+    ours = results.get("telescope", {})
+    for side, result in results.items():
+        name = " ".join(filter(None, (side, result.get("setup", {}).get("version"))))
+        if "error" in result or not result["rounds"]:
+            print(row(name, result.get("error", "no rounds")[:200], *[""] * 6))
+            continue
+        numbers = [median(result, key, form), spread(result, key, form), median(result, key2, form2), median(result, "lengths_mean", ".1f")]
+        rates = [statistics.median(each(one, "tokens/s")) for one in (ours, result)] if ours.get("rounds") and side != "telescope" else None
+        first = f"{result['first']['since_spawn']:.1f}"
+        print(row(name, *numbers, memory(result), first, f"{rates[0] / rates[1]:.2f}" if rates else ""))
+    if job["case"] == "update" and ours.get("rounds"):
+        print("\n" + head("telescope's update", "median", "rounds"))
+        for metric in sorted(ours["rounds"][-1]["metrics"]):
+            print(row(f"`{metric}`", median(ours, metric, ",.4g"), spread(ours, metric, ",.4g")))
+    print(f"\n{NOTES[job['case']].format(args.trl_rollout)}", flush=True)
+
+
+def weights(shape: dict) -> dict[str, int]:
+    """Weights of all layers' matrices, of the head, and altogether (norms and biases left out); the width of all queries."""
+    hidden, heads = shape["hidden_size"], shape["num_attention_heads"]
+    width = shape.get("head_dim") or hidden // heads
+    attention = 2 * hidden * width * (heads + shape.get("num_key_value_heads", heads))
+    layers = shape["num_hidden_layers"] * (attention + 3 * hidden * shape["intermediate_size"])
+    vocabulary = hidden * shape["vocab_size"]
+    return {"layers": layers, "head": vocabulary, "all": layers + vocabulary * (2 - shape["tie_word_embeddings"]), "queries": width * heads}
+
+
+def scaling(args: Namespace, keep) -> None:
+    columns = ("decode tokens/s", "decode GiB", "s per update", "rounds", "rollout s", "critic s", "actor s", "critic TFLOP/s")
+    columns += ("actor TFLOP/s", f"both, share of {CEILING / 1e12:.0f}", "`perf/mfu`", "update GiB", "first update, start-up included, s")
+    print("\n### Scaling of telescope\n\n" + head("model", "batch x tokens", *columns), flush=True)
+    where = ""
+    for name in args.shapes.split(","):
+        with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
+            sizes, tied, points = SCALES[name]
+            label, points = f"{name}, random weights" if sizes else args.label, [*points]
+            if sizes:
+                shape = dict(zip(SIZES, sizes, strict=True), tie_word_embeddings=tied)
+                job = {"case": "make", "model": folder, "tokenizer": args.folder, "shape": shape, "device": args.device}
+                try:
+                    Worker("make", job, args).close()
+                except WorkerError as error:
+                    print(row(label, "", str(error)[:200], *[""] * 12), flush=True)
+                    continue
+            for batch, tokens in points:
+                results, job = measure_point(folder if sizes else args.folder, batch, tokens, args)
+                keep(f"scaling {label} {batch} x {tokens}", results, job)
+                print(row(label, f"{batch} x {tokens}", *point_cells(results, job)), flush=True)
+                where = conditions(results, job, args)
+                if (batch, tokens) == (256, 2048) and any("out of memory" in result.get("error", "") for result in results.values()):
+                    points.append((64, 2048))
+    print(f"\n{where}. {NOTES['scaling']}", flush=True)
+
+
+def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict[str, dict], dict]:
+    """Results of "decode" and "update", and the latter's job."""
+    job = make_job("decode", model, batch, tokens, args)
+    job["shape"] = {"tie_word_embeddings": False} | json.loads((Path(model) / "config.json").read_text("utf-8"))
+    results = {"decode": measure(["telescope"], job, args)["telescope"]}
+    job["case"], needed = "update", weights(job["shape"])["all"] * BYTES_PER_WEIGHT / 2**30
+    if needed > results["decode"].get("setup", {}).get("gpu_gib", needed):
+        return results | {"update": {"rounds": [], "error": f"not run: weights and Adam states alone take {needed:.0f} GiB"}}, job
+    return results | {"update": measure(["telescope"], job, args)["telescope"]}, job
+
+
+def point_cells(results: dict[str, dict], job: dict) -> list[str]:
+    decode, update, shape = results["decode"], results["update"], job["shape"]
+    cells = [decode["error"][:100], ""] if "error" in decode else [median(decode, "tokens/s", ",.0f"), memory(decode)]
+    if "error" in update:
+        return [*cells, update["error"][:100], *[""] * 10]
+    size, lengths = weights(shape), [len(ids) + job["tokens"] for ids in job["prompts"]]
+    flop = 6 * size["layers"] * sum(lengths) + 6 * shape["num_hidden_layers"] * size["queries"] * sum(n * n for n in lengths)
+    flops = {"update_critic": flop, "update_actor": flop + 6 * size["head"] * job["batch"] * job["tokens"]}
+    seconds = {phase: statistics.median(each(update, f"timing/{phase}")) for phase in ("rollout", *flops)}
+    cells += [median(update, "seconds", ".3f"), spread(update, "seconds", ".3f"), *(f"{value:.3f}" for value in seconds.values())]
+    cells += [f"{flops[phase] / seconds[phase] / 1e12:.3g}" for phase in flops]
+    cells += [f"{sum(flops.values()) / sum(seconds[phase] for phase in flops) / CEILING:.3f}"]
+    cells += [median(update, "perf/mfu", ".3f") if "perf/mfu" in update["rounds"][0]["metrics"] else "–"]
+    return [*cells, memory(update), f"{update['first']['since_spawn']:.1f}"]
+
+
+def main(args: Namespace) -> None:
+    args.label = args.model if args.model == "smollm2" else Path(args.model).resolve().name
+    if args.model == "smollm2":
+        from telescope.models.smollm import ensure_model
+
+        args.model = ensure_model()
+    args.folder = str(Path(args.model).resolve())
+    raw: dict[str, object] = {"date": str(datetime.datetime.now()), "command": sys.argv}
+
+    def keep(name: str, results: dict, job: dict) -> None:
+        raw[name] = {"job": job | {"prompts": [len(ids) for ids in job["prompts"]]}, "results": results}
+        if args.json:
+            args.json.write_text(json.dumps(raw, indent=1), "utf-8")
+
+    for name in args.case.split(","):
+        if name == "scaling":
+            scaling(args, keep)
+            continue
+        stop, case = name == "varied", "update" if name == "update" else "decode"
+        tokens = args.varied_tokens if stop else args.tokens
+        job = make_job(case, args.folder, args.batch, tokens, args, stop=stop)
+        results = measure([side for side in args.sides.split(",") if side in SIDES[case]], job, args)
+        keep(name, results, job)
+        what = {"decode": "Decode, fixed length", "varied": "Decode until EOS", "update": "PPO update"}[name]
+        show(f"{what}: {args.batch} prompts, {'at most ' * stop}{tokens} tokens each", results, job, args)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2", help="HF folder")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=128, help="of every response, where its length is fixed")
+    parser.add_argument("--varied-tokens", type=int, default=1024, help="limit where EOS ends a response")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sides", default="telescope,hf,hf-static,vllm,trl")
+    parser.add_argument("--case", default="decode,varied,update", help="some of decode,varied,update,scaling")
+    parser.add_argument("--scaling", action="store_const", const="scaling", dest="case", help="only that: --case scaling")
+    parser.add_argument("--shapes", default=",".join(SCALES), help="which of scaling's models")
+    parser.add_argument("--quick", action="store_true", help="2 rounds, telescope and hf")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of telescope's: ledger.samples=off")
+    parser.add_argument("--trl-rollout", type=int, default=64, help="rows that TRL generates at a time")
+    parser.add_argument("--vllm-path", help="PYTHONPATH entry for the vllm worker")
+    parser.add_argument("--trl-path", help="PYTHONPATH entry for the trl worker")
+    parser.add_argument("--python-trl", default=sys.executable, help="interpreter of the trl worker")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one answer; vLLM's start has at least 400")
+    parser.add_argument("--logs", type=Path, help="folder for the workers' stderr; default: a temporary one that stays")
+    parser.add_argument("--json", type=Path, help="file for everything measured")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.sides = 2, "telescope,hf"
+    known = {"sides": {*SIDES["decode"], *SIDES["update"]}, "case": {"decode", "varied", "update", "scaling"}, "shapes": {*SCALES}}
+    for name, possible in known.items():
+        if not {*getattr(options, name).split(",")} <= possible:
+            parser.error(f"--{name} takes some of {','.join(sorted(possible))}")
+    options.logs = options.logs or Path(tempfile.mkdtemp(prefix="telescope-gpu-logs-"))
+    options.logs.mkdir(parents=True, exist_ok=True)
+    sys.path[0] = str(ROOT)  # without it libraries that look for `trl` find benchmarks/trl.py
+    with tempfile.TemporaryDirectory(prefix="telescope-gpu-") as options.scratch:
+        main(options)

@@ -1,0 +1,96 @@
+"""What a step cost: seconds of each phase, tokens per second, memory, and the share of the device's arithmetic that training used."""
+
+from __future__ import annotations
+
+import functools
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from telescope.batch import TokenBatch
+
+_GIB = 2**30
+
+
+class Timer:
+    """Seconds of each phase, as timing/*. On a GPU they are read off its own clock when the step is over: nothing waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.began = device, time.perf_counter()
+        self._marks: dict[str, tuple[Any, Any]] = {}
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = self._mark()
+        yield
+        self._marks[name] = start, self._mark()
+
+    def metrics(self, batch: TokenBatch, flops: float) -> dict[str, float]:
+        """timing/* and perf/*; `flops` is what the update phases had to do."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        step = time.perf_counter() - self.began
+        seconds = {f"timing/{name}": self._between(*marks) for name, marks in self._marks.items()}
+        training = sum(seconds.get(f"timing/update_{role}", 0.0) for role in ("actor", "critic"))
+        return {
+            **seconds,
+            "timing/step": step,
+            "perf/tokens_per_s": batch.num_tokens / step,
+            "perf/mfu": flops / max(training, 1e-9) / matmul_flops(self.device),
+            "perf/peak_gib": self._peak() / _GIB,
+        }
+
+    def _mark(self) -> Any:
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, start: Any, end: Any) -> float:
+        return start.elapsed_time(end) / 1e3 if self.device.type == "cuda" else end - start
+
+    def _peak(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forward_flops(model: Any, batch: TokenBatch) -> float:
+    """Multiplications and additions of one forward over the batch: two per weight and token, and attention's.
+
+    The output layer counts for response tokens alone; a critic has none. A backward is twice a forward.
+    """
+    backbone = getattr(model, "backbone", model)
+    head = backbone.get_output_embeddings()
+    embeddings = backbone.get_input_embeddings().weight
+    matrices = sum(p.numel() for p in backbone.base_model.parameters() if p.dim() == 2 and p is not embeddings)
+    config = backbone.config.get_text_config()
+    width = config.num_attention_heads * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    prompts, responses = batch.host("prompt"), batch.host("response")
+    lengths = [p + r for p, r in zip(prompts, responses, strict=True)]
+    attention = 2 * config.num_hidden_layers * width * sum(n * n for n in lengths)
+    return 2.0 * matrices * sum(lengths) + attention + (2.0 * head.weight.numel() * sum(responses) if head is not None else 0.0)
+
+
+@functools.cache
+def matmul_flops(device: torch.device) -> float:
+    """Operations per second of a large matrix product: what a perfect training step could reach. Measured once."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (512, torch.float32)
+    a = torch.full((size, size), 0.5, dtype=dtype, device=device)
+    best = 0.0
+    for _ in range(4):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        torch.mm(a, a)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = max(best, 2.0 * size**3 / (time.perf_counter() - began))
+    return best

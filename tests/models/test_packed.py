@@ -1,0 +1,233 @@
+"""Packed equals padded, fused equals plain, chunked equals whole, captured equals eager: each for every family."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from telescope.algorithms import entropy_from_logits, log_probs_from_logits
+from telescope.batch import TokenBatch
+from telescope.config import ModelConfig, RolloutConfig
+from telescope.models import packed
+from telescope.models.forward import policy_forward, value_forward
+from telescope.models.fuse import fuse, unfuse
+from telescope.models.load import is_packable, load_critic, load_policy
+from telescope.rollout.sampler import TorchSampler
+from tests.fakes import EOS, hand_batch
+from tests.models.test_families import FAMILIES, write_family
+
+PADDED_ONLY = {"gemma2"}  # soft caps
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=str)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_family(request.param, tmp_path_factory.mktemp("family") / request.param.replace(" ", "-")))
+
+
+@pytest.fixture
+def packable(family: str) -> str:
+    if Path(family).name in PADDED_ONLY:
+        pytest.skip("runs padded")
+    return family
+
+
+def batch():
+    rows = on_device(hand_batch([[1] * n + [0] * (11 - n) for n in (11, 3, 7, 1)], prompt=4, seed=3))
+    attention = rows["attention_mask"].clone()
+    attention[1, :2], attention[2, :3] = 0, 0  # prompts of 4, 2, 1 and 4 tokens
+    return rows.with_columns(attention_mask=attention, position_ids=(attention.cumsum(1) - 1).clamp(min=0))
+
+
+def on_device(rows: TokenBatch) -> TokenBatch:
+    return TokenBatch({name: rows[name].to(DEVICE) for name in rows}, rows.info)
+
+
+def gradients(loss: torch.Tensor, model: torch.nn.Module) -> list[torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def weigh(values: torch.Tensor) -> torch.Tensor:
+    """A different weight for each token, so that none can be mistaken for another."""
+    mask = batch().mask
+    return (values.masked_fill(~mask, 0.0) * torch.arange(1.0, mask.numel() + 1, device=DEVICE).view(mask.shape)).sum()
+
+
+def assert_same(mine: list[torch.Tensor], other: list[torch.Tensor]) -> None:
+    assert len(mine) == len(other) > 0
+    for a, b in zip(mine, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(float(b.detach().abs().max()), 1.0))
+
+
+def test_which_families_are_packed(family: str, caplog: pytest.LogCaptureFixture) -> None:
+    packs = Path(family).name not in PADDED_ONLY
+    assert is_packable(load_policy(ModelConfig(path=family), DEVICE)) is packs
+    assert is_packable(load_critic(ModelConfig(path=family), DEVICE).backbone) is packs
+    assert ("padded rows" in caplog.text) is not packs  # said, not silent
+
+
+@pytest.mark.parametrize("entropy", ["value", "gradient"])
+def test_policy_packed_equals_padded(packable: str, entropy: str) -> None:
+    results = []
+    for packs in (True, False):
+        model = load_policy(ModelConfig(path=packable), DEVICE)
+        model.packable = packs
+        out = policy_forward(model, batch(), temperature=0.7, entropy=entropy)
+        loss = weigh(out.log_probs) + (weigh(out.entropy) if entropy == "gradient" else 0.0)
+        mask = batch().mask
+        results.append([out.log_probs[mask].detach(), out.entropy[mask].detach(), *gradients(loss, model)])
+    assert_same(*results)
+
+
+def test_values_packed_equal_padded(packable: str) -> None:
+    results = []
+    for packs in (True, False):
+        model = load_critic(ModelConfig(path=packable), DEVICE)
+        model.head.weight.data = torch.linspace(-1, 1, model.head.weight.numel(), device=DEVICE)[None]
+        model.backbone.packable = packs
+        out = value_forward(model, batch())
+        results.append([out.values[batch().mask].detach(), out.final.detach(), *gradients(weigh(out.values) + out.final.sum(), model)])
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("option", ["gradient_checkpointing", "fused"])
+def test_what_saves_memory_or_time_changes_no_gradient(packable: str, option: str) -> None:
+    if option == "fused":
+        pytest.importorskip("triton")
+    results = []
+    for on in (False, True):
+        model = load_policy(ModelConfig(path=packable, gradient_checkpointing=on and option == "gradient_checkpointing"), DEVICE)
+        if option == "fused":
+            (fuse if on else unfuse)(model.base_model)
+        out = policy_forward(model, batch(), temperature=1.0)
+        results.append([out.log_probs.detach(), *gradients(weigh(out.log_probs), model)])
+    assert_same(*results)
+
+
+def test_chunks_of_logits_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    head, targets = torch.nn.Linear(8, 30), torch.randint(30, (700,))
+    hidden = torch.randn(700, 8, requires_grad=True)
+    weights = torch.randn(2, 700)
+    logits = head(hidden) / 0.6
+    plain = [log_probs_from_logits(logits, targets), entropy_from_logits(logits)]
+    monkeypatch.setattr(packed, "_LOGITS", 1)  # chunks of the smallest size
+    ours = list(packed.linear_log_probs(hidden, head, targets, temperature=0.6, entropy_gradient=True))
+    parameters = [hidden, *head.parameters()]
+    for outputs in (plain, ours):
+        outputs += torch.autograd.grad((weights * torch.stack(outputs)).sum(), parameters)
+    assert_same(ours, plain)
+
+
+def test_a_batch_without_any_response_token_has_no_gradient_and_no_error(packable: str) -> None:
+    model = load_policy(ModelConfig(path=packable), DEVICE)
+    empty = on_device(hand_batch([[0, 0], [0, 0]]))
+    out = policy_forward(model, empty, temperature=1.0)
+    out.log_probs.sum().backward()
+    assert out.log_probs.tolist() == [[0, 0], [0, 0]]
+
+
+PROMPTS = torch.tensor([[0, 0, 5, 6], [3, 4, 5, 6], [0, 7, 8, 9], [0, 0, 0, 7], [0, 0, 9, 4]], device=DEVICE)
+
+
+def engine(model, *, slots: int = 99, kind: str = "engine", stop: tuple[int, ...] = (EOS,), **settings):
+    config = RolloutConfig(**{"max_response_tokens": 21, **settings})
+    if kind == "eager":
+        return TorchSampler(model, config, stop=stop, pad=0)
+    from telescope.rollout.engine import GraphSampler
+
+    sampler = GraphSampler(model, config, stop=stop, pad=0)
+    sampler.capture = False
+    sampler._slots_that_fit = lambda length: slots
+    return sampler
+
+
+def same_rollout(one, other) -> None:
+    assert torch.equal(one.lengths, other.lengths)
+    assert torch.equal(one.responses, other.responses)
+    assert torch.equal(one.truncated, other.truncated)
+    torch.testing.assert_close(one.log_probs, other.log_probs, atol=1e-4, rtol=1e-3)
+
+
+def test_the_engine_writes_what_the_eager_sampler_writes(packable: str) -> None:
+    pytest.importorskip("triton")
+    model = load_policy(ModelConfig(path=packable), DEVICE)
+    fused = copy.deepcopy(model)
+    fuse(fused.base_model)
+    eager = engine(model, kind="eager").generate(PROMPTS, (PROMPTS > 0).long(), seed=0, greedy=True)
+    ours = engine(fused).generate(PROMPTS, (PROMPTS > 0).long(), seed=0, greedy=True)
+    same_rollout(ours, eager)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_waiting_for_a_slot_changes_no_response(slots: int, tiny_model: Path) -> None:
+    pytest.importorskip("triton")
+    model = load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
+    mask = (PROMPTS > 0).long()
+    stop = tuple(range(1, 8))  # so that responses end early, at different steps
+    everything = engine(model, stop=stop).generate(PROMPTS, mask, seed=5)
+    assert len(set(everything.lengths.tolist())) > 2
+    sampler = engine(model, stop=stop, slots=slots)
+    same_rollout(sampler.generate(PROMPTS, mask, seed=5), everything)
+    fewer = engine(model, stop=stop).generate(PROMPTS[2:], mask[2:], seed=0, greedy=True)
+    same_rollout(sampler.generate(PROMPTS[2:], mask[2:], seed=5, greedy=True), fewer)
+    assert not torch.equal(sampler.generate(PROMPTS, mask, seed=6).responses, everything.responses)
+
+
+def test_the_engine_reports_the_log_probs_of_the_training_forward(tiny_model: Path) -> None:
+    pytest.importorskip("triton")
+    model = load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
+    out = engine(model, temperature=0.8, top_k=5, top_p=0.9).generate(PROMPTS, (PROMPTS > 0).long(), seed=1)
+    for row, length in enumerate(out.lengths.tolist()):
+        prompt = [i for i in PROMPTS[row].tolist() if i]
+        ids = torch.tensor([prompt + out.responses[row, :length].tolist()], device=DEVICE)
+        logits = model(input_ids=ids).logits.detach()[:, len(prompt) - 1 : -1] / 0.8
+        expected = log_probs_from_logits(logits, ids[:, len(prompt) :])[0]
+        torch.testing.assert_close(out.log_probs[row, :length], expected, atol=1e-4, rtol=1e-4)
+        rank = (logits[0] > logits[0].gather(1, ids[0, len(prompt) :, None])).sum(1)
+        assert (rank < 5).all()  # top_k
+
+
+def test_where_nothing_can_be_captured_the_eager_sampler_takes_over(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("triton")
+    model = load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
+    sampler = engine(model)
+    sampler._admit = lambda *_: (_ for _ in ()).throw(RuntimeError("operation not permitted when stream is capturing"))
+    mask = (PROMPTS > 0).long()
+    for _ in range(2):
+        same_rollout(sampler.generate(PROMPTS, mask, seed=3), engine(model, kind="eager").generate(PROMPTS, mask, seed=3))
+    assert caplog.text.count("step by step") == 1
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="CUDA graphs need a GPU")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_captured_equals_step_by_step(packable: str, dtype: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = load_policy(ModelConfig(path=packable, dtype=dtype), DEVICE)
+    results = []
+    for capture in (False, True):
+        sampler = engine(model, stop=tuple(range(1, 8)))
+        sampler.capture = capture
+        results.append([sampler.generate(PROMPTS.repeat(9, 1), (PROMPTS > 0).long().repeat(9, 1), seed=seed) for seed in (1, 2)])
+    for one, other in zip(*results, strict=True):
+        same_rollout(one, other)
+    assert ("step by step" in caplog.text) is ("moe" in packable)  # its routing asks the host
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="the GPU's attention takes bfloat16 only")
+@pytest.mark.parametrize("window", [None, 3])
+def test_flash_attention_equals_the_padded_one(window: int | None) -> None:
+    torch.manual_seed(0)
+    layout = packed.Packed([5, 1, 40], DEVICE)
+    q, k, v = (torch.randn(46, heads, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for heads in (6, 2, 2))
+    weight = torch.randn(46, 6, 64, device=DEVICE)
+    results = []
+    for attend in (layout.attend, lambda _, *rest: layout._attend_padded(*rest)):
+        out = attend(0, q, k, v, 0.2, window)
+        results.append([out.float().detach(), *(g.float() for g in torch.autograd.grad((out * weight).sum(), (q, k, v)))])
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05)
