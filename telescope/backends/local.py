@@ -12,6 +12,7 @@ import torch
 from telescope.config import Config, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import smollm
+from telescope.models.fuse import join
 from telescope.models.load import (
     fingerprint,
     is_packable,
@@ -51,7 +52,10 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
         "reward": list(rewards.functions),
         "reward_in_python": reward is not None,
     }
-    return Roles(actor, Critic(critic, config), Reference(copy.deepcopy(actor.model), config), rewards, origin)
+    reference = copy.deepcopy(actor.model)
+    if device.type == "cuda":
+        join(reference)  # copying tore its weights apart
+    return Roles(actor, Critic(critic, config), Reference(reference, config), rewards, origin)
 
 
 def build_actor(config: Config) -> Actor:

@@ -1,13 +1,15 @@
 """Swaps a Hugging Face model's small operations for single kernels, in place, instance by instance.
 
-The model's own code stays what runs; only its norms, gated units and rotary embeddings are computed in one pass each.
-A swap is made where it is known to compute the same; `packed.enable` checks the whole.
+The model's own code stays what runs; only its norms, gated units and rotary embeddings are computed in one pass each, and
+linear layers that read the same input in one product. A swap is made where it is known to compute the same;
+`packed.enable` checks the whole.
 """
 
 from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,12 +25,76 @@ def fuse(backbone: nn.Module) -> None:
         elif all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")):
             _fuse_gated_unit(module)
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
-            _fuse_rotary(module)
+            _fuse_attention(module)
+    join(backbone)
 
 
 def unfuse(backbone: nn.Module) -> None:
     for module in backbone.modules():
         module.__dict__.pop("forward", None)
+
+
+def join(backbone: nn.Module) -> None:
+    """Lets weights that are multiplied with the same input lie one after the other in memory. They stay parameters of their own."""
+    for module in backbone.modules():
+        for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
+            layers = [getattr(module, name, None) for name in names]
+            if all(type(layer) is nn.Linear for layer in layers):
+                for kind in ("weight", "bias"):
+                    parts = [getattr(layer, kind) for layer in layers]
+                    if all(part is not None for part in parts):
+                        joined = torch.cat([part.detach() for part in parts])
+                        for part, view in zip(parts, joined.split([len(part) for part in parts]), strict=True):
+                            part.data = view
+
+
+def joined_linear(x: Tensor, layers: Sequence[Any]) -> Sequence[Tensor]:
+    """Each layer's output for x, by one product where their weights lie one after the other (`join`)."""
+    weight = _joined([layer.weight for layer in layers])
+    biases = [layer.bias for layer in layers]
+    bias = None if biases[0] is None else _joined(biases)
+    if weight is None or (bias is None and biases[0] is not None):
+        return [layer(x) for layer in layers]
+    if torch.is_grad_enabled() and (x.requires_grad or layers[0].weight.requires_grad):
+        own = [layer.weight for layer in layers] + (biases if bias is not None else [])
+        return _JoinedLinear.apply(x, weight, bias, len(layers), *own)
+    return F.linear(x, weight, bias).split([len(layer.weight) for layer in layers], -1)
+
+
+class _JoinedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *own: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, weight)
+        ctx.sizes, ctx.biased = [len(part) for part in own[:count]], bias is not None
+        return F.linear(x, weight, bias).split(ctx.sizes, -1)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad = _joined(grads, 1)
+        grad = (torch.cat(grads, -1) if grad is None else grad).view(-1, len(weight))
+        d_weight = (grad.T @ x.reshape(-1, x.shape[-1])).split(ctx.sizes) if ctx.needs_input_grad[4] else [None] * len(ctx.sizes)
+        d_bias = grad.sum(0).split(ctx.sizes) if ctx.biased else []
+        d_x = (grad @ weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        return d_x, None, None, None, *d_weight, *d_bias
+
+
+def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor | None:
+    """The tensor of which the parts are the slices, in order along `dim` (0: rows, 1: columns of a matrix), if they are."""
+    first = parts[0]
+    stride = first.stride()
+    if dim and (first.dim() != 2 or stride != (sum(part.shape[1] for part in parts), 1)):
+        return None
+    offset, store = first.storage_offset(), first.untyped_storage().data_ptr()
+    for part in parts:
+        if part.untyped_storage().data_ptr() != store or part.storage_offset() != offset or part.stride() != stride:
+            return None
+        offset += part.shape[dim] * stride[dim]
+    if not dim and not first.is_contiguous():
+        return None
+    shape = list(first.shape)
+    shape[dim] = sum(part.shape[dim] for part in parts)
+    return first.detach().as_strided(shape, stride)
 
 
 def _fuse_norm(module: Any) -> None:
@@ -59,13 +125,14 @@ def _fuse_gated_unit(module: Any) -> None:
     gelu = "GELU" in name
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return self.down_proj(gated_unit(self.gate_proj(x), self.up_proj(x), gelu))
+        gate, up = joined_linear(x.reshape(-1, x.shape[-1]), (self.gate_proj, self.up_proj))
+        return self.down_proj(gated_unit(gate, up, gelu)).view(*x.shape[:-1], -1)
 
     module.forward = types.MethodType(forward, module)
 
 
-def _fuse_rotary(module: Any) -> None:
-    """The attention's own forward, with one name in its globals replaced for this instance alone."""
+def _fuse_attention(module: Any) -> None:
+    """The attention's own forward, with rotary embeddings by our kernel and its three projections made together."""
     from telescope.models.kernels import rotary
 
     own = inspect.unwrap(type(module).forward)
@@ -73,12 +140,28 @@ def _fuse_rotary(module: Any) -> None:
     if plain is None or "apply_rotary_pos_emb" not in own.__code__.co_names:
         return
 
-    def apply(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if kwargs or cos.shape[-1] != q.shape[-1]:
             return plain(q, k, cos, sin, **kwargs)
         return rotary(q, k, cos, sin)
 
-    overlay = {**own.__globals__, "apply_rotary_pos_emb": apply}
-    forward = types.FunctionType(own.__code__, overlay, own.__name__, own.__defaults__, own.__closure__)
-    forward.__kwdefaults__ = own.__kwdefaults__
+    fused = types.FunctionType(own.__code__, {**own.__globals__, "apply_rotary_pos_emb": rotate}, own.__name__, own.__defaults__)
+    fused.__kwdefaults__ = own.__kwdefaults__
+
+    def forward(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        if any(type(layer) is not nn.Linear for layer in projections):
+            return fused(self, hidden_states, *args, **kwargs)
+        return fused(_Projected(self, *joined_linear(hidden_states, projections)), hidden_states, *args, **kwargs)
+
     module.forward = types.MethodType(forward, module)
+
+
+class _Projected:
+    """An attention module whose projections of the current input are made already."""
+
+    def __init__(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> None:
+        self.module, self.q_proj, self.k_proj, self.v_proj = module, lambda _: q, lambda _: k, lambda _: v
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)

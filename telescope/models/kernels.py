@@ -77,18 +77,17 @@ def _rotate_kernel(
 
 
 def gated_unit(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
-    """act(gate)·up with act = SiLU or tanh-GELU."""
+    """act(gate)·up of [N, I] matrices, with act = SiLU or tanh-GELU."""
     if torch.is_grad_enabled() and gate.requires_grad:
         return GatedUnit.apply(gate, up, gelu)
-    return _gated(gate.contiguous(), up.contiguous(), gelu)
+    return _gated(gate, up, gelu)
 
 
 class GatedUnit(torch.autograd.Function):
-    """Keeps its two inputs for the gradient and nothing else."""
+    """Keeps its two inputs for the gradient and nothing else. The two gradients lie side by side in one matrix."""
 
     @staticmethod
     def forward(ctx, gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
-        gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
         ctx.gelu = gelu
         return _gated(gate, up, gelu)
@@ -96,15 +95,20 @@ class GatedUnit(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up = ctx.saved_tensors
-        d_gate, d_up = torch.empty_like(gate), torch.empty_like(up)
-        size = gate.numel()
-        _gated_grad_kernel[(triton.cdiv(size, 1024),)](gate, up, grad.contiguous(), d_gate, d_up, size, GELU=ctx.gelu, BLOCK=1024)
+        rows, width = gate.shape
+        d_gate, d_up = torch.empty(rows, 2 * width, dtype=gate.dtype, device=gate.device).chunk(2, 1)
+        if rows:
+            _gated_grad_kernel[(rows, triton.cdiv(width, 512))](
+                gate, up, grad, d_gate, d_up, width, gate.stride(0), up.stride(0), grad.stride(0), 2 * width, GELU=ctx.gelu, BLOCK=512
+            )
         return d_gate, d_up, None
 
 
 def _gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
-    out = torch.empty_like(gate)
-    _gated_kernel[(triton.cdiv(out.numel(), 1024),)](gate, up, out, out.numel(), GELU=gelu, BLOCK=1024)
+    rows, width = gate.shape
+    out = torch.empty(rows, width, dtype=gate.dtype, device=gate.device)
+    if rows:
+        _gated_kernel[(rows, triton.cdiv(width, 512))](gate, up, out, width, gate.stride(0), up.stride(0), GELU=gelu, BLOCK=512)
     return out
 
 
@@ -121,19 +125,22 @@ def _act(x, GELU: tl.constexpr):
 
 
 @triton.jit
-def _gated_kernel(gate, up, out, size, GELU: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value, _ = _act(tl.load(gate + i, mask=i < size, other=0.0).to(tl.float32), GELU)
-    tl.store(out + i, value * tl.load(up + i, mask=i < size, other=0.0).to(tl.float32), mask=i < size)
+def _gated_kernel(gate, up, out, width, gate_row, up_row, GELU: tl.constexpr, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    value, _ = _act(tl.load(gate + row * gate_row + i, mask=i < width, other=0.0).to(tl.float32), GELU)
+    tl.store(out + row * width + i, value * tl.load(up + row * up_row + i, mask=i < width, other=0.0).to(tl.float32), mask=i < width)
 
 
 @triton.jit
-def _gated_grad_kernel(gate, up, grad, d_gate, d_up, size, GELU: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    g = tl.load(grad + i, mask=i < size, other=0.0).to(tl.float32)
-    value, slope = _act(tl.load(gate + i, mask=i < size, other=0.0).to(tl.float32), GELU)
-    tl.store(d_gate + i, g * slope * tl.load(up + i, mask=i < size, other=0.0).to(tl.float32), mask=i < size)
-    tl.store(d_up + i, g * value, mask=i < size)
+def _gated_grad_kernel(
+    gate, up, grad, d_gate, d_up, width, gate_row, up_row, grad_row, out_row, GELU: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    g = tl.load(grad + row * grad_row + i, mask=i < width, other=0.0).to(tl.float32)
+    value, slope = _act(tl.load(gate + row * gate_row + i, mask=i < width, other=0.0).to(tl.float32), GELU)
+    other = tl.load(up + row * up_row + i, mask=i < width, other=0.0).to(tl.float32)
+    tl.store(d_gate + row * out_row + i, g * slope * other, mask=i < width)
+    tl.store(d_up + row * out_row + i, g * value, mask=i < width)
 
 
 def token_stats(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,7 +223,7 @@ def _cache_of(like, place, layer, slot, K: tl.constexpr, D: tl.constexpr):
     return keys, values, length
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _write_kernel(
     k, v, place, layer, slots, positions, k_token, k_head, v_token, v_head,
     K: tl.constexpr, D: tl.constexpr, K2: tl.constexpr, D2: tl.constexpr,
@@ -245,12 +252,12 @@ def attend_cache(
         q, k, v, out, place, layer, slots, positions, scale, window or (1 << 30),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         K=kv_heads, G=heads // kv_heads, D=dim, G2=max(16, triton.next_power_of_2(heads // kv_heads)),
-        D2=max(16, triton.next_power_of_2(dim)), BLOCK=64, num_warps=4,
+        D2=max(16, triton.next_power_of_2(dim)), BLOCK=64, num_warps=1 if dim <= 64 else 4,
     )  # fmt: skip
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _attend_kernel(
     q, k, v, out, place, layer, slots, positions, scale, window, q_row, q_head, k_row, k_head, v_row, v_head,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, G2: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr,

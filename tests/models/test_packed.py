@@ -13,7 +13,7 @@ from telescope.batch import TokenBatch
 from telescope.config import ModelConfig, RolloutConfig
 from telescope.models import packed
 from telescope.models.forward import policy_forward, value_forward
-from telescope.models.fuse import fuse, unfuse
+from telescope.models.fuse import _joined, fuse, join, joined_linear, unfuse
 from telescope.models.load import is_packable, load_critic, load_policy
 from telescope.rollout.sampler import TorchSampler
 from tests.fakes import EOS, hand_batch
@@ -107,6 +107,36 @@ def test_what_saves_memory_or_time_changes_no_gradient(packable: str, option: st
         out = policy_forward(model, batch(), temperature=1.0)
         results.append([out.log_probs.detach(), *gradients(weigh(out.log_probs), model)])
     assert_same(*results)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_joined_layers_are_one_product_with_the_same_gradients(bias: bool) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(4, n, bias=bias) for name, n in (("q", 6), ("k", 2), ("v", 2))})
+    apart, x, weight = copy.deepcopy(layers), torch.randn(3, 5, 4, requires_grad=True), torch.randn(3, 5, 10)
+    join(layers)
+    assert _joined([layer.weight for layer in layers.values()]) is not None
+    assert _joined([layer.weight for layer in apart.values()]) is None
+    results = []
+    for each in (layers, apart):
+        out = torch.cat(list(joined_linear(x, list(each.values()))), -1)
+        results.append([out.detach(), *torch.autograd.grad((out * weight).sum(), [x, *each.parameters()])])
+    assert_same(*results)
+    layers["k_proj"].load_state_dict(apart["v_proj"].state_dict())  # copied in place: still joined
+    torch.testing.assert_close(joined_linear(x.detach(), list(layers.values()))[1], apart["v_proj"](x))
+    assert _joined(torch.empty(3, 8).chunk(2, 1), 1).shape == (3, 8)
+    assert _joined([torch.empty(3, 4), torch.empty(3, 4)], 1) is None
+
+
+def test_a_fused_copy_has_weights_of_its_own(tiny_model: Path) -> None:
+    pytest.importorskip("triton")
+    model = load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
+    fuse(model.base_model)
+    other = copy.deepcopy(model)
+    before = policy_forward(other, batch(), temperature=1.0).log_probs
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    assert torch.equal(policy_forward(other, batch(), temperature=1.0).log_probs, before)
 
 
 def test_chunks_of_logits_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +245,7 @@ def test_captured_equals_step_by_step(packable: str, dtype: str, caplog: pytest.
         results.append([sampler.generate(PROMPTS.repeat(9, 1), (PROMPTS > 0).long().repeat(9, 1), seed=seed) for seed in (1, 2)])
     for one, other in zip(*results, strict=True):
         same_rollout(one, other)
-    assert ("step by step" in caplog.text) is ("moe" in packable)  # its routing asks the host
+    assert "step by step" not in caplog.text
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="the GPU's attention takes bfloat16 only")
