@@ -14,8 +14,6 @@ import traceback
 from types import SimpleNamespace
 
 import torch
-import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 FOREVER = 1_000_000  # updates: the parent says when to stop
 
@@ -32,7 +30,7 @@ class Parent:
         print(json.dumps(answer), file=self.pipe)
 
     def ready(self, package: str | None = None) -> None:
-        setup = {"torch": torch.__version__, "transformers": transformers.__version__}
+        setup = {"torch": torch.__version__, "transformers": sys.modules["transformers"].__version__}
         setup["version"] = sys.modules[package].__version__ if package else None
         if torch.cuda.is_initialized():  # not in vLLM's: its engine has a process of its own
             setup |= {"gpu": torch.cuda.get_device_name(), "gpu_gib": torch.cuda.get_device_properties(0).total_memory / 2**30}
@@ -103,6 +101,8 @@ def telescope_decode(parent: Parent) -> None:
 
 
 def hf_decode(parent: Parent, **cache) -> None:
+    from transformers import AutoModelForCausalLM
+
     job = parent.job
     model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).to(job.device).eval()
     ids, mask = padded(job)
@@ -122,6 +122,7 @@ def hf_decode(parent: Parent, **cache) -> None:
 
 def vllm_decode(parent: Parent) -> None:
     os.environ |= {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1"}
+    import transformers  # noqa: F401 -- its version is told
     import vllm
 
     job = parent.job
@@ -168,7 +169,7 @@ def telescope_update(parent: Parent) -> None:
 
 def trl_update(parent: Parent) -> None:
     from datasets import Dataset
-    from transformers import AutoModelForSequenceClassification, PrinterCallback, TrainerCallback
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
     job = parent.job
@@ -222,9 +223,11 @@ def trl_update(parent: Parent) -> None:
 
 def make(parent: Parent) -> None:
     """A Qwen2 folder of the job's shape, random weights, with another model's tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+
     job = parent.job
     tokenizer = AutoTokenizer.from_pretrained(job.tokenizer)
-    config = transformers.Qwen2Config(**job.shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    config = Qwen2Config(**job.shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     torch.manual_seed(0)
     with torch.device(job.device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

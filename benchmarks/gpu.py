@@ -31,13 +31,14 @@ NOTES = {
     "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return each token's log-prob (vllm: flat, without
 making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of its own and 0.3 of the GPU's memory.""",
     "update": """One update: sample, score (how often a token occurs), values, reference, GAE, one epoch of one minibatch for actor and
-critic, metrics. telescope: its defaults, so a ledger of 32 samples, float32 weights and Adam; no evaluation or checkpoint. trl: bf16
+critic, metrics. telescope: its defaults but for what is said above, so a ledger of 32 samples, bf16 weights with
+float32 masters, gradients and Adam; no evaluation or checkpoint. trl: bf16
 weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or clipping, its gc.collect() left in.""",
     "scaling": """GiB: allocated / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
 of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
 }
 CEILING = 790e12  # bf16 FLOP/s of a large matmul on an H200
-BYTES_PER_WEIGHT = 2 * 16 + 4  # actor and critic with gradient and Adam, reference
+BYTES_PER_WEIGHT = 2 * 14 + 6 + 2  # actor and critic: weight, master, Adam; one gradient at a time; reference
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
 SCALES = {  # sizes of Qwen2.5 (None: the model of --model), ties its embeddings?, points of (batch, response tokens)
     "model": (None, None, [(64, 128), (256, 128), (1024, 128), (256, 512), (256, 2048)]),

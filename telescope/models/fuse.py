@@ -38,63 +38,74 @@ def join(backbone: nn.Module) -> None:
     """Lets weights that are multiplied with the same input lie one after the other in memory. They stay parameters of their own."""
     for module in backbone.modules():
         for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
-            layers = [getattr(module, name, None) for name in names]
+            layers: list[Any] = [getattr(module, name, None) for name in names]
             if all(type(layer) is nn.Linear for layer in layers):
-                for kind in ("weight", "bias"):
-                    parts = [getattr(layer, kind) for layer in layers]
-                    if all(part is not None for part in parts):
-                        joined = torch.cat([part.detach() for part in parts])
-                        for part, view in zip(parts, joined.split([len(part) for part in parts]), strict=True):
-                            part.data = view
+                layers[0].joined = _Joined([layer.weight for layer in layers], [layer.bias for layer in layers])
+
+
+class _Joined:
+    """The weights (and biases) of several layers as one matrix. Valid as long as the layers' own are views of it."""
+
+    def __init__(self, weights: list[nn.Parameter], biases: list[Any]) -> None:
+        self.sizes = [len(weight) for weight in weights]
+        self.weight = _side_by_side(weights, self.sizes)
+        self.bias = None if any(bias is None for bias in biases) else _side_by_side(biases, self.sizes)
+        self.last = weights[-1].data_ptr()
+
+    def holds(self, layers: Sequence[Any]) -> bool:
+        return self.weight.data_ptr() == layers[0].weight.data_ptr() and self.last == layers[-1].weight.data_ptr()
+
+
+def _side_by_side(parts: list[Any], sizes: list[int]) -> Tensor:
+    joined = torch.cat([part.detach() for part in parts])
+    for part, view in zip(parts, joined.split(sizes), strict=True):
+        part.data = view
+    return joined
 
 
 def joined_linear(x: Tensor, layers: Sequence[Any]) -> Sequence[Tensor]:
     """Each layer's output for x, by one product where their weights lie one after the other (`join`)."""
-    weight = _joined([layer.weight for layer in layers])
-    biases = [layer.bias for layer in layers]
-    bias = None if biases[0] is None else _joined(biases)
-    if weight is None or (bias is None and biases[0] is not None):
+    joined = layers[0].__dict__.get("joined")
+    if joined is None or not joined.holds(layers):
         return [layer(x) for layer in layers]
     if torch.is_grad_enabled() and (x.requires_grad or layers[0].weight.requires_grad):
-        own = [layer.weight for layer in layers] + (biases if bias is not None else [])
-        return _JoinedLinear.apply(x, weight, bias, len(layers), *own)
-    return F.linear(x, weight, bias).split([len(layer.weight) for layer in layers], -1)
+        own = [layer.weight for layer in layers] + [layer.bias for layer in layers if joined.bias is not None]
+        return _JoinedLinear.apply(x, joined, *own)
+    return F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
 
 
 class _JoinedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *own: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(x, weight)
-        ctx.sizes, ctx.biased = [len(part) for part in own[:count]], bias is not None
-        return F.linear(x, weight, bias).split(ctx.sizes, -1)
+    def forward(ctx, x: Tensor, joined: _Joined, *own: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x)
+        ctx.joined = joined
+        return F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        grad = _joined(grads, 1)
-        grad = (torch.cat(grads, -1) if grad is None else grad).view(-1, len(weight))
-        d_weight = (grad.T @ x.reshape(-1, x.shape[-1])).split(ctx.sizes) if ctx.needs_input_grad[4] else [None] * len(ctx.sizes)
-        d_bias = grad.sum(0).split(ctx.sizes) if ctx.biased else []
-        d_x = (grad @ weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return d_x, None, None, None, *d_weight, *d_bias
+        (x,), joined = ctx.saved_tensors, ctx.joined
+        grad = _whole(grads).view(-1, len(joined.weight))
+        d_x = (grad @ joined.weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        d_own: list[Tensor | None] = [None] * len(joined.sizes)
+        if ctx.needs_input_grad[2]:
+            d_own = list((grad.T @ x.reshape(-1, x.shape[-1])).split(joined.sizes))
+        if joined.bias is not None:
+            d_own += grad.sum(0).split(joined.sizes) if ctx.needs_input_grad[-1] else [None] * len(joined.sizes)
+        return d_x, None, *d_own
 
 
-def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor | None:
-    """The tensor of which the parts are the slices, in order along `dim` (0: rows, 1: columns of a matrix), if they are."""
-    first = parts[0]
-    stride = first.stride()
-    if dim and (first.dim() != 2 or stride != (sum(part.shape[1] for part in parts), 1)):
-        return None
-    offset, store = first.storage_offset(), first.untyped_storage().data_ptr()
-    for part in parts:
-        if part.untyped_storage().data_ptr() != store or part.storage_offset() != offset or part.stride() != stride:
-            return None
-        offset += part.shape[dim] * stride[dim]
-    if not dim and not first.is_contiguous():
-        return None
-    shape = list(first.shape)
-    shape[dim] = sum(part.shape[dim] for part in parts)
-    return first.detach().as_strided(shape, stride)
+def _whole(parts: Sequence[Tensor]) -> Tensor:
+    """Columns one after the other: a new tensor, unless the parts are already the columns of one (as `GatedUnit`'s gradients are)."""
+    first, second, width = parts[0], parts[-1], sum(part.shape[-1] for part in parts)
+    if (
+        len(parts) == 2
+        and first.dim() == 2
+        and first.stride() == second.stride() == (width, 1)
+        and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and second.storage_offset() == first.storage_offset() + first.shape[1]
+    ):
+        return first.as_strided((len(first), width), (width, 1))
+    return torch.cat(list(parts), -1)
 
 
 def _fuse_norm(module: Any) -> None:

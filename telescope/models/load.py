@@ -143,7 +143,8 @@ def _prepare(model: Any, device: torch.device, config: ModelConfig | None = None
         for layer in layers if config.gradient_checkpointing else ():
             layer.training = True  # of the layer alone, which is what transformers asks; its dropouts stay off
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            trained = model.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
+            model.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
         for layer in layers if config.compile else ():
             layer.compile(dynamic=True)
     return model

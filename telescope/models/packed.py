@@ -206,6 +206,7 @@ def enable(model: Any, *, compiled: bool = False) -> bool:
     return problem is None
 
 
+@torch.compiler.disable
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, layout: Layout | None = None, **kwargs: Any
 ) -> tuple[Tensor, None]:

@@ -21,7 +21,7 @@ from telescope.rollout.sampler import Rollout, TorchSampler, restrict
 
 LOOK_EVERY = 16  # steps between looks at which rows have ended
 PREFILL_TOKENS = 32_768  # of prompts that go through the model at once
-_BUCKETS = [*range(1, 5), 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, *range(384, 1025, 128), *range(1280, 8193, 256)]
+_BUCKETS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, *range(384, 1025, 128), *range(1280, 8193, 256)]
 _STOPS = 8
 _log = logging.getLogger("telescope")
 
@@ -197,7 +197,7 @@ class GraphSampler(TorchSampler):
                 step()
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):  # the ledger may be copying meanwhile
                 step()
             self._pool = graph.pool()
             self._graphs[count] = graph.replay

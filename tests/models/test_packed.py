@@ -13,7 +13,7 @@ from telescope.batch import TokenBatch
 from telescope.config import ModelConfig, RolloutConfig
 from telescope.models import packed
 from telescope.models.forward import policy_forward, value_forward
-from telescope.models.fuse import _joined, fuse, join, joined_linear, unfuse
+from telescope.models.fuse import _whole, fuse, join, joined_linear, unfuse
 from telescope.models.load import is_packable, load_critic, load_policy
 from telescope.rollout.sampler import TorchSampler
 from tests.fakes import EOS, hand_batch
@@ -115,8 +115,8 @@ def test_joined_layers_are_one_product_with_the_same_gradients(bias: bool) -> No
     layers = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(4, n, bias=bias) for name, n in (("q", 6), ("k", 2), ("v", 2))})
     apart, x, weight = copy.deepcopy(layers), torch.randn(3, 5, 4, requires_grad=True), torch.randn(3, 5, 10)
     join(layers)
-    assert _joined([layer.weight for layer in layers.values()]) is not None
-    assert _joined([layer.weight for layer in apart.values()]) is None
+    layers.q_proj.joined.weight[7] += 1  # k's second row: the layers' weights are the matrix's
+    apart.k_proj.weight.data[1] += 1
     results = []
     for each in (layers, apart):
         out = torch.cat(list(joined_linear(x, list(each.values()))), -1)
@@ -124,8 +124,17 @@ def test_joined_layers_are_one_product_with_the_same_gradients(bias: bool) -> No
     assert_same(*results)
     layers["k_proj"].load_state_dict(apart["v_proj"].state_dict())  # copied in place: still joined
     torch.testing.assert_close(joined_linear(x.detach(), list(layers.values()))[1], apart["v_proj"](x))
-    assert _joined(torch.empty(3, 8).chunk(2, 1), 1).shape == (3, 8)
-    assert _joined([torch.empty(3, 4), torch.empty(3, 4)], 1) is None
+    layers.q_proj.weight.data = torch.zeros(6, 4)  # no longer a part of it
+    assert (joined_linear(x.detach(), list(layers.values()))[0] == (layers.q_proj.bias if bias else 0)).all()
+
+
+def test_columns_of_one_matrix_are_not_copied() -> None:
+    matrix = torch.randn(3, 8)
+    left, right = matrix.chunk(2, 1)
+    assert _whole([left, right]).data_ptr() == matrix.data_ptr()
+    assert torch.equal(_whole([left, right]), matrix)
+    for parts in ([right, left], [left, right.clone()], [left, right[:, :2]]):
+        assert torch.equal(_whole(parts), torch.cat(parts, -1))
 
 
 def test_a_fused_copy_has_weights_of_its_own(tiny_model: Path) -> None:
@@ -245,7 +254,8 @@ def test_captured_equals_step_by_step(packable: str, dtype: str, caplog: pytest.
         results.append([sampler.generate(PROMPTS.repeat(9, 1), (PROMPTS > 0).long().repeat(9, 1), seed=seed) for seed in (1, 2)])
     for one, other in zip(*results, strict=True):
         same_rollout(one, other)
-    assert "step by step" not in caplog.text
+    if "moe" not in packable:  # whose routing may ask the host
+        assert "step by step" not in caplog.text
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="the GPU's attention takes bfloat16 only")
