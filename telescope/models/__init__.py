@@ -1,4 +1,4 @@
-"""Hugging Face models: loading, forward passes, what makes them fast."""
+"""Hugging Face models as actor, critic and reference: loading, the forward passes, and what makes them fast."""
 
 import sys
 
