@@ -22,8 +22,6 @@ class Timer:
     def __init__(self, device: torch.device) -> None:
         self.device, self.began = device, time.perf_counter()
         self._marks: dict[str, tuple[Any, Any]] = {}
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -35,15 +33,15 @@ class Timer:
         """timing/* and perf/*; `flops` is what the update phases had to do."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        step = time.perf_counter() - self.began
-        seconds = {f"timing/{name}": self._between(*marks) for name, marks in self._marks.items()}
+        step, peak = time.perf_counter() - self.began, self._peak()
+        seconds = {f"timing/{name}": self.seconds(name) for name in self._marks}
         training = sum(seconds.get(f"timing/update_{role}", 0.0) for role in ("actor", "critic"))
         return {
             **seconds,
             "timing/step": step,
             "perf/tokens_per_s": batch.num_tokens / step,
             "perf/mfu": flops / max(training, 1e-9) / matmul_flops(self.device),
-            "perf/peak_gib": self._peak() / _GIB,
+            "perf/peak_gib": peak / _GIB,
         }
 
     def _mark(self) -> Any:
@@ -53,12 +51,15 @@ class Timer:
         event.record()
         return event
 
-    def _between(self, start: Any, end: Any) -> float:
+    def seconds(self, name: str) -> float:
+        start, end = self._marks[name]
         return start.elapsed_time(end) / 1e3 if self.device.type == "cuda" else end - start
 
     def _peak(self) -> int:
         if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
+            peak = torch.cuda.max_memory_allocated(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return peak
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -85,12 +86,11 @@ def matmul_flops(device: torch.device) -> float:
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (512, torch.float32)
     a = torch.full((size, size), 0.5, dtype=dtype, device=device)
     best = 0.0
-    for _ in range(4):
+    for _ in range(6):
+        timer = Timer(device)
+        with timer("product"):
+            torch.mm(a, a)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        torch.mm(a, a)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        best = max(best, 2.0 * size**3 / (time.perf_counter() - began))
+        best = max(best, 2.0 * size**3 / timer.seconds("product"))
     return best

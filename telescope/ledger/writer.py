@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -41,9 +42,10 @@ class Ledger:
         everything = config.rollout.batch_size * config.rollout.n
         self.limit = everything if wanted == "all" else 0 if wanted == "off" else wanted
         self._notes: dict[str, list[Noted]] = {"actor": [], "critic": []}
-        self._bytes: dict[int, bytes] = {}
+        self._bytes = TokenBytes(tokenizer)
         self._writer = ThreadPoolExecutor(1, "ledger")
         self._writing: Future[Any] | None = None
+        self._urgent = threading.Event()
 
     def note(self, role: str, epoch: int, minibatch: int) -> Note:
         """What a role's loss reports its terms to during one minibatch."""
@@ -65,14 +67,19 @@ class Ledger:
         self.wait()
         notes, self._notes = self._notes, {"actor": [], "critic": []}
         if self.limit and step % self.config.ledger.every == 0:
-            path = path_of(self.config.run_dir, step)
-            self._writing = self._writer.submit(lambda: self._save(self._table(step, batch, notes, kl_coef), path))
+            self._urgent.clear()
+            self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef)
 
     def wait(self) -> None:
         """Until what was handed to `write` is on disk; raises what went wrong there."""
         writing, self._writing = self._writing, None
+        self._urgent.set()
         if writing is not None:
             writing.result()
+
+    def _write(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float) -> None:
+        self._urgent.wait(0.05)  # by then the next rollout keeps a GPU busy, and Python has little else to do
+        self._save(self._table(step, batch, notes, kl_coef), path_of(self.config.run_dir, step))
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """What `write` writes."""
@@ -94,7 +101,7 @@ class Ledger:
             "score": info["score"][:count],
             "parts": [[(name, values[i]) for name, values in parts.items()] for i in range(count)],
             "policy_version": [step - 1] * count,
-            "token_bytes": [[self._token_bytes(i) for i in ids] for ids in info["response_ids"][:count]],
+            "token_bytes": [[self._bytes[i] for i in ids] for ids in info["response_ids"][:count]],
         }
         columns |= {
             name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind) for name, kind in PER_TOKEN.items() if name in batch
@@ -132,25 +139,29 @@ class Ledger:
             "temperature": self.config.rollout.temperature,
         }
 
-    def _token_bytes(self, token: int) -> bytes:
-        if token not in self._bytes:
-            self._bytes[token] = token_bytes(self.tokenizer, token)
-        return self._bytes[token]
 
+class TokenBytes(dict[int, bytes]):
+    """The bytes a token stands for, by id; one character may be split over several tokens."""
 
-def token_bytes(tokenizer: Any, token: int) -> bytes:
-    """The bytes a token stands for; one character may be split over several tokens."""
-    text = tokenizer.convert_ids_to_tokens(token) or ""
-    if token in tokenizer.all_special_ids:
-        return text.encode()
-    byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
-    if byte:
-        return bytes([int(byte[1], 16)])
-    if "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", "")):
-        table = _byte_level()
-        if all(char in table for char in text):
-            return bytes(table[char] for char in text)
-    return text.replace("▁", " ").encode()
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self.tokenizer, self.special = tokenizer, set(tokenizer.all_special_ids)
+        byte_level = "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", ""))
+        self.alphabet = _byte_level() if byte_level else {}
+
+    def __missing__(self, token: int) -> bytes:
+        self[token] = found = self._of(token, self.tokenizer.convert_ids_to_tokens(token) or "")
+        return found
+
+    def _of(self, token: int, text: str) -> bytes:
+        if token in self.special:
+            return text.encode()
+        byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
+        if byte:
+            return bytes([int(byte[1], 16)])
+        if self.alphabet and all(char in self.alphabet for char in text):
+            return bytes(self.alphabet[char] for char in text)
+        return text.replace("▁", " ").encode()
 
 
 def _byte_level() -> dict[str, int]:

@@ -140,14 +140,26 @@ def _prepare(model: Any, device: torch.device, config: ModelConfig | None = None
     if config is not None:
         model.packable = packed.enable(model, compiled=config.compile)
         layers: Any = getattr(model.base_model, "layers", ())
-        for layer in layers if config.gradient_checkpointing else ():
-            layer.training = True  # of the layer alone, which is what transformers asks; its dropouts stay off
         if config.gradient_checkpointing:
             trained = model.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
             model.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
+            model.checkpointed = list(layers)
         for layer in layers if config.compile else ():
             layer.compile(dynamic=True)
     return model
+
+
+@contextmanager
+def checkpointing(model: Any) -> Iterator[None]:
+    """Within it a model with `gradient_checkpointing` forgets what its layers computed, and computes it again for the gradient."""
+    layers = getattr(getattr(model, "backbone", model), "checkpointed", ())
+    for layer in layers:
+        layer.training = True  # of the layer alone, which is what transformers asks; its dropouts stay off
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
 
 
 def _load(auto: Any, path: str, *, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:

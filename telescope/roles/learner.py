@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
 from telescope.errors import TelescopeError
+from telescope.models.load import checkpointing
 from telescope.seeds import mix_seed
 
 
@@ -38,7 +39,7 @@ class Learner:
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int, padded: bool = True) -> None:
-        self.config, self.total_updates, self.seed, self.padded = config, total_updates, seed, padded
+        self.model, self.config, self.total_updates, self.seed, self.padded = model, config, total_updates, seed, padded
         self.updates = 0
         self.weights = [p for p in model.parameters() if p.requires_grad]
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
@@ -73,7 +74,8 @@ class Learner:
         denominators = Denominators.of(minibatch)
         for rows in micro_batches(minibatch, self.config.micro_batch_tokens, padded=self.padded):
             micro = minibatch if len(rows) == len(minibatch) else minibatch.rows(rows)
-            loss(micro, denominators).backward()
+            with checkpointing(self.model):
+                loss(micro, denominators).backward()
             self._collect()
 
     def flops(self, forward: float) -> float:

@@ -17,7 +17,7 @@ from telescope.batch import COLUMNS
 from telescope.errors import TelescopeError
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, PER_TOKEN, SCHEMA
-from telescope.ledger.writer import token_bytes
+from telescope.ledger.writer import TokenBytes
 
 
 def reward(response_ids):
@@ -156,7 +156,7 @@ def test_a_character_split_over_tokens_keeps_its_bytes() -> None:
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     ids = tokenizer("中 a").input_ids
-    assert [token_bytes(tokenizer, i) for i in ids] == [b"\xe4", b"\xb8", b"\xad", b" ", b"a"]
+    assert [TokenBytes(tokenizer)[i] for i in ids] == [b"\xe4", b"\xb8", b"\xad", b" ", b"a"]
 
 
 def test_an_old_file_opens_when_columns_were_added_since(recorded) -> None:
