@@ -4,6 +4,7 @@ Reads the job as one line of JSON and says when it is ready; every further line 
 Imports only what its side has, and torch and transformers, which they all have.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -37,9 +38,11 @@ class Parent:
         self.say(setup=setup)
 
     def begin(self) -> None:
-        """Waits for a request and starts the clock."""
-        if not sys.stdin.readline():
+        """Waits for a request, which names one of the job's kinds, and starts the clock."""
+        request = sys.stdin.readline().strip()
+        if not request:
             os._exit(0)  # no last evaluation, no checkpoint
+        self.kind = SimpleNamespace(**self.job.kinds[request])
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -53,7 +56,7 @@ class Parent:
             peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
         answer = {"seconds": time.perf_counter() - self.began, "since_spawn": time.time() - job.spawned}
         tokens = list(lengths())
-        assert job.stop or tokens == [job.tokens] * job.batch, f"not every response has {job.tokens} tokens"
+        assert self.kind.stop or tokens == [self.kind.tokens] * job.batch, f"not every response has {self.kind.tokens} tokens"
         answer |= {"tokens": sum(tokens), "lengths_mean": sum(tokens) / len(tokens)}
         self.say(**answer, peak_gib=peaks[0] / 2**30, reserved_gib=peaks[1] / 2**30, metrics=metrics())
 
@@ -61,7 +64,7 @@ class Parent:
         self.ready(package)
         for seed in itertools.count():
             self.begin()
-            out = generate(seed)
+            out = generate(seed, self.kind)
             self.end(lambda: lengths(out))  # noqa: B023
 
 
@@ -77,10 +80,6 @@ def telescope_config(job):
     return load_config(None, [(key, str(value)) for key, value in settings.items()])
 
 
-def never_stop(actor) -> None:
-    actor.sampler.stop = torch.tensor([-1], device=actor.model.device)
-
-
 def padded(job):
     """The prompts, left-padded: ids and mask [B, P]."""
     width = max(map(len, job.prompts))
@@ -94,10 +93,14 @@ def telescope_decode(parent: Parent) -> None:
 
     job = parent.job
     actor = build_actor(telescope_config(job))
-    if not job.stop:
-        never_stop(actor)
     ids, mask = padded(job)
-    parent.serve(lambda seed: actor.sampler.generate(ids, mask, seed=seed, greedy=False), lambda rollout: rollout.lengths.tolist())
+
+    @functools.cache
+    def sampler(tokens, stop):
+        limit = actor.config.rollout.model_copy(update={"max_response_tokens": tokens})
+        return type(actor.sampler)(actor.model, limit, stop=job.stop_ids if stop else [-1], pad=job.pad)
+
+    parent.serve(lambda seed, kind: sampler(kind.tokens, kind.stop).generate(ids, mask, seed=seed), lambda out: out.lengths.tolist())
 
 
 def hf_decode(parent: Parent, **cache) -> None:
@@ -106,12 +109,20 @@ def hf_decode(parent: Parent, **cache) -> None:
     job = parent.job
     model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).to(job.device).eval()
     ids, mask = padded(job)
-    options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": job.tokens, **cache}
-    options |= {"pad_token_id": job.pad, "eos_token_id": job.stop_ids, "min_new_tokens": None if job.stop else job.tokens}
+    options = {
+        "do_sample": True,
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "pad_token_id": job.pad,
+        "eos_token_id": job.stop_ids,
+        **cache,
+    }
 
-    def generate(seed):
+    def generate(seed, kind):
         torch.manual_seed(seed)
-        return model.generate(ids, attention_mask=mask, **options)[:, ids.shape[1] :]
+        limits = {"max_new_tokens": kind.tokens, "min_new_tokens": None if kind.stop else kind.tokens}
+        return model.generate(ids, attention_mask=mask, **options, **limits)[:, ids.shape[1] :]
 
     def lengths(responses):
         stops = torch.isin(responses, torch.tensor(job.stop_ids, device=job.device))
@@ -128,12 +139,16 @@ def vllm_decode(parent: Parent) -> None:
     job = parent.job
     memory = {"gpu_memory_utilization": 0.3, "max_model_len": max(map(len, job.prompts)) + job.tokens + 1, "max_num_seqs": job.batch}
     engine = vllm.LLM(model=job.model, dtype="bfloat16", enable_prefix_caching=False, **memory)
-    ending = {"stop_token_ids": job.stop_ids} if job.stop else {"ignore_eos": True}
     fastest = {"logprobs": 0, "flat_logprobs": True, "detokenize": False}
-    sampling = vllm.SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_tokens=job.tokens, **fastest, **ending)
     prompts = [{"prompt_token_ids": ids} for ids in job.prompts]
+
+    def generate(_, kind):
+        ending = {"stop_token_ids": job.stop_ids} if kind.stop else {"ignore_eos": True}
+        sampling = vllm.SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_tokens=kind.tokens, **fastest, **ending)
+        return engine.generate(prompts, sampling, use_tqdm=False)
+
     parent.serve(
-        lambda _: engine.generate(prompts, sampling, use_tqdm=False),
+        generate,
         lambda answers: [len(answer.outputs[0].token_ids) for answer in answers],
         "vllm",
     )
@@ -150,7 +165,7 @@ def telescope_update(parent: Parent) -> None:
 
     trainer = Trainer(telescope_config(job), reward=count)
     trainer.dataloader.data.ids = job.prompts  # the same as everywhere
-    never_stop(trainer.roles.actor)
+    trainer.roles.actor.sampler.stop = torch.tensor([-1], device=job.device)
     batches = trainer.dataloader.from_step
 
     def figures():

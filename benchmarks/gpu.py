@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = Path(__file__).with_name("_gpu_worker.py")
 LEARNING = {"lr": 1e-6, "clip": 0.2, "kl_coef": 0.05, "lam": 0.95}
-SIDES = {"decode": ("telescope", "hf", "hf-static", "vllm"), "update": ("telescope", "trl")}
+SIDES = {"decode": ("telescope", "hf", "hf-static", "vllm"), "varied": ("telescope", "vllm"), "update": ("telescope", "trl")}
 NOTES = {
     "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return each token's log-prob (vllm: flat, without
 making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of its own and 0.3 of the GPU's memory.""",
@@ -99,23 +99,23 @@ class Worker:
         self.process.wait()
 
 
-def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict]:
-    """For each side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
-    results: dict[str, dict] = {side: {"rounds": []} for side in sides}
+def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict[str, dict]]:
+    """For each kind and side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
+    results: dict[str, dict[str, dict]] = {kind: {side: {"rounds": []} for side in sides if side in SIDES[kind]} for kind in job["kinds"]}
     with contextlib.ExitStack() as at_the_end:
         workers: dict[str, Worker] = {}
         for number in range(args.rounds + 1):
-            for side in sides if number % 2 == 0 else sides[::-1]:
-                result = results[side]
-                if "error" in result:
+            for side, kind in itertools.product(sides if number % 2 == 0 else sides[::-1], job["kinds"]):
+                if side not in SIDES[kind] or any("error" in of_kind.get(side, {}) for of_kind in results.values()):
                     continue
-                print(f"{job['case']} {job['batch']} x {job['tokens']}: {side}, {number or 'start'}", file=sys.stderr, flush=True)
+                result = results[kind][side]
+                print(f"{job['batch']} prompts, {kind}: {side}, {number or 'start'}", file=sys.stderr, flush=True)
                 try:
-                    if number == 0:
+                    if side not in workers:
                         workers[side] = Worker(side, job, args)
                         at_the_end.callback(workers[side].close)
-                        result["setup"] = workers[side].setup
-                    answer = workers[side].ask("measure", args.timeout)
+                    result["setup"] = workers[side].setup
+                    answer = workers[side].ask(kind, args.timeout)
                     result["rounds"].append(answer) if number else result.update(first=answer)
                 except (WorkerError, OSError) as error:
                     result["error"] = str(error)
@@ -125,7 +125,7 @@ def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict]:
     return results
 
 
-def make_job(case: str, model: str, batch: int, tokens: int, args: Namespace, *, stop: bool = False) -> dict:
+def make_job(case: str, model: str, batch: int, kinds: dict[str, dict], args: Namespace) -> dict:
     """Everything a worker needs to know: prompts as tokens and as a file, ids that end an answer, settings."""
     from transformers import AutoTokenizer, GenerationConfig
 
@@ -143,7 +143,8 @@ def make_job(case: str, model: str, batch: int, tokens: int, args: Namespace, *,
     stop_ids = sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [] if ends is None else [ends])})
     text = {"prompts": ids, "data": str(data), "stop_ids": stop_ids, "counted": tokenizer("1", add_special_tokens=False).input_ids[-1]}
     text["pad"] = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    shape = {"case": case, "model": model, "batch": batch, "tokens": tokens, "stop": stop, "device": args.device}
+    shape = {"case": case, "model": model, "batch": batch, "kinds": kinds, "device": args.device}
+    shape["tokens"] = max(kind["tokens"] for kind in kinds.values())
     return {**shape, **text, **LEARNING, "settings": args.set, "trl_rollout": args.trl_rollout}
 
 
@@ -244,13 +245,14 @@ def scaling(args: Namespace, keep) -> None:
 
 def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict[str, dict], dict]:
     """Results of "decode" and "update", and the latter's job."""
-    job = make_job("decode", model, batch, tokens, args)
+    job = make_job("decode", model, batch, {"decode": {"tokens": tokens, "stop": False}}, args)
     job["shape"] = {"tie_word_embeddings": False} | json.loads((Path(model) / "config.json").read_text("utf-8"))
-    results = {"decode": measure(["telescope"], job, args)["telescope"]}
+    results = {"decode": measure(["telescope"], job, args)["decode"]["telescope"]}
     job["case"], needed = "update", weights(job["shape"])["all"] * BYTES_PER_WEIGHT / 2**30
     if needed > results["decode"].get("setup", {}).get("gpu_gib", needed):
         return results | {"update": {"rounds": [], "error": f"not run: weights and Adam states alone take {needed:.0f} GiB"}}, job
-    return results | {"update": measure(["telescope"], job, args)["telescope"]}, job
+    job["kinds"] = {"update": job["kinds"]["decode"]}
+    return results | {"update": measure(["telescope"], job, args)["update"]["telescope"]}, job
 
 
 def point_cells(results: dict[str, dict], job: dict) -> list[str]:
@@ -283,17 +285,20 @@ def main(args: Namespace) -> None:
         if args.json:
             args.json.write_text(json.dumps(raw, indent=1), "utf-8")
 
-    for name in args.case.split(","):
-        if name == "scaling":
-            scaling(args, keep)
+    wanted = args.case.split(",")
+    kinds = {name: {"tokens": args.varied_tokens if name == "varied" else args.tokens, "stop": name == "varied"} for name in wanted}
+    for case, names in (("decode", ["decode", "varied"]), ("update", ["update"])):
+        chosen = {name: kinds[name] for name in names if name in wanted}
+        if not chosen:
             continue
-        stop, case = name == "varied", "update" if name == "update" else "decode"
-        tokens = args.varied_tokens if stop else args.tokens
-        job = make_job(case, args.folder, args.batch, tokens, args, stop=stop)
-        results = measure([side for side in args.sides.split(",") if side in SIDES[case]], job, args)
-        keep(name, results, job)
-        what = {"decode": "Decode, fixed length", "varied": "Decode until EOS", "update": "PPO update"}[name]
-        show(f"{what}: {args.batch} prompts, {'at most ' * stop}{tokens} tokens each", results, job, args)
+        job = make_job(case, args.folder, args.batch, chosen, args)
+        for name, results in measure([side for side in args.sides.split(",") if side in SIDES[case]], job, args).items():
+            keep(name, results, job)
+            what = {"decode": "Decode, fixed length", "varied": "Decode until EOS", "update": "PPO update"}[name]
+            limit = f"{'at most ' * kinds[name]['stop']}{kinds[name]['tokens']} tokens each"
+            show(f"{what}: {args.batch} prompts, {limit}", results, job, args)
+    if "scaling" in wanted:
+        scaling(args, keep)
 
 
 if __name__ == "__main__":
