@@ -99,7 +99,7 @@ class Worker:
         self.process.wait()
 
 
-def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict[str, dict]]:
+def measure(sides: list[str], job: dict, args: Namespace, keep=lambda results: None) -> dict[str, dict[str, dict]]:
     """For each kind and side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
     results: dict[str, dict[str, dict]] = {kind: {side: {"rounds": []} for side in sides if side in SIDES[kind]} for kind in job["kinds"]}
     with contextlib.ExitStack() as at_the_end:
@@ -117,6 +117,8 @@ def measure(sides: list[str], job: dict, args: Namespace) -> dict[str, dict[str,
                     result["setup"] = workers[side].setup
                     answer = workers[side].ask(kind, args.timeout)
                     result["rounds"].append(answer) if number else result.update(first=answer)
+                    print(f"  {answer['seconds']:.3f} s, {answer['tokens'] / answer['seconds']:,.0f} tokens/s", file=sys.stderr, flush=True)
+                    keep(results)
                 except (WorkerError, OSError) as error:
                     result["error"] = str(error)
                     print(f"  {error}; logs are in {args.logs}", file=sys.stderr, flush=True)
@@ -161,7 +163,9 @@ def spread(result: dict, key: str, form: str) -> str:
 
 
 def memory(result: dict) -> str:
-    peak, reserved = (max(one[key] for one in [result["first"], *result["rounds"]]) for key in ("peak_gib", "reserved_gib"))
+    every = [result["first"], *result["rounds"]]
+    peak, reserved = (max(one[key] for one in every) for key in ("peak_gib", "reserved_gib"))
+    peak = max(peak, *(one["metrics"].get("perf/peak_gib", 0.0) for one in every))  # where the side counts anew within a measurement
     return f"{peak:.1f} / {reserved:.1f}" if reserved else "–"
 
 
@@ -292,8 +296,8 @@ def main(args: Namespace) -> None:
         if not chosen:
             continue
         job = make_job(case, args.folder, args.batch, chosen, args)
-        for name, results in measure([side for side in args.sides.split(",") if side in SIDES[case]], job, args).items():
-            keep(name, results, job)
+        sides = [side for side in args.sides.split(",") if side in SIDES[case]]
+        for name, results in measure(sides, job, args, lambda results, job=job: keep(job["case"], results, job)).items():
             what = {"decode": "Decode, fixed length", "varied": "Decode until EOS", "update": "PPO update"}[name]
             limit = f"{'at most ' * kinds[name]['stop']}{kinds[name]['tokens']} tokens each"
             show(f"{what}: {args.batch} prompts, {limit}", results, job, args)

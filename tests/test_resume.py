@@ -427,3 +427,17 @@ def test_a_checkpoint_set_aside_by_a_killed_process_comes_back(make_config):
     (folder / "step_000001").rename(folder / ".replaced-step_000001-99")
     checkpoint.remove_leftovers(folder)
     assert [p.name for p in checkpoint.list_checkpoints(folder)] == ["step_000001"]
+
+
+def test_a_bfloat16_run_resumes_from_its_float32_masters(make_config, tmp_path: Path):
+    """Steps far below bfloat16's resolution: a resume from the rounded weights would lose them."""
+    settings = (("model.dtype", "bfloat16"), ("actor.lr", "1e-5"), ("critic.lr", "1e-5"), ("checkpoint.every", "2"))
+    whole, part = (make_config(*settings, ("steps", "4"), ("name", name)) for name in ("whole", "part"))
+    Trainer(whole, reward=constant).fit()
+    Trainer(part.model_copy(update={"steps": 2}), reward=constant).fit()
+    resumed = Trainer(part, reward=constant, resume=True)
+    learner = resumed.roles.actor.learner
+    assert any(not torch.equal(master, master.bfloat16().float()) for master in learner.masters)
+    assert all(torch.equal(w, m.to(w.dtype)) for w, m in zip(learner.weights, learner.masters, strict=True))
+    resumed.fit()
+    assert [row for row in rows(part) if row["step"] > 2] == [row for row in rows(whole) if row["step"] > 2]

@@ -19,6 +19,9 @@ from torch.nn import functional as F  # noqa: N812
 
 def fuse(backbone: nn.Module) -> None:
     """See above; `unfuse` takes it back."""
+    weight = next(backbone.parameters())
+    if weight.is_cuda:
+        _compile_ahead(backbone, weight)
     for module in backbone.modules():
         if type(module).__name__.endswith("RMSNorm"):
             _fuse_norm(module)
@@ -27,6 +30,24 @@ def fuse(backbone: nn.Module) -> None:
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
             _fuse_attention(module)
     join(backbone)
+
+
+def _compile_ahead(backbone: Any, weight: Tensor) -> None:
+    from telescope.models.kernels import compile_ahead
+
+    config = backbone.config.get_text_config()
+    heads, width = getattr(config, "num_attention_heads", None), getattr(config, "intermediate_size", None)
+    if heads and width:  # else it is a model of another kind
+        compile_ahead(
+            heads=heads,
+            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+            dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            width=width,
+            vocabulary=config.vocab_size,
+            gelu="gelu" in str(getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", "")),
+            dtype=weight.dtype,
+            device=weight.device,
+        )
 
 
 def unfuse(backbone: nn.Module) -> None:

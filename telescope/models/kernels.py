@@ -6,6 +6,8 @@ is no GPU. Imported only where they are used.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 import triton
 import triton.language as tl
@@ -95,13 +97,7 @@ class GatedUnit(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up = ctx.saved_tensors
-        rows, width = gate.shape
-        d_gate, d_up = torch.empty(rows, 2 * width, dtype=gate.dtype, device=gate.device).chunk(2, 1)
-        if rows:
-            _gated_grad_kernel[(rows, triton.cdiv(width, 512))](
-                gate, up, grad, d_gate, d_up, width, gate.stride(0), up.stride(0), grad.stride(0), 2 * width, GELU=ctx.gelu, BLOCK=512
-            )
-        return d_gate, d_up, None
+        return *_gated_grad(gate, up, grad, ctx.gelu), None
 
 
 def _gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
@@ -110,6 +106,16 @@ def _gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
     if rows:
         _gated_kernel[(rows, triton.cdiv(width, 512))](gate, up, out, width, gate.stride(0), up.stride(0), GELU=gelu, BLOCK=512)
     return out
+
+
+def _gated_grad(gate: Tensor, up: Tensor, grad: Tensor, gelu: bool) -> tuple[Tensor, ...]:
+    rows, width = gate.shape
+    d_gate, d_up = torch.empty(rows, 2 * width, dtype=gate.dtype, device=gate.device).chunk(2, 1)
+    if rows:
+        _gated_grad_kernel[(rows, triton.cdiv(width, 512))](
+            gate, up, grad, d_gate, d_up, width, gate.stride(0), up.stride(0), grad.stride(0), 2 * width, GELU=gelu, BLOCK=512
+        )
+    return d_gate, d_up
 
 
 @triton.jit
@@ -223,7 +229,7 @@ def _cache_of(like, place, layer, slot, K: tl.constexpr, D: tl.constexpr):
     return keys, values, length
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["slots", "positions"])
 def _write_kernel(
     k, v, place, layer, slots, positions, k_token, k_head, v_token, v_head,
     K: tl.constexpr, D: tl.constexpr, K2: tl.constexpr, D2: tl.constexpr,
@@ -257,7 +263,7 @@ def attend_cache(
     return out
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["slots", "positions"])
 def _attend_kernel(
     q, k, v, out, place, layer, slots, positions, scale, window, q_row, q_head, k_row, k_head, v_row, v_head,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, G2: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr,
@@ -313,7 +319,7 @@ def sample_tokens(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["LIMIT"], do_not_specialize_on_alignment=["requests", "tokens", "positions", "steps", "alives"])
 def _sample_kernel(
     logits, allowed, requests, tokens, positions, steps, alives, responses, log_probs, ended, stop, seeds, noises, scale,
     V, LIMIT, SAME: tl.constexpr, STOPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -351,3 +357,40 @@ def _sample_kernel(
             tl.store(tokens + row, token)
             tl.store(positions + row, tl.load(positions + row) + 1)
         tl.store(steps + row, step + 1)
+
+
+def compile_ahead(
+    *, heads: int, kv_heads: int, dim: int, width: int, vocabulary: int, gelu: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Launches every kernel once on next to nothing, all at the same time.
+
+    A kernel's first launch compiles it, which takes most of a second; so they share the CPU's cores.
+    """
+
+    def some(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    def index(count: int = 2) -> Tensor:
+        return some(count, dtype=torch.long)
+
+    q, k = some(1, 2, heads, dim), some(1, 2, kv_heads, dim)
+    cos, hidden, logits = some(1, 2, dim), some(2, 2 * width), some(2, vocabulary, dtype=torch.float32 if device.type == "cuda" else dtype)
+    gate, up = hidden.chunk(2, 1)
+    floats, cache = some(2, dtype=torch.float32), some(2, 2, kv_heads, 16, dim)
+    place = torch.tensor([16, 2, cache[0].data_ptr(), cache[1].data_ptr()], device=device)
+    flags, answers = some(2, dtype=torch.int32), (some(2, 16, dtype=torch.long), some(2, 16, dtype=torch.float32))
+    launches = [
+        lambda: _rotate(q.transpose(1, 2), k.transpose(1, 2), cos, cos, 1.0),
+        lambda: _gated(gate, up, gelu),
+        lambda: _gated_grad(gate, up, some(2, width), gelu),
+        lambda: token_stats(logits, index(), 1.0),
+        lambda: token_grad(logits.clone(), dtype, index(), 1.0, floats, floats, floats, floats),
+        lambda: write_cache(k[0], k[0], place, 0, index(), index()),
+        lambda: attend_cache(q[0], k[0], k[0], place, 0, index(), index(), 1.0, None),
+        lambda: sample_tokens(
+            logits, logits, index(), index(), index(), index(), flags, *answers, flags, index(8), index(1), floats[:1], 1.0
+        ),
+    ]  # fmt: skip
+    with ThreadPoolExecutor(len(launches)) as pool:
+        for launched in [pool.submit(launch) for launch in launches]:
+            launched.result()

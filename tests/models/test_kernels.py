@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -153,3 +155,23 @@ def test_a_row_moves_on_until_a_stop_token_or_the_limit() -> None:
     assert (int(state["alive"]), int(ended)) == (0, 0)
     state, responses, _, _ = draw(other, alive=0)
     assert (int(state["step"]), responses.tolist()) == (0, [[-1] * 4])
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = set()
+    for name in [name for name in vars(kernels) if name.endswith("_kernel")]:
+
+        class Counted:
+            def __init__(self, kernel, name: str) -> None:
+                self.kernel, self.name = kernel, name
+
+            def __getitem__(self, grid):
+                launched.add(self.name)
+                return self.kernel[grid]
+
+        monkeypatch.setattr(kernels, name, Counted(getattr(kernels, name), name))
+    shape = {"heads": 4, "kv_heads": 2, "dim": 16, "width": 32, "vocabulary": 64}
+    monkeypatch.setattr(kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))  # the interpreter is not made for threads
+    kernels.compile_ahead(**shape, gelu=gelu, dtype=torch.float32, device=torch.device(DEVICE))
+    assert launched == {name for name in vars(kernels) if name.endswith("_kernel")}

@@ -196,3 +196,47 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_applied(make_co
     with pytest.raises(TelescopeError, match="a gradient is not finite"):
         roles.critic.update_critic(batch.with_columns(returns=batch["returns"] * float("inf")))
     assert all(torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True))
+
+
+def test_one_minibatch_needs_no_forward_for_the_old_policy(make_config) -> None:
+    """π_old is then the update's own forward; the sampler's log-probs stand in for it in the rewards' KL."""
+    results = []
+    for setting in ("auto", "forward"):
+        roles, batch = prepared(make_config(("actor.old_log_probs", setting)))
+        same = torch.equal(batch["old_log_probs"], batch["rollout_log_probs"])
+        assert same is (setting == "auto")
+        metrics = roles.actor.update_actor(batch)
+        assert 0 < metrics["rollout/logprob_diff"] < 1e-4
+        assert metrics["actor/approx_kl"] == 0
+        results.append(torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("setting", [("actor.epochs", "2"), ("actor.minibatches", "2")])
+def test_several_minibatches_need_the_old_policy_from_before(make_config, setting: tuple[str, str]) -> None:
+    roles, batch = prepared(make_config(setting))
+    assert not torch.equal(batch["old_log_probs"], batch["rollout_log_probs"])
+    assert torch.equal(batch["old_log_probs"], roles.actor.compute_log_prob(batch).masked_fill(~batch.mask, 0.0))
+
+
+def test_steps_too_small_for_bfloat16_are_not_lost(make_config) -> None:
+    """At 1.0 the next bfloat16 is 0.008 away: a thousand steps of 1e-4 must still arrive."""
+    model = torch.nn.Linear(3, 1, bias=False, dtype=torch.bfloat16)
+    torch.nn.init.ones_(model.weight)
+    learner = Learner(model, OptimizerConfig(lr=1e-4, max_grad_norm=1e9), total_updates=1, seed=0)
+    for _ in range(1000):
+        model(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
+        learner._collect()
+        learner.step()
+    assert model.weight.dtype is torch.bfloat16
+    torch.testing.assert_close(model.weight.float(), torch.full((1, 3), 0.9), rtol=0, atol=0.004)
+    torch.testing.assert_close(learner.masters[0], torch.full((1, 3), 0.9), rtol=0, atol=1e-3)
+
+
+def test_micro_batches_in_bfloat16_add_up_in_float32() -> None:
+    model = torch.nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
+    learner = Learner(model, OptimizerConfig(), total_updates=1, seed=0)
+    for _ in range(300):  # in bfloat16 a sum stops growing at 256
+        model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
+        learner._collect()
+    assert float(learner.masters[0].grad) == 300
