@@ -147,6 +147,26 @@ class TokenBatch:
             self._host["sample"] = self["sample"].tolist() if "sample" in self else list(range(len(self)))
         return self._host[name]
 
+    def row_lengths(self) -> list[int]:
+        """Tokens of each whole row, prompt and response, without padding."""
+        return [p + r for p, r in zip(self.host("prompt"), self.host("response"), strict=True)]
+
+    def blank(self) -> TokenBatch:
+        """One row without a single action: it costs a forward pass and changes nothing."""
+        row = self.rows(self["responses"].new_zeros(1))
+        columns = {**row._columns, "response_mask": row["response_mask"].new_zeros(row["response_mask"].shape)}
+        return TokenBatch._trusted(columns, {}, {**row._host, "sample": [1 << 40]})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": {name: value.cpu() for name, value in self._columns.items()}, "info": dict(self.info), "host": self._host}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._columns, self._host, self.info = state["columns"], state["host"], MappingProxyType(state["info"])
+        self._mask = self._columns["response_mask"].bool()
+
+    def to(self, device: torch.device) -> TokenBatch:
+        return TokenBatch._trusted({name: value.to(device) for name, value in self._columns.items()}, self.info, self._host)
+
     def prompt_ids(self) -> list[list[int]]:
         """The prompts' tokens without their padding."""
         width = self["prompts"].shape[1]
@@ -206,6 +226,32 @@ def _refuse_stray_scores(scores: Tensor, mask: Tensor) -> None:
             f"row {row}: a score of {float(scores[row, t]):g} on token {t}, which the policy did not write (mask 0); "
             "put it on a token with mask 1, e.g. the last one"
         )
+
+
+def merge(parts: Sequence[TokenBatch], rows: Sequence[Sequence[int]]) -> TokenBatch:
+    """The batch of which the parts hold the given rows, each padded to widths of its own."""
+    total = 1 + max(row for part in rows for row in part)
+    prompt, response = (max(part[name].shape[1] for part in parts) for name in ("prompts", "responses"))
+    columns: dict[str, Tensor] = {}
+    for name in parts[0]:
+        anchor = COLUMNS[name].anchor
+        width = prompt if name == "prompts" else prompt + response if anchor == "sequence" else response
+        first = parts[0][name]
+        out = first.new_zeros(total) if anchor == "row" else first.new_zeros(total, width)
+        for part, where in zip(parts, rows, strict=True):
+            value = part[name]
+            if anchor == "row":
+                out[list(where)] = value
+            else:
+                start = prompt - part["prompts"].shape[1] if anchor == "sequence" else 0
+                out[list(where), start : start + value.shape[1]] = value
+        columns[name] = out
+    info: dict[str, list[Any]] = {name: [None] * total for name in parts[0].info}
+    for part, where in zip(parts, rows, strict=True):
+        for name, values in part.info.items():
+            for row, value in zip(where, values, strict=True):
+                info[name][row] = value
+    return TokenBatch._trusted(columns, info, {})
 
 
 def _trim(columns: dict[str, torch.Tensor], prompt: int, response: int) -> dict[str, torch.Tensor]:

@@ -45,7 +45,7 @@ class ModelConfig(Section):
         "float32", description="of the weights and all they compute; with bfloat16 the optimizer keeps float32 copies"
     )
     gradient_checkpointing: bool = Field(False, description="keep only each layer's input for the gradient: less memory, a third more work")
-    compile: bool = Field(False, description="torch.compile each layer: faster steps after a minute or so of compiling")
+    compile: bool = Field(False, description="torch.compile each layer, tens of seconds at the start; measure whether it pays")
     trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
 
 

@@ -16,6 +16,7 @@ from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
 from telescope.models.load import ValueModel, is_packable
 from telescope.models.packed import Packed, hidden_states, linear_log_probs
+from telescope.models.parallel import within
 
 
 class PolicyOutput(NamedTuple):
@@ -36,12 +37,7 @@ def policy_forward(
     model: Any, batch: TokenBatch, *, temperature: float, entropy: Literal["none", "value", "gradient"] = "none"
 ) -> PolicyOutput:
     if is_packable(model):
-        rows = PackedRows(batch)
-        states = rows.hidden(model.base_model)[rows.before]  # [M, H]
-        log_probs, spread = linear_log_probs(
-            states, model.get_output_embeddings(), rows.tokens, temperature=temperature, entropy_gradient=entropy == "gradient"
-        )
-        return PolicyOutput(rows.unpack(log_probs), rows.unpack(spread) if entropy != "none" else spread)
+        return within(model, lambda: _packed_policy(model, PackedRows(batch), temperature, entropy))
     width = batch["responses"].shape[1]
     logits = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False).logits[:, -width - 1 : -1].float()  # [B, T, V]
     if temperature != 1:
@@ -55,14 +51,25 @@ def policy_forward(
 
 def value_forward(model: ValueModel, batch: TokenBatch) -> ValueOutput:
     if is_packable(model.backbone):
-        rows = PackedRows(batch)
-        everywhere = model.value(rows.hidden(model.backbone))  # [N]
-        return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last])
+        return within(model, lambda: _packed_values(model, PackedRows(batch)))
     width = batch["responses"].shape[1]
     values = model(**_inputs(batch))  # [B, P+T]
     existing = batch["attention_mask"].bool()
     last = torch.where(existing, torch.arange(existing.shape[1], device=existing.device), 0).amax(1, keepdim=True)
     return ValueOutput(values[:, -width - 1 : -1], values.gather(1, last).squeeze(1))
+
+
+def _packed_policy(model: Any, rows: PackedRows, temperature: float, entropy: str) -> PolicyOutput:
+    states = rows.hidden(model.base_model)[rows.before]  # [M, H]
+    log_probs, spread = linear_log_probs(
+        states, model.get_output_embeddings(), rows.tokens, temperature=temperature, entropy_gradient=entropy == "gradient"
+    )
+    return PolicyOutput(rows.unpack(log_probs), rows.unpack(spread) if entropy != "none" else spread)
+
+
+def _packed_values(model: ValueModel, rows: PackedRows) -> ValueOutput:
+    everywhere = model.value(rows.hidden(model.backbone))  # [N]
+    return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last])
 
 
 class PackedRows(Packed):

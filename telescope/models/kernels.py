@@ -303,30 +303,32 @@ def _attend_kernel(
 
 
 def sample_tokens(
-    logits: Tensor, allowed: Tensor, request: Tensor, token: Tensor, position: Tensor, step: Tensor, alive: Tensor,
+    logits: Tensor, allowed: Tensor, number: Tensor, request: Tensor, token: Tensor, position: Tensor, step: Tensor, alive: Tensor,
     responses: Tensor, log_probs: Tensor, ended: Tensor, stop: Tensor, seed: Tensor, noise: Tensor, temperature: float,
 ) -> None:  # fmt: skip
     """Draws the next token of every row from softmax(allowed/T), and moves the row's state on, in place.
 
-    The largest of logit + Gumbel noise is an exact draw; the noise is a function of (seed, request, step, token id), so a
-    response does not depend on which rows it shares a batch with. With `noise` 0 the likeliest token is taken. The
-    log-probability is that under all of `logits` at temperature T. A row that is not alive stays as it is.
+    The largest of logit + Gumbel noise is an exact draw; the noise is a function of (seed, number, step, token id), so a
+    response does not depend on which rows it shares a batch with. It is written into row `request` of `responses`. With
+    `noise` 0 the likeliest token is taken. The log-probability is that under all of `logits` at temperature T. A row that
+    is not alive stays as it is.
     """
     rows, vocabulary = logits.shape
     _sample_kernel[(rows,)](
-        logits, allowed, request, token, position, step, alive, responses, log_probs, ended, stop, seed, noise, 1 / temperature,
+        logits, allowed, number, request, token, position, step, alive, responses, log_probs, ended, stop, seed, noise, 1 / temperature,
         vocabulary, responses.shape[1], SAME=logits is allowed, STOPS=stop.shape[0], BLOCK=2048, num_warps=8,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["LIMIT"], do_not_specialize_on_alignment=["requests", "tokens", "positions", "steps", "alives"])
+@triton.jit(do_not_specialize=["LIMIT"], do_not_specialize_on_alignment=["numbers", "requests", "tokens", "positions", "steps", "alives"])
 def _sample_kernel(
-    logits, allowed, requests, tokens, positions, steps, alives, responses, log_probs, ended, stop, seeds, noises, scale,
+    logits, allowed, numbers, requests, tokens, positions, steps, alives, responses, log_probs, ended, stop, seeds, noises, scale,
     V, LIMIT, SAME: tl.constexpr, STOPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     if tl.load(alives + row) != 0:
-        request, step, seed, noise = tl.load(requests + row), tl.load(steps + row), tl.load(seeds), tl.load(noises)
+        number, request, step = tl.load(numbers + row), tl.load(requests + row), tl.load(steps + row)
+        seed, noise = tl.load(seeds), tl.load(noises)
         top, mass = -float("inf"), 0.0
         best, token = -float("inf"), 0
         for start in range(0, V, BLOCK):
@@ -337,7 +339,7 @@ def _sample_kernel(
             top = higher
             if not SAME:
                 x = tl.load(allowed + row * V + j, mask=j < V, other=-float("inf")).to(tl.float32) * scale
-            bits, _, _, _ = tl.philox(seed, j, j * 0 + step.to(tl.int32), j * 0 + request.to(tl.int32), j * 0)
+            bits, _, _, _ = tl.philox(seed, j, j * 0 + step.to(tl.int32), j * 0 + number.to(tl.int32), j * 0)
             u = (bits.to(tl.uint32, bitcast=True) >> 1).to(tl.float32) * 4.6566127342e-10 + 2.3e-10  # fine near 0
             wait = tl.where(u < 1e-3, u * (1 + 0.5 * u), -tl.log(tl.maximum(1 - u, 1e-30)))  # exponential: −log(1 − u)
             score = x - noise * tl.log(wait)
@@ -388,7 +390,7 @@ def compile_ahead(
         lambda: write_cache(k[0], k[0], place, 0, index(), index()),
         lambda: attend_cache(q[0], k[0], k[0], place, 0, index(), index(), 1.0, None),
         lambda: sample_tokens(
-            logits, logits, index(), index(), index(), index(), flags, *answers, flags, index(8), index(1), floats[:1], 1.0
+            logits, logits, index(), index(), index(), index(), index(), flags, *answers, flags, index(8), index(1), floats[:1], 1.0
         ),
     ]  # fmt: skip
     with ThreadPoolExecutor(len(launches)) as pool:

@@ -16,6 +16,7 @@ from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable
+from telescope.models.parallel import Ranks
 from telescope.perf import forward_flops
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
@@ -42,12 +43,13 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 
 
 class Actor:
-    def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config) -> None:
+    def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks or Ranks()
         self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
         self.padded = not is_packable(model)
         self.skips_old = config.actor.old_log_probs == "auto" and config.actor.epochs == config.actor.minibatches == 1
         updates = max(config.steps - config.critic.head_start, 1)
-        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded)
+        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded, ranks=self.ranks)
 
     def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
@@ -61,7 +63,7 @@ class Actor:
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
         input_ids, attention_mask = left_pad(prompts.ids, self.tokenizer.pad_token_id, self.model.device)
-        out = self.sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy)
+        out = self.sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
         # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
         written = torch.arange(out.responses.shape[1], device=out.lengths.device) < out.lengths[:, None]  # [B, T]
         attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
@@ -73,7 +75,7 @@ class Actor:
                 "attention_mask": attention,
                 "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
                 "responses": out.responses,
-                "sample": torch.arange(len(responses), device=input_ids.device),
+                "sample": torch.tensor(list(prompts.rows or range(len(responses))), device=input_ids.device),
                 "response_mask": written.long(),
                 "truncated": out.truncated,
                 "rollout_log_probs": out.log_probs,
@@ -84,22 +86,22 @@ class Actor:
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""
         budget = self.config.actor.micro_batch_tokens
-        (log_probs,) = map_rows(batch, budget, lambda rows: (self._forward(rows).log_probs,), padded=self.padded)
+        (log_probs,) = map_rows(batch, budget, lambda rows: (self._forward(rows).log_probs,), padded=self.padded, ranks=self.ranks)
         return log_probs
 
     def update_actor(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
         """Epochs × minibatches of policy gradient steps on the whitened advantages; the ledger gets every token's terms."""
-        config, meter = self.config.actor, Meter()
+        config, meter = self.config.actor, Meter(self.ranks)
         steps = 0
         for epoch, index, minibatch in self.learner.minibatches(batch):
             on_policy = epoch == 0 and index == 0
-            kl, note = Meter(), ledger.note("actor", epoch, index) if ledger else ignore
+            kl, note = Meter(self.ranks), ledger.note("actor", epoch, index) if ledger else ignore
             self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, on_policy, meter, kl, note))  # noqa: B023
-            meter.add("actor/pg_loss", 0.0, 1)
+            meter.once("actor/pg_loss", 0.0)
             if config.target_kl is not None and kl.result()["approx_kl"] > config.target_kl:
                 self.learner.discard()
                 break
-            meter.add("actor/grad_norm", self.learner.step(), 1)
+            meter.once("actor/grad_norm", self.learner.step())
             steps += 1
         return meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
 

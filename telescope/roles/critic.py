@@ -12,31 +12,32 @@ from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel, is_packable
+from telescope.models.parallel import Ranks
 from telescope.perf import forward_flops
 from telescope.roles.learner import Denominators, Learner, map_rows
 
 
 class Critic:
-    def __init__(self, model: ValueModel, config: Config) -> None:
-        self.model, self.config = model, config
+    def __init__(self, model: ValueModel, config: Config, ranks: Ranks | None = None) -> None:
+        self.model, self.config, self.ranks = model, config, ranks or Ranks()
         self.padded = not is_packable(model.backbone)
-        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1, padded=self.padded)
+        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1, padded=self.padded, ranks=self.ranks)
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
         budget = self.config.critic.micro_batch_tokens
-        values, final = map_rows(batch, budget, lambda rows: tuple(value_forward(self.model, rows)), padded=self.padded)
+        values, final = map_rows(batch, budget, lambda rows: tuple(value_forward(self.model, rows)), padded=self.padded, ranks=self.ranks)
         cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
     def update_critic(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
         """Epochs × minibatches of clipped regression on the returns, which are fixed; the ledger gets every token's terms."""
-        meter = Meter()
+        meter = Meter(self.ranks)
         for epoch, index, minibatch in self.learner.minibatches(batch):
             note = ledger.note("critic", epoch, index) if ledger else ignore
             self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, meter, note))  # noqa: B023
-            meter.add("critic/grad_norm", self.learner.step(), 1)
-            meter.add("critic/vf_loss", 0.0, 1)
+            meter.once("critic/grad_norm", self.learner.step())
+            meter.once("critic/vf_loss", 0.0)
         return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
     def training_flops(self, batch: TokenBatch) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
 from telescope.errors import TelescopeError
 from telescope.models.load import checkpointing
+from telescope.models.parallel import Ranks
 from telescope.seeds import mix_seed
 
 
@@ -38,8 +39,11 @@ class Learner:
     summed in float32, and the weights are the masters rounded.
     """
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int, padded: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int, padded: bool = True, ranks: Ranks | None = None
+    ) -> None:
         self.model, self.config, self.total_updates, self.seed, self.padded = model, config, total_updates, seed, padded
+        self.ranks = ranks or Ranks()
         self.updates = 0
         self.weights = [p for p in model.parameters() if p.requires_grad]
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
@@ -70,10 +74,19 @@ class Learner:
                 yield epoch, index, batch.rows(rows)
 
     def backward(self, minibatch: TokenBatch, loss: Callable[[TokenBatch, Denominators], Tensor]) -> None:
-        """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch."""
+        """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch, each process its share of the rows."""
         denominators = Denominators.of(minibatch)
-        for rows in micro_batches(minibatch, self.config.micro_batch_tokens, padded=self.padded):
-            micro = minibatch if len(rows) == len(minibatch) else minibatch.rows(rows)
+        if self.ranks.size > 1:
+            mine = balance(minibatch.row_lengths(), self.ranks.size)[self.ranks.rank]
+            share = minibatch.rows(torch.tensor(mine, dtype=torch.long)) if mine else minibatch.blank()
+        else:
+            share = minibatch
+        groups = micro_batches(share, self.config.micro_batch_tokens, padded=self.padded)
+        for number in range(self.ranks.most(len(groups))):
+            if number >= len(groups):
+                micro = minibatch.blank()  # the others still have rows, and need this process for their weights
+            else:
+                micro = share if len(groups[number]) == len(share) else share.rows(groups[number])
             with checkpointing(self.model):
                 loss(micro, denominators).backward()
             self._collect()
@@ -85,6 +98,7 @@ class Learner:
     def step(self) -> Tensor:
         """Clips, steps and clears; returns the gradient norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if not bool(norm.isfinite()):
             raise TelescopeError(
                 "a gradient is not finite, so the step was not taken; the last checkpoint is from before: "
@@ -144,16 +158,12 @@ def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> lis
     longest_first = sorted(range(len(batch)), key=lambda i: -prompts[i] - responses[i])
     groups: list[list[int]] = []
     if not padded:
-        lengths = [p + r for p, r in zip(prompts, responses, strict=True)]
+        lengths = batch.row_lengths()
         for count in range(-(-sum(lengths) // budget), len(batch) + 1):
-            heap, groups = [(0, i) for i in range(count)], [[] for _ in range(count)]
-            for row in longest_first:
-                tokens, lightest = heapq.heappop(heap)
-                groups[lightest].append(row)
-                heapq.heappush(heap, (tokens + lengths[row], lightest))
-            if max(heap)[0] <= budget:
+            groups = balance(lengths, count)
+            if max(sum(lengths[row] for row in group) for group in groups) <= budget:
                 break
-        return [torch.tensor(sorted(group)) for group in groups]
+        return [torch.tensor(group) for group in groups]
     widest_prompt = widest_response = 0
     for row in longest_first:
         prompt, response = max(widest_prompt, prompts[row]), max(widest_response, responses[row])
@@ -165,9 +175,25 @@ def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> lis
     return [torch.tensor(group) for group in groups]
 
 
+def balance(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    """Rows in `parts` groups with about as many tokens each: the longest first, each to the lightest group so far."""
+    heap: list[tuple[int, int]] = [(0, part) for part in range(parts)]
+    groups: list[list[int]] = [[] for _ in range(parts)]
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        tokens, lightest = heapq.heappop(heap)
+        groups[lightest].append(row)
+        heapq.heappush(heap, (tokens + lengths[row], lightest))
+    return [sorted(group) for group in groups]
+
+
 @torch.no_grad()
 def map_rows(
-    batch: TokenBatch, budget: int, forward: Callable[[TokenBatch], tuple[Tensor, ...]], *, padded: bool = True
+    batch: TokenBatch,
+    budget: int,
+    forward: Callable[[TokenBatch], tuple[Tensor, ...]],
+    *,
+    padded: bool = True,
+    ranks: Ranks | None = None,
 ) -> tuple[Tensor, ...]:
     """Runs `forward` over micro-batches and puts every result back into its own row, [B, T] or [B].
 
@@ -175,7 +201,11 @@ def map_rows(
     """
     results: list[Tensor] = []
     batch = batch.without_info()
-    for rows in micro_batches(batch, 4 * budget, padded=padded):
+    groups = micro_batches(batch, 4 * budget, padded=padded)
+    missing = (ranks.most(len(groups)) if ranks else len(groups)) - len(groups)
+    for _ in range(missing):
+        forward(batch.blank())  # other processes have more, and need this one for their weights
+    for rows in groups:
         if len(rows) == len(batch):
             return forward(batch)
         part = forward(batch.rows(rows))

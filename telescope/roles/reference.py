@@ -8,12 +8,13 @@ from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.models.forward import policy_forward
 from telescope.models.load import is_packable
+from telescope.models.parallel import Ranks
 from telescope.roles.learner import map_rows
 
 
 class Reference:
-    def __init__(self, model: Any, config: Config) -> None:
-        self.model, self.config = model.requires_grad_(False), config
+    def __init__(self, model: Any, config: Config, ranks: Ranks | None = None) -> None:
+        self.model, self.config, self.ranks = model.requires_grad_(False), config, ranks or Ranks()
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Adds ref_log_prob, at the sampling temperature like every other log-prob."""
@@ -22,5 +23,6 @@ class Reference:
             self.config.actor.micro_batch_tokens,
             lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature).log_probs,),
             padded=not is_packable(self.model),
+            ranks=self.ranks,
         )
         return batch.with_columns(ref_log_prob=log_probs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,12 +57,15 @@ class Prefill(Packed):
 
 
 class State:
-    """What the rows of a step are at: fixed memory, which graphs read and write. Row i belongs to prompt `request[i]`."""
+    """What the rows of a step are at: fixed memory, which graphs read and write.
+
+    Row i belongs to prompt `request[i]` of the call, which is row `number[i]` of the training step.
+    """
 
     def __init__(self, rows: int, prompts: int, limit: int, place: Tensor) -> None:
         device = place.device
         self.place = place
-        self.request, self.slot, self.token, self.position, self.step = torch.zeros(5, rows, dtype=torch.long, device=device)
+        self.number, self.request, self.slot, self.token, self.position, self.step = torch.zeros(6, rows, dtype=torch.long, device=device)
         self.alive = torch.zeros(rows, dtype=torch.int32, device=device)
         self.responses = torch.zeros(prompts, limit, dtype=torch.long, device=device)
         self.log_probs = torch.zeros(prompts, limit, dtype=torch.float32, device=device)
@@ -88,7 +91,7 @@ class State:
         return Rollout(responses[:, :longest].masked_fill(past, pad), lengths, log_probs[:, :longest].masked_fill(past, 0.0), ~ended)
 
     def rows(self) -> tuple[Tensor, ...]:
-        return self.request, self.slot, self.token, self.position, self.step, self.alive
+        return self.number, self.request, self.slot, self.token, self.position, self.step, self.alive
 
 
 class Decode:
@@ -115,19 +118,21 @@ class GraphSampler(TorchSampler):
         self._works = True
 
     @torch.no_grad()
-    def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout:
+    def generate(
+        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+    ) -> Rollout:
         if self._works and len(self.stop) <= _STOPS:
             try:
-                return self._run(input_ids, attention_mask, seed, greedy)
+                return self._run(input_ids, attention_mask, seed, greedy, rows or range(len(input_ids)))
             except (RuntimeError, NotImplementedError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 self._works = False
                 self._graphs.clear()
                 _log.warning("sampling step by step, which is slower: no CUDA graph (%s)", str(error).splitlines()[0])
-        return super().generate(input_ids, attention_mask, seed=seed, greedy=greedy)
+        return super().generate(input_ids, attention_mask, seed=seed, greedy=greedy, rows=rows)
 
-    def _run(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool) -> Rollout:
+    def _run(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, numbers: Sequence[int]) -> Rollout:
         limit, device = self.config.max_response_tokens, input_ids.device
         mask = attention_mask.bool().cpu()
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), mask, strict=True)]
@@ -140,6 +145,7 @@ class GraphSampler(TorchSampler):
         while count or waiting:
             if waiting and (len(free) >= max(slots // 4, 1) or not count):
                 chosen, waiting = waiting[: len(free)], waiting[len(free) :]
+                state.number[count : count + len(chosen)] = torch.tensor([numbers[i] for i in chosen], device=device)
                 self._admit(state, count, chosen, [free.pop() for _ in chosen], [prompts[i] for i in chosen])
                 count, bucket, left = count + len(chosen), 0, limit - 1
             if not bucket or _bucket(count, slots) < bucket:
@@ -212,7 +218,8 @@ class GraphSampler(TorchSampler):
             allowed = restrict(logits.float() / self.config.temperature, top_k=self.config.top_k, top_p=self.config.top_p)
             allowed = allowed * self.config.temperature
         sample_tokens(
-            logits, allowed, state.request[rows], state.token[rows], state.position[rows], state.step[rows], state.alive[rows],
+            logits, allowed, state.number[rows], state.request[rows], state.token[rows], state.position[rows], state.step[rows],
+            state.alive[rows],
             state.responses, state.log_probs, state.ended, state.stop, state.seed, state.noise, self.config.temperature,
         )  # fmt: skip
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from telescope.algorithms import log_probs_from_logits
 from telescope.config import RolloutConfig
+from telescope.models.parallel import whole
 
 
 @dataclass(frozen=True)
@@ -28,26 +30,39 @@ class Rollout:
 
 
 class Sampler(Protocol):
-    def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout: ...
+    def generate(
+        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+    ) -> Rollout:
+        """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`.
+
+        `rows` are their numbers within the step (default: 0, 1, …). What is drawn for a row depends on seed, number and token
+        alone, so it is the same whichever rows are sampled beside it.
+        """
+        ...
 
 
 class TorchSampler:
-    """Batched sampling with a KV cache, one forward per token. The same seed gives the same responses."""
+    """Batched sampling with a KV cache, one forward per token."""
 
     def __init__(self, model: Any, config: RolloutConfig, *, stop: Sequence[int], pad: int) -> None:
         self.model, self.config, self.pad = model, config, pad
         self.stop = torch.tensor(list(stop), device=model.device)
 
     @torch.no_grad()
-    def generate(self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False) -> Rollout:
-        """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`."""
+    def generate(
+        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+    ) -> Rollout:
+        with whole(self.model):
+            return self._generate(input_ids, attention_mask, seed, greedy, rows)
+
+    def _generate(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, rows: Sequence[int] | None) -> Rollout:
         limit, device = self.config.max_response_tokens, input_ids.device
-        generator = torch.Generator(device).manual_seed(seed)
-        rows, prompt = input_ids.shape
-        mask = torch.cat([attention_mask, attention_mask.new_ones(rows, limit)], dim=1)
+        count, prompt = input_ids.shape
+        chances = uniforms(seed, list(range(count)) if rows is None else rows, limit).to(device)
+        mask = torch.cat([attention_mask, attention_mask.new_ones(count, limit)], dim=1)
         position = attention_mask.sum(1, keepdim=True)  # of the next token
-        alive = torch.ones(rows, dtype=torch.bool, device=device)
-        tokens, log_probs, lengths = [], [], torch.zeros(rows, dtype=torch.long, device=device)
+        alive = torch.ones(count, dtype=torch.bool, device=device)
+        tokens, log_probs, lengths = [], [], torch.zeros(count, dtype=torch.long, device=device)
         cache, step_ids = None, input_ids
         step_positions = (attention_mask.cumsum(1) - 1).clamp(min=0)
         for t in range(limit):
@@ -61,7 +76,7 @@ class TorchSampler:
             )
             cache = out.past_key_values
             logits = out.logits.squeeze(1).float() / self.config.temperature  # [B, V]
-            token = logits.argmax(-1) if greedy else self._sample(logits, generator)
+            token = logits.argmax(-1) if greedy else self._sample(logits, chances[:, t])
             tokens.append(torch.where(alive, token, self.pad))
             log_probs.append(torch.where(alive, log_probs_from_logits(logits, token), 0.0))
             lengths += alive
@@ -71,9 +86,21 @@ class TorchSampler:
             step_ids, step_positions, position = token.unsqueeze(1), position, position + 1
         return Rollout(torch.stack(tokens, 1), lengths, torch.stack(log_probs, 1), alive)
 
-    def _sample(self, logits: Tensor, generator: torch.Generator) -> Tensor:
-        probabilities = restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p).softmax(-1)
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+    def _sample(self, logits: Tensor, chance: Tensor) -> Tensor:
+        """The token at which the probability summed up so far passes `chance`."""
+        summed = restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p).softmax(-1).double().cumsum(-1)
+        return torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
+
+
+def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
+    """`count` numbers in [0, 1) for each row, float64 [B, count]: a hash of (seed, row, place), the same wherever it is computed."""
+    with np.errstate(over="ignore"):
+        row = np.asarray(rows, dtype=np.uint64)[:, None] + np.uint64(1)
+        mixed = np.uint64(seed) + row * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+    return torch.from_numpy((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def restrict(logits: Tensor, *, top_k: int, top_p: float) -> Tensor:

@@ -20,9 +20,16 @@ class Prompts:
     info: dict[str, list[Any]]
     """prompt: its text; data: the row's own columns; prompt_index: its place in the data."""
     seed: int
+    rows: list[int] | None = None
+    """Numbers of these rows within the step, where they are a part of it; none: all, in order."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def part(self, rows: Sequence[int]) -> Prompts:
+        """Some rows of the step; what is sampled for them stays the same."""
+        info = {name: [values[i] for i in rows] for name, values in self.info.items()}
+        return Prompts([self.ids[i] for i in rows], info, self.seed, list(rows))
 
 
 class PromptSet:

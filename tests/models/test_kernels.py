@@ -104,7 +104,8 @@ def draw(logits: torch.Tensor, *, seed: int = 0, step: int = 0, allowed: torch.T
     responses, log_probs = torch.full((rows, 4), -1, device=DEVICE), torch.zeros(rows, 4, device=DEVICE)
     ended, stop = torch.zeros(rows, dtype=torch.int32, device=DEVICE), torch.tensor([2, -1], device=DEVICE)
     kernels.sample_tokens(
-        logits, logits if allowed is None else allowed, state["request"], state["token"], state["position"], state["step"], state["alive"],
+        logits, logits if allowed is None else allowed, state["request"] + 7,
+        *(state[name] for name in ("request", "token", "position", "step", "alive")),
         responses, log_probs, ended, stop, torch.tensor([seed], device=DEVICE), torch.tensor([noise], device=DEVICE), 0.5,
     )  # fmt: skip
     return state, responses, log_probs, ended
@@ -119,7 +120,7 @@ def test_draws_follow_the_distribution_and_report_their_log_prob() -> None:
     torch.testing.assert_close(log_probs[:, 0], p.log()[responses[:, 0]])
 
 
-def test_a_draw_depends_on_seed_step_and_request_alone() -> None:
+def test_a_draw_depends_on_seed_step_and_number_alone() -> None:
     logits = rand(40, 3000)
     one = draw(logits)[1][:, 0]
     assert torch.equal(one, draw(logits)[1][:, 0])

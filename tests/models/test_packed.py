@@ -217,6 +217,9 @@ def test_waiting_for_a_slot_changes_no_response(slots: int, tiny_model: Path) ->
     fewer = engine(model, stop=stop).generate(PROMPTS[2:], mask[2:], seed=0, greedy=True)
     same_rollout(sampler.generate(PROMPTS[2:], mask[2:], seed=5, greedy=True), fewer)
     assert not torch.equal(sampler.generate(PROMPTS, mask, seed=6).responses, everything.responses)
+    some = sampler.generate(PROMPTS[[3, 1]], mask[[3, 1]], seed=5, rows=[3, 1])
+    width = some.responses.shape[1]
+    assert torch.equal(some.responses, everything.responses[[3, 1], :width])
 
 
 def test_the_engine_reports_the_log_probs_of_the_training_forward(tiny_model: Path) -> None:

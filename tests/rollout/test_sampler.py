@@ -8,7 +8,7 @@ import torch
 from telescope.algorithms import log_probs_from_logits
 from telescope.config import ModelConfig, RolloutConfig
 from telescope.models.load import load_policy
-from telescope.rollout.sampler import TorchSampler, restrict
+from telescope.rollout.sampler import TorchSampler, restrict, uniforms
 from tests.fakes import EOS
 
 PROMPTS = torch.tensor([[0, 0, 5, 6], [3, 4, 5, 6], [0, 7, 8, 9]])
@@ -94,3 +94,21 @@ def test_sampling_follows_the_distribution(model) -> None:
     p = model(input_ids=PROMPTS[1:2]).logits[0, -1].softmax(-1)
     frequency = torch.bincount(out.responses[:, 0], minlength=p.numel()) / rows
     assert ((frequency - p).abs() <= 4 * (p * (1 - p) / rows).sqrt() + 1e-9).all()
+
+
+def test_a_row_is_sampled_the_same_whichever_rows_are_beside_it(model) -> None:
+    everything = sampler(model, stop=[25]).generate(PROMPTS, MASK, seed=4)
+    some = sampler(model, stop=[25]).generate(PROMPTS[[2, 0]], MASK[[2, 0]], seed=4, rows=[2, 0])
+    assert torch.equal(some.responses, everything.responses[[2, 0], : some.responses.shape[1]])
+
+
+def test_uniform_numbers_are_uniform_and_differ_by_seed_row_and_place() -> None:
+    numbers = uniforms(3, range(400), 50)
+    assert numbers.shape == (400, 50)
+    assert 0 <= float(numbers.min()) < float(numbers.max()) < 1
+    assert len(numbers.unique()) == numbers.numel()
+    assert torch.histc(numbers, 10, 0, 1).sub(2000).abs().max() < 200  # within 4.5 standard deviations
+    assert abs(float(torch.corrcoef(torch.stack([numbers[:, 0], numbers[:, 1]]))[0, 1])) < 0.2
+    assert abs(float(torch.corrcoef(torch.stack([numbers[0], numbers[1]]))[0, 1])) < 0.5
+    assert torch.equal(uniforms(3, [7], 50)[0], numbers[7])
+    assert not torch.equal(uniforms(4, range(400), 50), numbers)
