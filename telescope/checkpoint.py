@@ -15,29 +15,32 @@ import re
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
 
 from telescope.errors import TelescopeError
-from telescope.models.load import ValueModel, quiet
 
 _MANIFEST = "checkpoint.json"
 
 
-def save(
-    folder: Path, step: int, *, actor: Any, tokenizer: Any, critic: ValueModel, state: dict[str, Any], manifest: dict[str, Any], keep: int
-) -> Path:
+class Role(Protocol):
+    """What a checkpoint asks of actor and critic."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str, Any], manifest: dict[str, Any], keep: int) -> Path:
     """Writes step `step`, then removes all but the newest `keep`. If it fails, what was there before is untouched."""
     final = folder / f"step_{step:06d}"
     temporary, replaced = (folder / f".{what}-{final.name}-{os.getpid()}" for what in ("writing", "replaced"))
     try:
-        (temporary / "actor").mkdir(parents=True)
-        with quiet():
-            actor.save_pretrained(temporary / "actor")
-            tokenizer.save_pretrained(temporary / "actor")
-            critic.save_pretrained(temporary / "critic")
+        temporary.mkdir(parents=True)
+        actor.save(temporary / "actor")
+        critic.save(temporary / "critic")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
         files = {str(p.relative_to(temporary)): _seal(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
@@ -105,12 +108,11 @@ def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]
     return manifest
 
 
-def load(path: Path, *, actor: Any, critic: ValueModel) -> dict[str, Any]:
-    """Puts the weights into the models and returns the rest of the state; random generators are restored."""
+def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
+    """Gives the roles their weights and returns the rest of the state; random generators are restored."""
     try:
-        with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
-            actor.load_state_dict(type(actor).from_pretrained(path / "actor", dtype=torch.float32).state_dict())
-        critic.load_weights(path / "critic")
+        actor.load(path / "actor")
+        critic.load(path / "critic")
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error

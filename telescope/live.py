@@ -60,7 +60,7 @@ def _roles(model: str | None) -> tuple[Config, Roles]:
         config = config.model_copy(update={"device": "cpu"})
         roles = build_roles(config)
         checkpoint.check(path, origin={**roles.origin, "reward": manifest["reward"]})
-        checkpoint.load(path, actor=roles.actor.model, critic=roles.critic.model)
+        checkpoint.load(path, actor=roles.actor, critic=roles.critic)
         return config, roles
     config = Config.builtin(device="cpu", **({"model": {"path": model}} if model else {}))
     return config, build_roles(config)

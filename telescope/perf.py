@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,21 +64,38 @@ class Timer:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def forward_flops(model: Any, batch: TokenBatch) -> float:
-    """Multiplications and additions of one forward over the batch: two per weight and token, and attention's.
+@dataclass(frozen=True)
+class Cost:
+    """What a forward of a model takes."""
 
-    The output layer counts for response tokens alone; a critic has none. A backward is twice a forward.
-    """
+    matrices: int
+    """Weights of all layers' matrices."""
+    head: int
+    """Weights of the output layer; a critic has none to speak of."""
+    attention: int
+    """Layers × width of all queries."""
+
+    def forward_flops(self, batch: TokenBatch) -> float:
+        """Multiplications and additions over the batch: two per weight and token, the output layer's for response tokens alone."""
+        lengths = batch.row_lengths()
+        attention = 2.0 * self.attention * sum(n * n for n in lengths)
+        return 2.0 * self.matrices * sum(lengths) + attention + 2.0 * self.head * sum(batch.host("response"))
+
+    def training_flops(self, batch: TokenBatch, epochs: int) -> float:
+        """A backward is twice a forward. What is computed again to save memory does not count."""
+        return 3 * self.forward_flops(batch) * epochs
+
+
+def cost_of(model: Any) -> Cost:
     backbone = getattr(model, "backbone", model)
-    head = backbone.get_output_embeddings()
-    embeddings = backbone.get_input_embeddings().weight
-    matrices = sum(p.numel() for p in backbone.base_model.parameters() if p.dim() == 2 and p is not embeddings)
+    head, embeddings = backbone.get_output_embeddings(), backbone.get_input_embeddings().weight
     config = backbone.config.get_text_config()
     width = config.num_attention_heads * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    prompts, responses = batch.host("prompt"), batch.host("response")
-    lengths = [p + r for p, r in zip(prompts, responses, strict=True)]
-    attention = 2 * config.num_hidden_layers * width * sum(n * n for n in lengths)
-    return 2.0 * matrices * sum(lengths) + attention + (2.0 * head.weight.numel() * sum(responses) if head is not None else 0.0)
+    return Cost(
+        matrices=sum(p.numel() for p in backbone.base_model.parameters() if p.dim() == 2 and p is not embeddings),
+        head=0 if head is None else head.weight.numel(),
+        attention=config.num_hidden_layers * width,
+    )
 
 
 @functools.cache

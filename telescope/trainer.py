@@ -79,7 +79,7 @@ class Trainer:
         ledger = self.ledger
         with self._run() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
-                timer = Timer(actor.model.device)
+                timer = Timer(actor.device)
                 # Stage 1: rollout
                 with timer("rollout"):
                     batch = actor.generate_sequences(prompts)
@@ -115,12 +115,11 @@ class Trainer:
         checkpoint.save(
             self.checkpoints,
             self.step,
-            actor=roles.actor.model,
-            tokenizer=roles.actor.tokenizer,
-            critic=roles.critic.model,
+            actor=roles.actor,
+            critic=roles.critic,
             state={
-                "actor": roles.actor.learner.state_dict(),
-                "critic": roles.critic.learner.state_dict(),
+                "actor": roles.actor.state_dict(),
+                "critic": roles.critic.state_dict(),
                 "kl_coef": self.kl_coef,
                 "step": self.step,
             },
@@ -232,9 +231,9 @@ class Trainer:
     def _restore(self, path: Any) -> None:
         roles = self.roles
         checkpoint.check(path, origin=roles.origin)
-        state = checkpoint.load(path, actor=roles.actor.model, critic=roles.critic.model)
-        roles.actor.learner.load_state_dict(state["actor"])
-        roles.critic.learner.load_state_dict(state["critic"])
+        state = checkpoint.load(path, actor=roles.actor, critic=roles.critic)
+        roles.actor.load_state_dict(state["actor"])
+        roles.critic.load_state_dict(state["critic"])
         self.step = state["step"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
         recipe = self.config.run_dir / "config.toml"

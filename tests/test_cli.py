@@ -260,7 +260,7 @@ def test_the_exported_critic_loads_and_its_logits_are_the_values(finished: Confi
         model, report = AutoModelForTokenClassification.from_pretrained(exported / "critic", output_loading_info=True)
         value_model = ValueModel(AutoModel.from_pretrained(finished.model.path)).eval()
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    value_model.load_weights(newest(finished) / "critic")
+    value_model.load_state_dict(value_model.read_weights(newest(finished) / "critic"))
     ids = torch.tensor([[3, 17, 14, 17, 15, 18, 13], [4, 5, 6, 7, 8, 9, 10]])
     with torch.no_grad():
         logits = model.eval()(input_ids=ids).logits  # [2, 7, 1]

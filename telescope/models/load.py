@@ -38,20 +38,22 @@ class ValueModel(nn.Module):
     def value(self, hidden: Tensor) -> Tensor:
         return self.head(hidden.float()).squeeze(-1)
 
-    def save_pretrained(self, folder: Path) -> None:
+    def save_pretrained(self, folder: Path, state_dict: dict[str, Tensor]) -> None:
         """A folder that AutoModelForTokenClassification loads (one label: the value), where transformers has one for it."""
         config = copy.deepcopy(self.backbone.config)
         config.num_labels = 1
         classes: Any = transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
         if type(config) in classes:
             config.architectures = [classes[type(config)].__name__]
+        folder.mkdir(exist_ok=True)
         config.save_pretrained(folder)
-        weights = {self._hf_name(name): value.contiguous() for name, value in self.state_dict().items()}
+        weights = {self._hf_name(name): value.contiguous() for name, value in state_dict.items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
-    def load_weights(self, folder: Path) -> None:
+    def read_weights(self, folder: Path) -> dict[str, Tensor]:
+        """What `save_pretrained` wrote, by this model's names."""
         weights = load_file(folder / "model.safetensors")
-        self.load_state_dict({name: weights[self._hf_name(name)] for name in self.state_dict()})
+        return {name: weights[self._hf_name(name)] for name in self.state_dict()}
 
     def _hf_name(self, name: str) -> str:
         """head.weight → score.weight (or classifier.weight), backbone.layers.0… → model.layers.0…"""

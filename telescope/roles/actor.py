@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl_penalty, surrogate_loss
 from telescope.algorithms.masked import keep
@@ -15,9 +17,9 @@ from telescope.config import ActorConfig, Config
 from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
-from telescope.models.load import is_packable
-from telescope.models.parallel import Ranks
-from telescope.perf import forward_flops
+from telescope.models.load import is_packable, quiet
+from telescope.models.parallel import Ranks, full_state, load_full_state
+from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
 from telescope.tasks import Prompts
@@ -46,6 +48,7 @@ class Actor:
     def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config, ranks: Ranks | None = None) -> None:
         self.ranks = ranks or Ranks()
         self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
+        self.cost, self.device = cost_of(model), model.device
         self.padded = not is_packable(model)
         self.skips_old = config.actor.old_log_probs == "auto" and config.actor.epochs == config.actor.minibatches == 1
         updates = max(config.steps - config.critic.head_start, 1)
@@ -107,7 +110,26 @@ class Actor:
 
     def training_flops(self, batch: TokenBatch) -> float:
         """What `update_actor` has to compute."""
-        return self.learner.flops(forward_flops(self.model, batch))
+        return self.cost.training_flops(batch, self.config.actor.epochs)
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder."""
+        weights = full_state(self.model)
+        if self.ranks.rank == 0:
+            with quiet():
+                self.model.save_pretrained(folder, state_dict=weights)
+                self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
+            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        load_full_state(self.model, saved.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.learner.load_state_dict(state)
 
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
         config, mask = self.config.actor, rows.mask

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -12,14 +15,15 @@ from telescope.ledger.writer import Ledger, Note, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel, is_packable
-from telescope.models.parallel import Ranks
-from telescope.perf import forward_flops
+from telescope.models.parallel import Ranks, full_state, load_full_state
+from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 
 
 class Critic:
     def __init__(self, model: ValueModel, config: Config, ranks: Ranks | None = None) -> None:
         self.model, self.config, self.ranks = model, config, ranks or Ranks()
+        self.cost = cost_of(model)
         self.padded = not is_packable(model.backbone)
         self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1, padded=self.padded, ranks=self.ranks)
 
@@ -42,7 +46,22 @@ class Critic:
 
     def training_flops(self, batch: TokenBatch) -> float:
         """What `update_critic` has to compute."""
-        return self.learner.flops(forward_flops(self.model, batch))
+        return self.cost.training_flops(batch, self.config.critic.epochs)
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder: see `ValueModel.save_pretrained`."""
+        weights = full_state(self.model)
+        if self.ranks.rank == 0:
+            self.model.save_pretrained(folder, weights)
+
+    def load(self, folder: Path) -> None:
+        load_full_state(self.model, self.model.read_weights(folder))
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.learner.load_state_dict(state)
 
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
         values = value_forward(self.model, rows).values

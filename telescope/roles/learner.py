@@ -15,7 +15,7 @@ from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
 from telescope.errors import TelescopeError
 from telescope.models.load import checkpointing
-from telescope.models.parallel import Ranks
+from telescope.models.parallel import Ranks, full, like
 from telescope.seeds import mix_seed
 
 
@@ -91,10 +91,6 @@ class Learner:
                 loss(micro, denominators).backward()
             self._collect()
 
-    def flops(self, forward: float) -> float:
-        """Of one update, given those of one forward over the batch."""
-        return 3 * forward * self.config.epochs
-
     def step(self) -> Tensor:
         """Clips, steps and clears; returns the gradient norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
@@ -138,10 +134,18 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, "masters": [master for _, master in self._rounded()]}
+        """The same whether the model is sliced or not: a meeting of all processes if it is."""
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {i: {name: full(value) for name, value in of.items()} for i, of in optimizer["state"].items()}
+        return {"optimizer": optimizer, "updates": self.updates, "masters": [master for _, master in self._rounded()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        sliced = {i: parameter for i, parameter in enumerate(self.masters) if hasattr(parameter, "full_tensor")}
+        own = {
+            i: {name: like(value, sliced[i]) if i in sliced and value.dim() else value for name, value in of.items()}
+            for i, of in state["optimizer"]["state"].items()
+        }
+        self.optimizer.load_state_dict({**state["optimizer"], "state": own})
         for group in self.optimizer.param_groups:  # the config's word counts, not the checkpoint's
             group["weight_decay"] = self.config.weight_decay
         for (_, master), saved in zip(self._rounded(), state["masters"], strict=True):
