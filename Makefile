@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: train test check clean
+.PHONY: train train-ray test check clean
 
 train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 	$(BIN)/telescope train --resume --seed $(SEED) --name arithmetic-seed$(SEED)
+
+train-ray: $(VENV)/.ready  ## the same in two workers of a Ray cluster started here
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
+	$(BIN)/telescope train --backend ray --ray.workers 2 --resume --seed $(SEED) --name arithmetic-ray-seed$(SEED)
 
 test: $(VENV)/.ready-dev  ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -150,11 +150,18 @@ class EvalConfig(Section):
     right: float = Field(1.0, description="a response counts as right when its score reaches this")
 
 
+class RayConfig(Section):
+    workers: int = Field(1, ge=1, description="processes that share every model (FSDP2), one GPU each where the cluster has GPUs")
+    address: str | None = Field(None, description="of the cluster to join; default: RAY_ADDRESS, or else a cluster started here")
+    timeout: float = Field(600.0, gt=0, description="seconds after which a call without an answer ends the step, naming who is silent")
+
+
 class Config(Section):
     name: str = Field("run", min_length=1, description="the run's folder under `dir`")
     dir: str = Field("runs", description="where run folders are")
     steps: int = Field(200, ge=0, description="rollout batches to train on")
     seed: int = Field(0, ge=0, description="of data order, sampling and minibatches")
+    backend: Literal["local", "ray"] = Field("local", description="local: all roles in this process; ray: in the workers of a Ray cluster")
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -165,6 +172,7 @@ class Config(Section):
     critic: CriticConfig = CriticConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     ledger: LedgerConfig = LedgerConfig()
+    ray: RayConfig = RayConfig()
     log: LogConfig = LogConfig()
     eval: EvalConfig = EvalConfig()
 

@@ -13,7 +13,8 @@ from typing import IO, Any
 
 from telescope import checkpoint
 from telescope.algorithms import adapt_kl_coef
-from telescope.backends.local import build_data, build_roles
+from telescope.backends import build_roles
+from telescope.backends.local import build_data
 from telescope.config import Config, changes, load_config, to_toml
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.errors import TelescopeError

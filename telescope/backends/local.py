@@ -22,6 +22,7 @@ from telescope.models.load import (
     load_tokenizer,
     stop_ids,
 )
+from telescope.models.parallel import Ranks, shard
 from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic
 from telescope.roles.reference import Reference
@@ -33,42 +34,64 @@ from telescope.tasks.files import read_rows
 
 @dataclass(frozen=True)
 class Roles:
-    actor: Actor
-    critic: Critic
-    reference: Reference
+    """The trainer's four. On Ray the first three stand for workers, and have the same methods."""
+
+    actor: Any
+    critic: Any
+    reference: Any
     reward: Reward
     origin: dict[str, Any]
     """What the checkpoints belong to: fingerprints of the weights that actor and critic started from, the reward's parts."""
 
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
-    actor = build_actor(config)
-    device = actor.model.device
-    rewards = build_reward(config, actor.tokenizer, device, reward)
-    critic = load_critic(resolve_model(config), device)
-    origin = {
-        "actor": fingerprint(actor.model),
-        "critic": fingerprint(critic),
-        "reward": list(rewards.functions),
-        "reward_in_python": reward is not None,
-    }
-    reference = copy.deepcopy(actor.model)
+    models = build_models(config)
+    rewards = build_reward(config, models.actor.tokenizer, models.actor.device, reward)
+    origin = {**models.origin, "reward": list(rewards.functions), "reward_in_python": reward is not None}
+    return Roles(models.actor, models.critic, models.reference, rewards, origin)
+
+
+@dataclass(frozen=True)
+class Models:
+    """The roles that are models."""
+
+    actor: Actor
+    critic: Critic
+    reference: Reference
+    origin: dict[str, str]
+
+
+def build_models(config: Config, ranks: Ranks | None = None) -> Models:
+    """Actor, critic and reference; with `ranks` they are sliced over those processes."""
+    dtype = getattr(torch, config.model.dtype)
+    if ranks is not None:  # what is sliced are float32 weights; `shard` sees to the precision of what they compute
+        config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
+    source = resolve_model(config)
+    policy, device = load_policy(source, choose_device(config.device)), choose_device(config.device)
+    critic, reference = load_critic(source, device), copy.deepcopy(policy)
     if device.type == "cuda":
         join(reference)  # copying tore its weights apart
-    return Roles(actor, Critic(critic, config), Reference(reference, config), rewards, origin)
+    origin = {"actor": fingerprint(policy), "critic": fingerprint(critic)}
+    if ranks is not None:
+        for model in (policy, critic, reference):
+            shard(model, dtype)
+    return Models(make_actor(config, policy, ranks), Critic(critic, config, ranks), Reference(reference, config, ranks), origin)
 
 
 def build_actor(config: Config) -> Actor:
+    return make_actor(config, load_policy(resolve_model(config), choose_device(config.device)))
+
+
+def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
-    policy = load_policy(source, choose_device(config.device))
     kind: type[TorchSampler] = TorchSampler
-    if policy.device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy):
+    if policy.device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy) and ranks is None:
         from telescope.rollout.engine import GraphSampler
 
         kind = GraphSampler
     sampler = kind(policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id)
-    return Actor(policy, tokenizer, sampler, config)
+    return Actor(policy, tokenizer, sampler, config, ranks)
 
 
 def resolve_model(config: Config) -> ModelConfig:

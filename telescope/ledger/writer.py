@@ -33,19 +33,12 @@ def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
     """The note of a step that is not recorded."""
 
 
-class Ledger:
-    """Collects one step and writes it as one file, which appears whole or not at all."""
+class Notes:
+    """What the losses of a step report about its first `limit` samples. Travels from the processes that compute to the one that writes."""
 
-    def __init__(self, config: Config, tokenizer: Any) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        wanted = config.ledger.samples
-        everything = config.rollout.batch_size * config.rollout.n
-        self.limit = everything if wanted == "all" else 0 if wanted == "off" else wanted
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._notes: dict[str, list[Noted]] = {"actor": [], "critic": []}
-        self._bytes = TokenBytes(tokenizer)
-        self._writer = ThreadPoolExecutor(1, "ledger")
-        self._writing: Future[Any] | None = None
-        self._urgent = threading.Event()
 
     def note(self, role: str, epoch: int, minibatch: int) -> Note:
         """What a role's loss reports its terms to during one minibatch."""
@@ -62,10 +55,33 @@ class Ledger:
 
         return keep
 
+    def take(self) -> dict[str, list[Noted]]:
+        """What was noted since the last call."""
+        notes, self._notes = self._notes, {"actor": [], "critic": []}
+        return notes
+
+    def add(self, notes: Mapping[str, list[Noted]]) -> None:
+        """What another process has noted."""
+        for role, more in notes.items():
+            self._notes[role] += more
+
+
+class Ledger(Notes):
+    """Collects one step and writes it as one file, which appears whole or not at all."""
+
+    def __init__(self, config: Config, tokenizer: Any) -> None:
+        wanted, everything = config.ledger.samples, config.rollout.batch_size * config.rollout.n
+        super().__init__(everything if wanted == "all" else 0 if wanted == "off" else wanted)
+        self.config, self.tokenizer = config, tokenizer
+        self._bytes = TokenBytes(tokenizer)
+        self._writer = ThreadPoolExecutor(1, "ledger")
+        self._writing: Future[Any] | None = None
+        self._urgent = threading.Event()
+
     def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> None:
         """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted."""
         self.wait()
-        notes, self._notes = self._notes, {"actor": [], "critic": []}
+        notes = self.take()
         if self.limit and step % self.config.ledger.every == 0:
             self._urgent.clear()
             self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef)
@@ -83,8 +99,7 @@ class Ledger:
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """What `write` writes."""
-        notes, self._notes = self._notes, {"actor": [], "critic": []}
-        return self._table(step, batch, notes, kl_coef)
+        return self._table(step, batch, self.take(), kl_coef)
 
     def _table(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float) -> pa.Table:
         count = min(self.limit, len(batch))
@@ -186,6 +201,8 @@ def _updates(
         arrays = {name: terms[name].cpu().numpy() for name in fields}
         for place, row in enumerate(rows):
             of_row[row].append((epoch, minibatch, arrays, place))
+    for entries in of_row:
+        entries.sort(key=lambda entry: entry[:2])  # they may come from several processes
     flat = [(*entry, lengths[row]) for row, entries in enumerate(of_row) for entry in entries]
     sizes = np.array([length for *_, length in flat], dtype=np.int64)
     children = [pa.array([epoch for epoch, *_ in flat], pa.int16()), pa.array([minibatch for _, minibatch, *_ in flat], pa.int16())]

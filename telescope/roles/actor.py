@@ -14,7 +14,7 @@ from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
 from telescope.config import ActorConfig, Config
-from telescope.ledger.writer import Ledger, Note, ignore
+from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable, quiet
@@ -92,7 +92,7 @@ class Actor:
         (log_probs,) = map_rows(batch, budget, lambda rows: (self._forward(rows).log_probs,), padded=self.padded, ranks=self.ranks)
         return log_probs
 
-    def update_actor(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
+    def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Epochs × minibatches of policy gradient steps on the whitened advantages; the ledger gets every token's terms."""
         config, meter = self.config.actor, Meter(self.ranks)
         steps = 0

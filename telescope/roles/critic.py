@@ -11,7 +11,7 @@ from torch import Tensor
 from telescope.algorithms import aggregate, clipped_value_loss
 from telescope.batch import TokenBatch
 from telescope.config import Config
-from telescope.ledger.writer import Ledger, Note, ignore
+from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel, is_packable
@@ -34,7 +34,7 @@ class Critic:
         cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
-    def update_critic(self, batch: TokenBatch, ledger: Ledger | None = None) -> dict[str, float]:
+    def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Epochs × minibatches of clipped regression on the returns, which are fixed; the ledger gets every token's terms."""
         meter = Meter(self.ranks)
         for epoch, index, minibatch in self.learner.minibatches(batch):

@@ -1,0 +1,248 @@
+"""The roles in workers of a Ray cluster, under one controller.
+
+N workers each hold a slice of actor, critic and reference. The roles here have the methods of those in process: they split
+the rows, balanced by tokens, call every worker, and put the answers together in order. The trainer cannot tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
+from telescope.batch import TokenBatch, merge
+from telescope.config import Config
+from telescope.errors import TelescopeError
+from telescope.ledger.writer import Notes
+from telescope.models.load import load_tokenizer
+from telescope.models.parallel import ProcessGroup
+from telescope.roles.learner import balance
+from telescope.roles.reward import RewardFunction
+from telescope.tasks import Prompts
+
+
+class WorkerError(TelescopeError):
+    """A worker died or does not answer."""
+
+
+class Worker:
+    """One process: its slice of every model."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def address(self) -> str:
+        """Where the first worker will wait for the others."""
+        import ray
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def build(self, config: Config, rank: int, address: str) -> dict[str, Any]:
+        """Meets the others and loads the models; says what the controller must know of them."""
+        torch.set_num_threads(max((os.cpu_count() or 1) // config.ray.workers, 1))
+        self.device = choose_device(config.device)
+        torch.distributed.init_process_group(
+            "nccl" if self.device.type == "cuda" else "gloo",
+            init_method=f"tcp://{address}",
+            rank=rank,
+            world_size=config.ray.workers,
+            timeout=timedelta(seconds=config.ray.timeout),
+        )
+        self.models = build_models(config, ProcessGroup())
+        return {"origin": self.models.origin, "actor": self.models.actor.cost, "critic": self.models.critic.cost}
+
+    def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
+        placed = [a.to(self.device) if isinstance(a, TokenBatch) else a for a in arguments]
+        return getattr(getattr(self.models, role), method)(*placed, **named)
+
+    def update(self, role: str, batch: TokenBatch, limit: int) -> tuple[dict[str, float], Any]:
+        """Metrics, and what the losses noted about the first `limit` samples."""
+        notes = Notes(limit)
+        metrics = self.call(role, f"update_{role}", batch, notes)
+        cpu = {
+            name: [(epoch, number, rows, {key: value.cpu() for key, value in terms.items()}) for epoch, number, rows, terms in noted]
+            for name, noted in notes.take().items()
+        }
+        return metrics, cpu
+
+    def state(self, role: str) -> Any:
+        """A role's optimizer, put together: a meeting of all workers, of which the first answers."""
+        state = getattr(self.models, role).state_dict()
+        return state if torch.distributed.get_rank() == 0 else None
+
+
+class Group:
+    """N workers that act as one."""
+
+    def __init__(self, config: Config) -> None:
+        import ray
+
+        self.config = config
+        gpus = _connect(config)
+        options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0}
+        make: Any = ray.remote(Worker).options(**options)
+        self.workers: list[Any] = [make.remote() for _ in range(config.ray.workers)]
+        address = self._answers([self.workers[0].address.remote()], "start")[0]
+        self.facts = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+
+    def all(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None, **named: Any) -> list[Any]:
+        """Calls every worker, with arguments of its own where `each` gives them; the answers in the workers' order."""
+        own = each or [()] * len(self.workers)
+        refs = [getattr(worker, method).remote(*arguments, *mine, **named) for worker, mine in zip(self.workers, own, strict=True)]
+        what = " ".join(str(a) for a in (method, *arguments) if isinstance(a, str))
+        return self._answers(refs, what)
+
+    def rows(self, role: str, method: str, batch: TokenBatch) -> TokenBatch:
+        """Calls a role's method on every worker with its rows, and returns the batch with the columns it has made."""
+        parts = [part or [0] for part in balance(batch.row_lengths(), len(self.workers))]
+        bare = batch.without_info()
+        made = merge(self.all("call", role, method, each=[(bare.rows(torch.tensor(part)),) for part in parts]), parts)
+        return batch.with_columns(**{name: made[name] for name in made if name not in batch})
+
+    def update(self, role: str, batch: TokenBatch, ledger: Notes | None) -> dict[str, float]:
+        import ray
+
+        answers = self.all("update", role, each=[(ray.put(batch.without_info()), ledger.limit if ledger else 0)] * len(self.workers))
+        for _, notes in answers:
+            if ledger:
+                ledger.add(notes)
+        metrics: dict[str, float] = answers[0][0]
+        return metrics
+
+    def close(self) -> None:
+        import ray
+
+        for worker in self.workers:
+            ray.kill(worker)
+
+    def _answers(self, refs: list[Any], what: str) -> list[Any]:
+        """What the workers answer; nobody is waited for longer than `ray.timeout`, and who is silent is named."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+        try:
+            pending = list(refs)
+            while pending:  # as they come: one that died must not be waited for behind one that waits for it
+                ready, pending = ray.wait(pending, timeout=self.config.ray.timeout)
+                if not ready:
+                    raise GetTimeoutError
+                ray.get(ready)
+            return ray.get(refs)
+        except GetTimeoutError:
+            silent = ", ".join(str(refs.index(ref)) for ref in pending)
+            limit = f"{self.config.ray.timeout:g} s (ray.timeout)"
+            raise WorkerError(f"worker {silent} of {len(refs)} did not answer `{what}` within {limit}") from None
+        except RayActorError as error:
+            raise WorkerError(f"a worker died during `{what}`: {' '.join(str(error).split())[:300]}") from None
+        except RayTaskError as error:
+            cause = error.cause
+            raise cause if isinstance(cause, TelescopeError) else TelescopeError(f"a worker failed in `{what}`: {cause!r}") from error
+
+
+class RayActor:
+    def __init__(self, group: Group, tokenizer: Any) -> None:
+        self.group, self.tokenizer, self.cost, self.config = group, tokenizer, group.facts["actor"], group.config
+        self.device = torch.device("cpu")  # where the controller holds the batch
+
+    def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+        return self._sampled("generate_sequences", prompts, greedy)
+
+    def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+        return self._sampled("sample", prompts, greedy)
+
+    def _sampled(self, method: str, prompts: Prompts, greedy: bool) -> TokenBatch:
+        parts = [part or [0] for part in balance([len(ids) for ids in prompts.ids], len(self.group.workers))]
+        return merge(self.group.all("call", "actor", method, each=[(prompts.part(part),) for part in parts], greedy=greedy), parts)
+
+    def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
+        return self.group.update("actor", batch, ledger)
+
+    def training_flops(self, batch: TokenBatch) -> float:
+        return self.cost.training_flops(batch, self.config.actor.epochs)
+
+    def save(self, folder: Path) -> None:
+        self.group.all("call", "actor", "save", folder)
+
+    def load(self, folder: Path) -> None:
+        self.group.all("call", "actor", "load", folder)
+
+    def state_dict(self) -> Any:
+        return self.group.all("state", "actor")[0]
+
+    def load_state_dict(self, state: Any) -> None:
+        self.group.all("call", "actor", "load_state_dict", state)
+
+
+class RayCritic:
+    def __init__(self, group: Group) -> None:
+        self.group, self.cost, self.config = group, group.facts["critic"], group.config
+
+    def compute_values(self, batch: TokenBatch) -> TokenBatch:
+        return self.group.rows("critic", "compute_values", batch)
+
+    def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
+        return self.group.update("critic", batch, ledger)
+
+    def training_flops(self, batch: TokenBatch) -> float:
+        return self.cost.training_flops(batch, self.config.critic.epochs)
+
+    def save(self, folder: Path) -> None:
+        self.group.all("call", "critic", "save", folder)
+
+    def load(self, folder: Path) -> None:
+        self.group.all("call", "critic", "load", folder)
+
+    def state_dict(self) -> Any:
+        return self.group.all("state", "critic")[0]
+
+    def load_state_dict(self, state: Any) -> None:
+        self.group.all("call", "critic", "load_state_dict", state)
+
+
+class RayReference:
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
+        return self.group.rows("reference", "compute_log_prob", batch)
+
+
+def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
+    source = resolve_model(config)
+    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
+    group = Group(config)
+    origin = {**group.facts["origin"], "reward": list(rewards.functions), "reward_in_python": reward is not None}
+    return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin)
+
+
+def _connect(config: Config) -> int:
+    """Joins the cluster, or starts one here; returns how many of its GPUs the workers get."""
+    try:
+        import ray
+    except ImportError:
+        raise TelescopeError("backend = 'ray' needs Ray: pip install 'telescope-rl[ray]'") from None
+    address, workers = config.ray.address or os.environ.get("RAY_ADDRESS"), config.ray.workers
+    if not ray.is_initialized():
+        settings: dict[str, Any] = {"address": address} if address else {"num_cpus": max(os.cpu_count() or 1, workers)}
+        try:
+            ray.init(**settings, include_dashboard=None if address else False, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise TelescopeError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+    has = ray.cluster_resources()
+    gpus = 0 if config.device == "cpu" else int(has.get("GPU", 0))
+    for kind, there in (("GPU", gpus), ("CPU", int(has.get("CPU", 0)))):
+        if (there and there < workers) or (kind == "CPU" and not there):
+            raise TelescopeError(
+                f"ray.workers = {workers} needs {workers} {kind}s, and the cluster has {there}: ask for fewer workers, or add nodes"
+            )
+    return workers if gpus else 0

@@ -1,0 +1,135 @@
+"""On Ray as in process: the same batch, the same updates, the same weights, whatever the number of workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from telescope.backends import local
+from telescope.backends import ray as on_ray
+from telescope.backends.local import Roles, build_data
+from telescope.config import Config
+from telescope.credit import compute_advantages
+from telescope.errors import TelescopeError
+from telescope.ledger.writer import Ledger
+from telescope.trainer import Trainer
+from tests.fakes import tiny_config, write_tiny_model
+
+ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
+
+SETTINGS = (("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("critic.minibatches", "3"),
+            ("rollout.batch_size", "7"), ("actor.micro_batch_tokens", "40"), ("critic.micro_batch_tokens", "40"),
+            ("data.max_prompt_tokens", "20"), ("actor.kl_loss_coef", "0.1"), ("actor.entropy_coef", "0.01"))  # fmt: skip
+
+
+def reward(response_ids):
+    return [len(set(ids)) / 6 for ids in response_ids]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def config_for(folder: Path, model: Path, *more: tuple[str, str]) -> Config:
+    return tiny_config(folder, model, *SETTINGS, *more)
+
+
+def three_updates(roles: Roles, config: Config) -> dict:
+    """Everything a run of three updates computes."""
+    train, _ = build_data(config, roles.actor.tokenizer)
+    ledger = Ledger(config, roles.actor.tokenizer)
+    out: dict = {"columns": [], "metrics": [], "notes": []}
+    for step in range(3):
+        batch = roles.actor.generate_sequences(train.take(range(step, step + 7), seed=step))
+        batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
+        batch = compute_advantages(batch, config.credit, kl_coef=0.05)
+        out["metrics"].append(roles.critic.update_critic(batch, ledger) | roles.actor.update_actor(batch, ledger))
+        out["columns"].append({name: batch[name] for name in batch})
+        out["notes"].append(ledger.table(step, batch, kl_coef=0.05).to_pylist())
+    out["state"] = {role: getattr(roles, role).state_dict() for role in ("actor", "critic")}
+    return out
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict:
+    config = config_for(tmp_path_factory.mktemp("alone"), model)
+    return three_updates(local.build_roles(config, reward), config)
+
+
+def close(one, other, path: str = "") -> None:
+    """Equal up to 1e-5, through dicts and lists."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for key in one:
+            close(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), path
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            close(*pair, f"{path}/{number}")
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda text: f"{path}: {text}")
+    elif isinstance(one, float):
+        assert other == pytest.approx(one, rel=1e-4, abs=1e-5), path
+    else:
+        assert one == other, path
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_ray_equals_local(workers: int, alone: dict, tmp_path: Path, model: Path) -> None:
+    """Values, log-probs, advantages, every loss term, metrics, gradients' moments: of 7 rows in minibatches of 2 or 3, so that some
+    worker has none."""
+    config = config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", str(workers)))
+    roles = on_ray.build_roles(config, reward)
+    try:
+        close(alone, three_updates(roles, config))
+    finally:
+        roles.actor.group.close()
+
+
+def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_back(tmp_path: Path, model: Path) -> None:
+    def train(steps: int, backend: str, name: str) -> Trainer:
+        more = (("steps", str(steps)), ("backend", backend), ("ray.workers", "2"), ("name", name), ("eval.samples", "4"))
+        trainer = Trainer(config_for(tmp_path, model, *more), reward=reward, resume=True)
+        trainer.fit()
+        if backend == "ray":
+            trainer.roles.actor.group.close()
+        return trainer
+
+    train(3, "local", "alone")
+    for steps, backend in ((1, "ray"), (2, "local"), (3, "ray")):
+        train(steps, backend, "mixed")
+    kinds = ("timing/", "perf/", "eval/", "data/")
+    runs = []
+    for name in ("alone", "mixed"):
+        history = Trainer(config_for(tmp_path, model, ("steps", "3"), ("name", name)), reward=reward, resume=True).history()
+        runs.append([{k: v for k, v in row.items() if not k.startswith(kinds)} for row in history if "actor/pg_loss" in row])
+    close(*runs)
+
+
+def test_a_dead_worker_is_named_and_nobody_waits_for_it(tmp_path: Path, model: Path) -> None:
+    config = config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "2"), ("ray.timeout", "30"))
+    roles = on_ray.build_roles(config, reward)
+    train, _ = build_data(config, roles.actor.tokenizer)
+    pid = ray.get(roles.actor.group.workers[1].pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(on_ray.WorkerError, match=r"a worker died during `call actor generate_sequences`"):
+        roles.actor.generate_sequences(train.take(range(4), seed=0))
+    roles.actor.group.close()
+
+
+def test_more_workers_than_the_cluster_has_room_for_are_refused(tmp_path: Path, model: Path) -> None:
+    with pytest.raises(TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4"):
+        on_ray.build_roles(config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "99")), reward)
