@@ -154,6 +154,7 @@ class RayConfig(Section):
     workers: int = Field(1, ge=1, description="processes that share every model (FSDP2), one GPU each where the cluster has GPUs")
     address: str | None = Field(None, description="of the cluster to join; default: RAY_ADDRESS, or else a cluster started here")
     timeout: float = Field(600.0, gt=0, description="seconds after which a call without an answer ends the step, naming who is silent")
+    max_restarts: int = Field(3, ge=0, description="times a run goes on by itself from its last checkpoint after a worker or a node died")
 
 
 class Config(Section):

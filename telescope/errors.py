@@ -6,3 +6,7 @@ class TelescopeError(ValueError):
 
     The command line prints it as one line and exits with code 2; no traceback.
     """
+
+
+class WorkerError(TelescopeError):
+    """A process that holds a part of the roles died, or does not answer."""

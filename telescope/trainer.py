@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from telescope.backends import build_roles
 from telescope.backends.local import build_data
 from telescope.config import Config, changes, load_config, to_toml
 from telescope.credit import compute_advantages, credit_metrics
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, WorkerError
 from telescope.evaluate import evaluate
 from telescope.ledger.writer import Ledger
 from telescope.metrics import MetricsLog, read_metrics
@@ -49,6 +50,7 @@ class Trainer:
         self._open_run_folder()
         self.kl_coef = config.credit.kl_coef
         self.step = 0
+        self.reward, self.restarts = reward, 0
         self.roles = build_roles(config, reward)
         critic_path = config.model.critic_path or config.model.path
         self.notes = [
@@ -74,7 +76,15 @@ class Trainer:
         self._write_config()  # last: a start that is refused leaves the folder as it was
 
     def fit(self) -> dict[str, float]:
-        """Trains from the current step to the last."""
+        """Trains from the current step to the last. Where a worker is lost, the run goes on from its last checkpoint."""
+        while True:
+            try:
+                return self.loop()
+            except WorkerError as lost:
+                self._restart(lost)
+
+    def loop(self) -> dict[str, float]:
+        """The algorithm."""
         config, roles = self.config, self.roles
         actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
         ledger = self.ledger
@@ -197,6 +207,23 @@ class Trainer:
             progress.close()
             log.close()
             lock.close()
+
+    def _restart(self, lost: WorkerError) -> None:
+        """New workers, and the state of the last checkpoint; or the error, where that was done often enough."""
+        limit, saved = self.config.ray.max_restarts, checkpoint.list_checkpoints(self.checkpoints)
+        if self.restarts >= limit:
+            raise TelescopeError(f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume")
+        self.restarts += 1
+        self.roles.close()
+        try:
+            self.roles = build_roles(self.config, self.reward)
+        except WorkerError as again:
+            time.sleep(5 * self.restarts)  # a cluster takes a while to notice that a node is gone
+            return self._restart(again)
+        self.step, self.kl_coef = 0, self.config.credit.kl_coef
+        self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from " + (saved[-1].name if saved else "the beginning")]
+        if saved:
+            self._restore(saved[-1])
 
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit

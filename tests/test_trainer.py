@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def test_the_loop_fits_on_a_page() -> None:
-    assert len(inspect.getsource(Trainer.fit).splitlines()) <= 80
+    assert len(inspect.getsource(Trainer.loop).splitlines()) <= 80
 
 
 def test_a_script_can_train_with_its_own_reward_function(make_config) -> None:

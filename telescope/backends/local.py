@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,8 @@ class Roles:
     reward: Reward
     origin: dict[str, Any]
     """What the checkpoints belong to: fingerprints of the weights that actor and critic started from, the reward's parts."""
+    close: Callable[[], None] = lambda: None
+    """Ends the processes that hold them, if they have any of their own."""
 
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:

@@ -19,7 +19,7 @@ import torch
 from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
 from telescope.batch import TokenBatch, merge
 from telescope.config import Config
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Notes
 from telescope.models.load import load_tokenizer
 from telescope.models.parallel import ProcessGroup
@@ -27,9 +27,7 @@ from telescope.roles.learner import balance
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import Prompts
 
-
-class WorkerError(TelescopeError):
-    """A worker died or does not answer."""
+_BROKEN_MEETINGS = ("gloo", "NCCL", "Connection reset", "Connection closed", "Broken pipe")
 
 
 class Worker:
@@ -37,6 +35,11 @@ class Worker:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def node(self) -> str:
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
 
     def address(self) -> str:
         """Where the first worker will wait for the others."""
@@ -88,11 +91,15 @@ class Group:
 
         self.config = config
         gpus = _connect(config)
-        options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0}
+        options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0, "scheduling_strategy": "SPREAD"}
         make: Any = ray.remote(Worker).options(**options)
         self.workers: list[Any] = [make.remote() for _ in range(config.ray.workers)]
-        address = self._answers([self.workers[0].address.remote()], "start")[0]
-        self.facts = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+        try:
+            address = self._answers([self.workers[0].address.remote()], "start")[0]
+            self.facts = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+        except TelescopeError:
+            self.close()
+            raise
 
     def all(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None, **named: Any) -> list[Any]:
         """Calls every worker, with arguments of its own where `each` gives them; the answers in the workers' order."""
@@ -145,7 +152,11 @@ class Group:
             raise WorkerError(f"a worker died during `{what}`: {' '.join(str(error).split())[:300]}") from None
         except RayTaskError as error:
             cause = error.cause
-            raise cause if isinstance(cause, TelescopeError) else TelescopeError(f"a worker failed in `{what}`: {cause!r}") from error
+            if isinstance(cause, TelescopeError):
+                raise cause from None
+            if any(sign in str(cause) for sign in _BROKEN_MEETINGS):  # one worker died, and another noticed first
+                raise WorkerError(f"a worker lost touch with another during `{what}`: {' '.join(str(cause).split())[:200]}") from None
+            raise TelescopeError(f"a worker failed in `{what}`: {cause!r}") from error
 
 
 class RayActor:
@@ -222,7 +233,7 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
     group = Group(config)
     origin = {**group.facts["origin"], "reward": list(rewards.functions), "reward_in_python": reward is not None}
-    return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin)
+    return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin, group.close)
 
 
 def _connect(config: Config) -> int:
@@ -238,11 +249,11 @@ def _connect(config: Config) -> int:
             ray.init(**settings, include_dashboard=None if address else False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise TelescopeError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from error
-    has = ray.cluster_resources()
-    gpus = 0 if config.device == "cpu" else int(has.get("GPU", 0))
-    for kind, there in (("GPU", gpus), ("CPU", int(has.get("CPU", 0)))):
-        if (there and there < workers) or (kind == "CPU" and not there):
-            raise TelescopeError(
-                f"ray.workers = {workers} needs {workers} {kind}s, and the cluster has {there}: ask for fewer workers, or add nodes"
-            )
+    living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus, gpus = (sum(int(node.get(kind, 0)) for node in living) for kind in ("CPU", "GPU"))
+    gpus = 0 if config.device == "cpu" else gpus
+    for kind, there in (("CPU", cpus), ("GPU", gpus or workers)):
+        if there < workers:
+            has = f"the cluster has {there} on {len(living)} node{'s' * (len(living) > 1)}"
+            raise TelescopeError(f"ray.workers = {workers} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
     return workers if gpus else 0

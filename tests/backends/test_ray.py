@@ -15,7 +15,7 @@ from telescope.backends import ray as on_ray
 from telescope.backends.local import Roles, build_data
 from telescope.config import Config
 from telescope.credit import compute_advantages
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Ledger
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config, write_tiny_model
@@ -96,7 +96,7 @@ def test_ray_equals_local(workers: int, alone: dict, tmp_path: Path, model: Path
     try:
         close(alone, three_updates(roles, config))
     finally:
-        roles.actor.group.close()
+        roles.close()
 
 
 def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_back(tmp_path: Path, model: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_back(tmp_path: P
         trainer = Trainer(config_for(tmp_path, model, *more), reward=reward, resume=True)
         trainer.fit()
         if backend == "ray":
-            trainer.roles.actor.group.close()
+            trainer.roles.close()
         return trainer
 
     train(3, "local", "alone")
@@ -125,11 +125,55 @@ def test_a_dead_worker_is_named_and_nobody_waits_for_it(tmp_path: Path, model: P
     train, _ = build_data(config, roles.actor.tokenizer)
     pid = ray.get(roles.actor.group.workers[1].pid.remote())
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(on_ray.WorkerError, match=r"a worker died during `call actor generate_sequences`"):
+    with pytest.raises(WorkerError, match=r"a worker (died|lost touch with another) during `call actor generate_sequences`"):
         roles.actor.generate_sequences(train.take(range(4), seed=0))
-    roles.actor.group.close()
+    roles.close()
 
 
 def test_more_workers_than_the_cluster_has_room_for_are_refused(tmp_path: Path, model: Path) -> None:
-    with pytest.raises(TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4"):
+    with pytest.raises(TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4 on 1 node"):
         on_ray.build_roles(config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "99")), reward)
+
+
+def history(trainer: Trainer) -> list[dict]:
+    return [{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()]
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
+    saved: bool, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(name: str, scoring) -> Trainer:
+        more = (("backend", "ray"), ("ray.workers", "2"), ("steps", "4"), ("name", name), ("checkpoint.every", "1" if saved else "0"))
+        trainer = Trainer(config_for(tmp_path, model, *more, ("eval.samples", "4")), reward={"score": scoring})
+        running[:] = [trainer]
+        trainer.fit()
+        trainer.roles.close()
+        return trainer
+
+    running: list[Trainer] = []
+
+    def deadly(response_ids):
+        trainer = running[0]
+        if trainer.step == 2 and not trainer.restarts:  # in the third step
+            os.kill(ray.get(trainer.roles.actor.group.workers[1].pid.remote()), signal.SIGKILL)
+        return reward(response_ids)
+
+    unbroken, killed = train("unbroken", reward), train("killed", deadly)
+    assert killed.restarts == 1
+    close(history(unbroken), history(killed))
+    out = capsys.readouterr().out
+    assert "a worker died during" in out or "a worker lost touch with another during" in out
+    assert f"restart 1 of 3, from {'step_000002' if saved else 'the beginning'}" in out
+
+
+def test_after_too_many_restarts_the_run_ends_with_what_to_do(tmp_path: Path, model: Path) -> None:
+    def deadly(response_ids):
+        os.kill(ray.get(trainer.roles.actor.group.workers[0].pid.remote()), signal.SIGKILL)
+        return reward(response_ids)
+
+    config = config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "1"), ("ray.max_restarts", "1"))
+    trainer = Trainer(config, reward={"score": deadly})
+    with pytest.raises(TelescopeError, match=r"a worker .*; 1 restarts \(ray.max_restarts\) did not help: .* --resume"):
+        trainer.fit()
+    trainer.roles.close()
