@@ -1,4 +1,4 @@
-"""telescope train | eval | explain | report | view | export. Imports torch only once the arguments are known to be right."""
+"""telescope train | plan | eval | explain | report | view | export. Imports torch only once the arguments are known to be right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
 
 _TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
+_PLAN_USAGE = "telescope plan [recipe.toml] [--gpus 1,8,64] [--shape 7B] [--section.key value ...]"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,6 +43,7 @@ def _run(arguments: list[str]) -> None:
     parser.add_argument("--version", action="version", version=f"telescope {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("train", add_help=False, help=f"train a model: {_TRAIN_USAGE}")
+    commands.add_parser("plan", add_help=False, help=f"memory, network and time of a recipe on some GPUs: {_PLAN_USAGE}")
     evaluation = commands.add_parser("eval", help="accuracy of a run's last checkpoint on its held-out prompts")
     evaluation.add_argument("run", type=Path, help="run folder, e.g. runs/arithmetic")
     exporting = commands.add_parser(
@@ -61,6 +63,9 @@ def _run(arguments: list[str]) -> None:
     viewing.add_argument("--token", help="what a visitor has to give")
     if arguments[:1] == ["train"]:
         _train(arguments[1:])
+        return
+    if arguments[:1] == ["plan"]:
+        _plan(arguments[1:])
         return
     chosen = parser.parse_args(arguments)
     if chosen.command == "eval":
@@ -102,6 +107,16 @@ def _train(arguments: list[str]) -> None:
 
         report = write_report(config.run_dir, config.run_dir / "report.html")
     print(trainer.summary(report))
+
+
+def _plan(arguments: list[str]) -> None:
+    from telescope import plan
+
+    parser = argparse.ArgumentParser(prog="telescope plan", usage=_PLAN_USAGE, allow_abbrev=False)
+    plan.add_arguments(parser)
+    chosen, rest = parser.parse_known_args(arguments)
+    recipe, overrides, _ = _parse_train(rest)
+    print(plan.run(chosen, recipe, overrides))
 
 
 def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str]], bool]:

@@ -118,6 +118,10 @@ class ActorConfig(OptimizerConfig):
     old_log_probs: Literal["auto", "forward"] = Field(
         "auto", description="forward: π_old from a forward of its own; auto: not where the update's own is the same (1 epoch, 1 minibatch)"
     )
+    importance: Literal["off", "token", "sequence"] = Field(
+        "off", description="weigh the loss by π_old/π_sampler, where the sampler's probabilities differ from the trainer's"
+    )
+    importance_cap: float = Field(2.0, gt=0, description="largest such weight")
     target_kl: float | None = Field(None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it")
 
 

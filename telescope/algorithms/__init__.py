@@ -9,6 +9,7 @@ from telescope.algorithms.losses import (
     clipped_policy_loss,
     clipped_value_loss,
     entropy_from_logits,
+    importance_weights,
     log_probs_from_logits,
     surrogate_loss,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "clipped_value_loss",
     "entropy_from_logits",
     "gae",
+    "importance_weights",
     "kl_penalty",
     "log_probs_from_logits",
     "masked_mean",

@@ -54,6 +54,19 @@ def entropy_from_logits(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(-1)
 
 
+def importance_weights(
+    old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, *, level: Literal["token", "sequence"], cap: float
+) -> Tensor:
+    """min(π_old/π_sampler, cap), [B, T] and 0 off the mask: what makes up for a sampler that computes other probabilities than the trainer.
+
+    token: of each token by itself (biased, steady); sequence: of the whole response (exact but for the cap, noisy).
+    """
+    log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
+    if level == "sequence":
+        log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
+    return keep(log_ratio.clamp(-20, 20).exp().clamp(max=cap), mask)
+
+
 def clipped_policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,

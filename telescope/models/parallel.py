@@ -91,8 +91,11 @@ def whole(model: nn.Module) -> Iterator[None]:
 
 
 def full(value: Any) -> Any:
-    """A sliced tensor put together (a meeting of all processes); anything else as it is."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+    """A sliced tensor put together, in the first process's memory beside the GPU (a meeting of all); anything else as it is."""
+    if not hasattr(value, "full_tensor"):
+        return value
+    whole = value.full_tensor()
+    return whole.cpu() if ProcessGroup().rank == 0 else whole.new_empty(0)
 
 
 def like(value: Tensor, sliced: Any) -> Tensor:

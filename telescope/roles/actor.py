@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, kl_penalty, surrogate_loss
+from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, importance_weights, kl_penalty, surrogate_loss
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
 from telescope.config import ActorConfig, Config
@@ -141,7 +141,12 @@ class Actor:
         note(rows, {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)})
         if on_policy:
             meter.tokens("rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask)
-        pg_loss = self._aggregate(terms.loss, mask, over)
+        token_loss = terms.loss
+        if config.importance != "off":
+            token_loss = token_loss * importance_weights(
+                old_log_probs, rows["rollout_log_probs"], mask, level=config.importance, cap=config.importance_cap
+            )
+        pg_loss = self._aggregate(token_loss, mask, over)
         loss = pg_loss
         if config.entropy_coef:
             loss = loss - config.entropy_coef * self._aggregate(entropy, mask, over)

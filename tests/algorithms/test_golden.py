@@ -17,6 +17,7 @@ from telescope.algorithms import (
     clipped_value_loss,
     entropy_from_logits,
     gae,
+    importance_weights,
     kl_penalty,
     log_probs_from_logits,
     masked_mean,
@@ -222,3 +223,15 @@ def test_no_golden_case_is_silently_skipped():
         "bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro", "geo_mean", "gpg", "gspo", "kl_cov", "reinforce", "sapo",
     }  # fmt: skip
     assert all(name.startswith("policy__") for name in rest)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rollout_is__") and name.endswith("_tis")])
+def test_importance_weights(name: str) -> None:
+    case = CASES[name]
+    mask = case.mask
+    old, rollout = case["old_log_prob"], case["rollout_log_prob"]
+    level, cap = str(case["rollout_is"]), float(case["rollout_is_threshold"])
+    weights = importance_weights(old, rollout, mask, level=level, cap=cap)
+    on = mask.bool().numpy()
+    np.testing.assert_allclose(weights.numpy()[on], case.out["weights"][on], rtol=2e-4 if "f32" in name else 1e-6)
+    assert (weights.numpy()[~on] == 0).all()

@@ -240,3 +240,16 @@ def test_micro_batches_in_bfloat16_add_up_in_float32() -> None:
         model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
         learner._collect()
     assert float(learner.masters[0].grad) == 300
+
+
+def test_importance_weights_scale_the_gradient_of_tokens_the_sampler_saw_otherwise(make_config) -> None:
+    """With a sampler that thought every token half as likely, every weight is 2 (or the cap), and so the gradient's scale."""
+    norms = {}
+    for setting, cap in (("off", "9"), ("token", "9"), ("token", "1.5")):
+        roles, batch = prepared(
+            make_config(("actor.importance", setting), ("actor.importance_cap", cap), ("actor.old_log_probs", "forward"))
+        )
+        batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] - 0.6931471805599453)
+        norms[setting, cap] = roles.actor.update_actor(batch)["actor/grad_norm"]
+    assert norms["token", "9"] == pytest.approx(2 * norms["off", "9"], rel=1e-4)
+    assert norms["token", "1.5"] == pytest.approx(1.5 * norms["off", "9"], rel=1e-4)
