@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError
 
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, WorkerError
 
 _MANIFEST = "checkpoint.json"
 
@@ -41,6 +41,9 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
         temporary.mkdir(parents=True)
         actor.save(temporary / "actor")
         critic.save(temporary / "critic")
+        for role in ("actor", "critic"):
+            if not any((temporary / role).glob("*.safetensors")):
+                raise TelescopeError(f"the {role}'s workers wrote elsewhere: `dir` must be on a disk that every node shares")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
         files = {str(p.relative_to(temporary)): _seal(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
@@ -49,6 +52,8 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
             final.rename(replaced)
         temporary.rename(final)
         _sync(folder)
+    except WorkerError:
+        raise
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:  # a full disk is reported in several ways
         if replaced.exists() and not final.exists():
             replaced.rename(final)
@@ -114,6 +119,8 @@ def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
         actor.load(path / "actor")
         critic.load(path / "critic")
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    except WorkerError:
+        raise
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
     set_rng_state(state.pop("rng"))

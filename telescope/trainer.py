@@ -214,16 +214,18 @@ class Trainer:
         if self.restarts >= limit:
             raise TelescopeError(f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume")
         self.restarts += 1
+        self.ledger.wait()
+        self.ledger.take()  # what the step that broke off had noted
         self.roles.close()
-        try:
-            self.roles = build_roles(self.config, self.reward)
-        except WorkerError as again:
-            time.sleep(5 * self.restarts)  # a cluster takes a while to notice that a node is gone
-            return self._restart(again)
         self.step, self.kl_coef = 0, self.config.credit.kl_coef
         self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from " + (saved[-1].name if saved else "the beginning")]
-        if saved:
-            self._restore(saved[-1])
+        try:
+            self.roles = build_roles(self.config, self.reward)
+            if saved:
+                self._restore(saved[-1])
+        except WorkerError as again:
+            time.sleep(5 * self.restarts)  # a cluster takes a while to notice that a node is gone
+            self._restart(again)
 
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit

@@ -71,7 +71,7 @@ def build_models(config: Config, ranks: Ranks | None = None) -> Models:
     source = resolve_model(config)
     policy, device = load_policy(source, choose_device(config.device)), choose_device(config.device)
     critic, reference = load_critic(source, device), copy.deepcopy(policy)
-    if device.type == "cuda":
+    if device.type == "cuda" and ranks is None:
         join(reference)  # copying tore its weights apart
     origin = {"actor": fingerprint(policy), "critic": fingerprint(critic)}
     if ranks is not None:

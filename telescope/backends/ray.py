@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
 from telescope.batch import TokenBatch, merge
@@ -54,13 +55,14 @@ class Worker:
         torch.set_num_threads(max((os.cpu_count() or 1) // config.ray.workers, 1))
         self.device = choose_device(config.device)
         torch.distributed.init_process_group(
-            "nccl" if self.device.type == "cuda" else "gloo",
+            "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",  # metrics and counts meet on the CPU
             init_method=f"tcp://{address}",
             rank=rank,
             world_size=config.ray.workers,
             timeout=timedelta(seconds=config.ray.timeout),
         )
-        self.models = build_models(config, ProcessGroup())
+        ranks = ProcessGroup()
+        self.models, self.first = build_models(config, ranks), ranks.rank == 0
         return {"origin": self.models.origin, "actor": self.models.actor.cost, "critic": self.models.critic.cost}
 
     def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
@@ -80,7 +82,7 @@ class Worker:
     def state(self, role: str) -> Any:
         """A role's optimizer, put together: a meeting of all workers, of which the first answers."""
         state = getattr(self.models, role).state_dict()
-        return state if torch.distributed.get_rank() == 0 else None
+        return tree_map(lambda value: value.cpu() if isinstance(value, torch.Tensor) else value, state) if self.first else None
 
 
 class Group:
@@ -89,7 +91,7 @@ class Group:
     def __init__(self, config: Config) -> None:
         import ray
 
-        self.config = config
+        self.config = config = _absolute(config)
         gpus = _connect(config)
         options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0, "scheduling_strategy": "SPREAD"}
         make: Any = ray.remote(Worker).options(**options)
@@ -134,7 +136,7 @@ class Group:
     def _answers(self, refs: list[Any], what: str) -> list[Any]:
         """What the workers answer; nobody is waited for longer than `ray.timeout`, and who is silent is named."""
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
         try:
             pending = list(refs)
@@ -148,8 +150,6 @@ class Group:
             silent = ", ".join(str(refs.index(ref)) for ref in pending)
             limit = f"{self.config.ray.timeout:g} s (ray.timeout)"
             raise WorkerError(f"worker {silent} of {len(refs)} did not answer `{what}` within {limit}") from None
-        except RayActorError as error:
-            raise WorkerError(f"a worker died during `{what}`: {' '.join(str(error).split())[:300]}") from None
         except RayTaskError as error:
             cause = error.cause
             if isinstance(cause, TelescopeError):
@@ -157,6 +157,8 @@ class Group:
             if any(sign in str(cause) for sign in _BROKEN_MEETINGS):  # one worker died, and another noticed first
                 raise WorkerError(f"a worker lost touch with another during `{what}`: {' '.join(str(cause).split())[:200]}") from None
             raise TelescopeError(f"a worker failed in `{what}`: {cause!r}") from error
+        except RayError as error:  # of the actor, its node or its memory
+            raise WorkerError(f"a worker died during `{what}`: {' '.join(str(error).split())[:300]}") from None
 
 
 class RayActor:
@@ -181,10 +183,10 @@ class RayActor:
         return self.cost.training_flops(batch, self.config.actor.epochs)
 
     def save(self, folder: Path) -> None:
-        self.group.all("call", "actor", "save", folder)
+        self.group.all("call", "actor", "save", folder.absolute())
 
     def load(self, folder: Path) -> None:
-        self.group.all("call", "actor", "load", folder)
+        self.group.all("call", "actor", "load", folder.absolute())
 
     def state_dict(self) -> Any:
         return self.group.all("state", "actor")[0]
@@ -207,10 +209,10 @@ class RayCritic:
         return self.cost.training_flops(batch, self.config.critic.epochs)
 
     def save(self, folder: Path) -> None:
-        self.group.all("call", "critic", "save", folder)
+        self.group.all("call", "critic", "save", folder.absolute())
 
     def load(self, folder: Path) -> None:
-        self.group.all("call", "critic", "load", folder)
+        self.group.all("call", "critic", "load", folder.absolute())
 
     def state_dict(self) -> Any:
         return self.group.all("state", "critic")[0]
@@ -234,6 +236,13 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     group = Group(config)
     origin = {**group.facts["origin"], "reward": list(rewards.functions), "reward_in_python": reward is not None}
     return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin, group.close)
+
+
+def _absolute(config: Config) -> Config:
+    """Workers have a working folder of their own: paths of this one's are made whole."""
+    places = {key: path for key in ("path", "critic_path") if (path := getattr(config.model, key)) and Path(path).expanduser().is_dir()}
+    whole = {key: str(Path(path).expanduser().absolute()) for key, path in places.items()}
+    return config.model_copy(update={"model": config.model.model_copy(update=whole)})
 
 
 def _connect(config: Config) -> int:

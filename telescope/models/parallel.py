@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from telescope.errors import TelescopeError
+
 T = TypeVar("T")
 
 
@@ -43,7 +45,7 @@ class ProcessGroup(Ranks):
         return numbers
 
     def most(self, number: int) -> int:
-        found = torch.tensor([number], device=torch.cuda.current_device() if torch.cuda.is_available() else "cpu")
+        found = torch.tensor([number])
         self._dist.all_reduce(found, self._dist.ReduceOp.MAX)
         return int(found)
 
@@ -57,6 +59,10 @@ def shard(model: Any, dtype: torch.dtype) -> None:
     mesh = init_device_mesh(device.type, (ProcessGroup().size,))
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32) if dtype is not torch.float32 else MixedPrecisionPolicy()
     backbone = getattr(model, "backbone", model).base_model
+    if not hasattr(backbone, "layers"):
+        raise TelescopeError(f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'")
+    for module in model.modules():
+        module.__dict__.pop("joined", None)  # would keep the whole matrices alive
     for layer in backbone.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     if hasattr(model, "head"):

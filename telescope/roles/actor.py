@@ -122,7 +122,8 @@ class Actor:
 
     def load(self, folder: Path) -> None:
         with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
-            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            trusted = self.config.model.trust_remote_code
+            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trusted)
         load_full_state(self.model, saved.state_dict())
 
     def state_dict(self) -> dict[str, Any]:

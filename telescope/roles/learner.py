@@ -148,6 +148,11 @@ class Learner:
         self.optimizer.load_state_dict({**state["optimizer"], "state": own})
         for group in self.optimizer.param_groups:  # the config's word counts, not the checkpoint's
             group["weight_decay"] = self.config.weight_decay
+        if len(self._rounded()) != len(state["masters"]):
+            raise TelescopeError(
+                "the checkpoint's float32 copies do not fit: in bfloat16 a run goes on with the backend it was started with; "
+                "use that one, or model.dtype = 'float32'"
+            )
         for (_, master), saved in zip(self._rounded(), state["masters"], strict=True):
             master.copy_(saved)
         self.updates = state["updates"]
@@ -163,7 +168,7 @@ def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> lis
     groups: list[list[int]] = []
     if not padded:
         lengths = batch.row_lengths()
-        for count in range(-(-sum(lengths) // budget), len(batch) + 1):
+        for count in range(min(-(-sum(lengths) // budget), len(batch)), len(batch) + 1):
             groups = balance(lengths, count)
             if max(sum(lengths[row] for row in group) for group in groups) <= budget:
                 break

@@ -136,7 +136,9 @@ class GraphSampler(TorchSampler):
         limit, device = self.config.max_response_tokens, input_ids.device
         mask = attention_mask.bool().cpu()
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), mask, strict=True)]
-        slots = min(len(prompts), self._slots_that_fit(max(map(len, prompts)) + limit))
+        slots = self._slots_that_fit(max(map(len, prompts)) + limit)
+        # as many as there are prompts, or a size for which there will be a graph the next time too
+        slots = len(prompts) if slots >= len(prompts) else max([size for size in _BUCKETS if size <= slots], default=slots)
         state = self._prepare(slots, len(prompts), limit)
         cache = Cache(self.model, slots + 1, max(map(len, prompts)) + limit, state.place)  # one slot more, for rows that only fill a bucket
         state.begin(self.stop, seed, greedy)
@@ -228,6 +230,7 @@ class GraphSampler(TorchSampler):
         state = self._state
         if state is None or len(state.slot) < slots or len(state.responses) < prompts:
             self._graphs.clear()
+            self._pool = None
             layers = cache_shape(self.model)[1]
             place = torch.zeros(2 + 2 * layers, dtype=torch.long, device=self.model.device)
             state = self._state = State(_bucket(slots, slots), prompts, limit, place)

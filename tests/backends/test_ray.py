@@ -16,6 +16,7 @@ from telescope.backends.local import Roles, build_data
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError, WorkerError
+from telescope.ledger import samples
 from telescope.ledger.writer import Ledger
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config, write_tiny_model
@@ -177,3 +178,32 @@ def test_after_too_many_restarts_the_run_ends_with_what_to_do(tmp_path: Path, mo
     with pytest.raises(TelescopeError, match=r"a worker .*; 1 restarts \(ray.max_restarts\) did not help: .* --resume"):
         trainer.fit()
     trainer.roles.close()
+
+
+def test_workers_write_into_the_run_folder_wherever_they_live(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the cluster was started elsewhere
+    settings = (("dir", "runs"), ("backend", "ray"), ("ray.workers", "1"), ("steps", "1"), ("eval.samples", "4"))
+    trainer = Trainer(config_for(tmp_path, Path(os.path.relpath(model)), *settings), reward=reward)
+    trainer.fit()
+    saved = tmp_path / "runs" / "run" / "checkpoints" / "step_000001"
+    assert all(any((saved / role).glob("*.safetensors")) for role in ("actor", "critic"))
+    trainer.roles.close()
+
+
+def test_what_a_broken_step_noted_is_not_recorded(tmp_path: Path, model: Path) -> None:
+    config = config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "1"), ("steps", "2"), ("eval.samples", "4"))
+    trainer = Trainer(config, reward=reward)
+    update = on_ray.RayActor.update_actor
+
+    def deadly(self, batch, ledger=None):
+        if trainer.step == 1 and not trainer.restarts:
+            os.kill(ray.get(self.group.workers[0].pid.remote()), signal.SIGKILL)
+        return update(self, batch, ledger)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_ray.RayActor, "update_actor", deadly)
+        trainer.fit()
+    trainer.roles.close()
+    assert trainer.restarts == 1
+    updates = samples(config.run_dir, 2)[0].critic_updates
+    assert [(update.epoch, update.minibatch) for update in updates] == sorted({(u.epoch, u.minibatch) for u in updates})

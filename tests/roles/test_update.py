@@ -253,3 +253,9 @@ def test_importance_weights_scale_the_gradient_of_tokens_the_sampler_saw_otherwi
         norms[setting, cap] = roles.actor.update_actor(batch)["actor/grad_norm"]
     assert norms["token", "9"] == pytest.approx(2 * norms["off", "9"], rel=1e-4)
     assert norms["token", "1.5"] == pytest.approx(1.5 * norms["off", "9"], rel=1e-4)
+
+
+def test_rows_longer_than_the_budget_go_one_by_one() -> None:
+    batch = hand_batch([[1] * 9, [1] * 9, [1] * 3 + [0] * 6])
+    for padded in (True, False):
+        assert sorted(row for group in micro_batches(batch, 4, padded=padded) for row in group.tolist()) == [0, 1, 2]
