@@ -7,6 +7,7 @@ the rows, balanced by tokens, call every worker, and put the answers together in
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -50,8 +51,8 @@ class Worker:
             free.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
-    def build(self, config: Config, rank: int, address: str) -> dict[str, Any]:
-        """Meets the others and loads the models; says what the controller must know of them."""
+    def build(self, config: Config, rank: int, address: str) -> dict[str, str]:
+        """Meets the others and loads the models; says what they started from."""
         torch.set_num_threads(max((os.cpu_count() or 1) // config.ray.workers, 1))
         self.device = choose_device(config.device)
         torch.distributed.init_process_group(
@@ -63,7 +64,7 @@ class Worker:
         )
         ranks = ProcessGroup()
         self.models, self.first = build_models(config, ranks), ranks.rank == 0
-        return {"origin": self.models.origin, "actor": self.models.actor.cost, "critic": self.models.critic.cost}
+        return self.models.origin
 
     def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
         placed = [a.to(self.device) if isinstance(a, TokenBatch) else a for a in arguments]
@@ -98,7 +99,7 @@ class Group:
         self.workers: list[Any] = [make.remote() for _ in range(config.ray.workers)]
         try:
             address = self._answers([self.workers[0].address.remote()], "start")[0]
-            self.facts = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+            self.origin = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
         except TelescopeError:
             self.close()
             raise
@@ -163,7 +164,7 @@ class Group:
 
 class RayActor:
     def __init__(self, group: Group, tokenizer: Any) -> None:
-        self.group, self.tokenizer, self.cost, self.config = group, tokenizer, group.facts["actor"], group.config
+        self.group, self.tokenizer = group, tokenizer
         self.device = torch.device("cpu")  # where the controller holds the batch
 
     def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
@@ -180,7 +181,7 @@ class RayActor:
         return self.group.update("actor", batch, ledger)
 
     def training_flops(self, batch: TokenBatch) -> float:
-        return self.cost.training_flops(batch, self.config.actor.epochs)
+        return math.nan  # the controller does not know what the workers' devices could do: no perf/mfu
 
     def save(self, folder: Path) -> None:
         self.group.all("call", "actor", "save", folder.absolute())
@@ -197,7 +198,7 @@ class RayActor:
 
 class RayCritic:
     def __init__(self, group: Group) -> None:
-        self.group, self.cost, self.config = group, group.facts["critic"], group.config
+        self.group = group
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         return self.group.rows("critic", "compute_values", batch)
@@ -206,7 +207,7 @@ class RayCritic:
         return self.group.update("critic", batch, ledger)
 
     def training_flops(self, batch: TokenBatch) -> float:
-        return self.cost.training_flops(batch, self.config.critic.epochs)
+        return math.nan
 
     def save(self, folder: Path) -> None:
         self.group.all("call", "critic", "save", folder.absolute())
@@ -234,7 +235,7 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
     group = Group(config)
-    origin = {**group.facts["origin"], "reward": list(rewards.functions), "reward_in_python": reward is not None}
+    origin = {**group.origin, "reward": list(rewards.functions), "reward_in_python": reward is not None}
     return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin, group.close)
 
 
