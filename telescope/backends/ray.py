@@ -162,9 +162,36 @@ class Group:
             raise WorkerError(f"a worker died during `{what}`: {' '.join(str(error).split())[:300]}") from None
 
 
-class RayActor:
+class _Trained:
+    """What actor and critic have in common."""
+
+    role: str
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def training_flops(self, batch: TokenBatch) -> float:
+        return math.nan  # the controller does not know what the workers' devices could do: no perf/mfu
+
+    def save(self, folder: Path) -> None:
+        self.group.all("call", self.role, "save", folder.absolute())
+
+    def load(self, folder: Path) -> None:
+        self.group.all("call", self.role, "load", folder.absolute())
+
+    def state_dict(self) -> Any:
+        return self.group.all("state", self.role)[0]
+
+    def load_state_dict(self, state: Any) -> None:
+        self.group.all("call", self.role, "load_state_dict", state)
+
+
+class RayActor(_Trained):
+    role = "actor"
+
     def __init__(self, group: Group, tokenizer: Any) -> None:
-        self.group, self.tokenizer = group, tokenizer
+        super().__init__(group)
+        self.tokenizer = tokenizer
         self.device = torch.device("cpu")  # where the controller holds the batch
 
     def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
@@ -180,46 +207,15 @@ class RayActor:
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         return self.group.update("actor", batch, ledger)
 
-    def training_flops(self, batch: TokenBatch) -> float:
-        return math.nan  # the controller does not know what the workers' devices could do: no perf/mfu
 
-    def save(self, folder: Path) -> None:
-        self.group.all("call", "actor", "save", folder.absolute())
-
-    def load(self, folder: Path) -> None:
-        self.group.all("call", "actor", "load", folder.absolute())
-
-    def state_dict(self) -> Any:
-        return self.group.all("state", "actor")[0]
-
-    def load_state_dict(self, state: Any) -> None:
-        self.group.all("call", "actor", "load_state_dict", state)
-
-
-class RayCritic:
-    def __init__(self, group: Group) -> None:
-        self.group = group
+class RayCritic(_Trained):
+    role = "critic"
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         return self.group.rows("critic", "compute_values", batch)
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         return self.group.update("critic", batch, ledger)
-
-    def training_flops(self, batch: TokenBatch) -> float:
-        return math.nan
-
-    def save(self, folder: Path) -> None:
-        self.group.all("call", "critic", "save", folder.absolute())
-
-    def load(self, folder: Path) -> None:
-        self.group.all("call", "critic", "load", folder.absolute())
-
-    def state_dict(self) -> Any:
-        return self.group.all("state", "critic")[0]
-
-    def load_state_dict(self, state: Any) -> None:
-        self.group.all("call", "critic", "load_state_dict", state)
 
 
 class RayReference:

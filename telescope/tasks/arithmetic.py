@@ -11,16 +11,13 @@ statements is held out of both.
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from telescope.errors import TelescopeError
+from telescope.cache import made_once
 from telescope.seeds import mix_seed
 
 TOP = 9  # largest sum, and largest number a statement claims
@@ -77,24 +74,7 @@ def ensure_model(cache: Path | None = None) -> Path:
 
     It is named after this file's content, so that a model made by other code is never taken for this one's.
     """
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telescope"
-    folder = cache / f"arithmetic-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
-    if not (folder / "config.json").is_file():
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
-        except OSError as error:
-            raise TelescopeError(f"cannot write {cache}: {error.strerror}; set XDG_CACHE_HOME to a folder you may write to") from error
-        try:
-            make_model(temporary)
-            temporary.chmod(0o755)
-            temporary.rename(folder)
-        except OSError as error:
-            if not (folder / "config.json").is_file():  # else somebody else was quicker
-                raise TelescopeError(f"cannot make the built-in model in {folder}: {error.strerror}") from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+    return made_once(f"arithmetic-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}", make_model, cache)
 
 
 def make_tokenizer() -> Any:
