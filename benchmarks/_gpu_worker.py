@@ -30,6 +30,10 @@ class Parent:
     def say(self, **answer) -> None:
         print(json.dumps(answer), file=self.pipe)
 
+    def imported(self) -> None:
+        """Libraries are in: what follows is the side's own start."""
+        self.job.imported = time.time()
+
     def ready(self, package: str | None = None) -> None:
         setup = {"torch": torch.__version__, "transformers": sys.modules["transformers"].__version__}
         setup["version"] = sys.modules[package].__version__ if package else None
@@ -54,7 +58,11 @@ class Parent:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
             peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-        answer = {"seconds": time.perf_counter() - self.began, "since_spawn": time.time() - job.spawned}
+        answer = {
+            "seconds": time.perf_counter() - self.began,
+            "since_spawn": time.time() - job.spawned,
+            "since_imports": time.time() - job.imported,
+        }
         tokens = list(lengths())
         assert self.kind.stop or tokens == [self.kind.tokens] * job.batch, f"not every response has {self.kind.tokens} tokens"
         answer |= {"tokens": sum(tokens), "lengths_mean": sum(tokens) / len(tokens)}
@@ -91,6 +99,7 @@ def padded(job):
 def telescope_decode(parent: Parent) -> None:
     from telescope.backends.local import build_actor
 
+    parent.imported()
     job = parent.job
     actor = build_actor(telescope_config(job))
     ids, mask = padded(job)
@@ -106,6 +115,7 @@ def telescope_decode(parent: Parent) -> None:
 def hf_decode(parent: Parent, **cache) -> None:
     from transformers import AutoModelForCausalLM
 
+    parent.imported()
     job = parent.job
     model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).to(job.device).eval()
     ids, mask = padded(job)
@@ -136,6 +146,7 @@ def vllm_decode(parent: Parent) -> None:
     import transformers  # noqa: F401 -- its version is told
     import vllm
 
+    parent.imported()
     job = parent.job
     memory = {"gpu_memory_utilization": 0.3, "max_model_len": max(map(len, job.prompts)) + job.tokens + 1, "max_num_seqs": job.batch}
     engine = vllm.LLM(model=job.model, dtype="bfloat16", enable_prefix_caching=False, **memory)
@@ -157,6 +168,7 @@ def vllm_decode(parent: Parent) -> None:
 def telescope_update(parent: Parent) -> None:
     from telescope.trainer import Trainer
 
+    parent.imported()
     job, lengths = parent.job, []
 
     def count(response_ids, **_):
@@ -187,6 +199,7 @@ def trl_update(parent: Parent) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
+    parent.imported()
     job = parent.job
 
     class Count(torch.nn.Module):

@@ -169,6 +169,10 @@ def memory(result: dict) -> str:
     return f"{peak:.1f} / {reserved:.1f}" if reserved else "–"
 
 
+def start_up(result: dict) -> str:
+    return f"{result['first']['since_spawn']:.1f} / {result['first']['since_imports']:.1f}"
+
+
 def row(*cells: object) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
@@ -191,7 +195,7 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
     figures = [("tokens/s", ",.0f", "response tokens/s"), ("seconds", ".3f", "s")]
     (key, form, unit), (key2, form2, unit2) = figures if job["case"] == "decode" else figures[::-1]
     print(f"\n### {title}\n\n{conditions(results, job, args)}, smallest to largest.\n")
-    columns = ("peak GiB, allocated / reserved", "first one, start-up included, s", "telescope is faster by")
+    columns = ("peak GiB, allocated / reserved", "first one, s: since the process began / since its imports", "telescope is faster by")
     print(head("", unit, "rounds", unit2, "mean length", *columns))
     ours = results.get("telescope", {})
     for side, result in results.items():
@@ -201,8 +205,7 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
             continue
         numbers = [median(result, key, form), spread(result, key, form), median(result, key2, form2), median(result, "lengths_mean", ".1f")]
         rates = [statistics.median(each(one, "tokens/s")) for one in (ours, result)] if ours.get("rounds") and side != "telescope" else None
-        first = f"{result['first']['since_spawn']:.1f}"
-        print(row(name, *numbers, memory(result), first, f"{rates[0] / rates[1]:.2f}" if rates else ""))
+        print(row(name, *numbers, memory(result), start_up(result), f"{rates[0] / rates[1]:.2f}" if rates else ""))
     if job["case"] == "update" and ours.get("rounds"):
         print("\n" + head("telescope's update", "median", "rounds"))
         for metric in sorted(ours["rounds"][-1]["metrics"]):
@@ -221,8 +224,14 @@ def weights(shape: dict) -> dict[str, int]:
 
 
 def scaling(args: Namespace, keep) -> None:
-    columns = ("decode tokens/s", "decode GiB", "s per update", "rounds", "rollout s", "critic s", "actor s", "critic TFLOP/s")
-    columns += ("actor TFLOP/s", f"both, share of {CEILING / 1e12:.0f}", "`perf/mfu`", "update GiB", "first update, start-up included, s")
+    columns = ("decode tokens/s", "s per update", "rounds", "rollout s", "critic s", "actor s", "critic TFLOP/s")
+    columns += (
+        "actor TFLOP/s",
+        f"both, share of {CEILING / 1e12:.0f}",
+        "`perf/mfu`",
+        "update GiB",
+        "first update, s: since the process began / since its imports",
+    )
     print("\n### Scaling of telescope\n\n" + head("model", "batch x tokens", *columns), flush=True)
     where = ""
     for name in args.shapes.split(","):
@@ -235,44 +244,52 @@ def scaling(args: Namespace, keep) -> None:
                 try:
                     Worker("make", job, args).close()
                 except WorkerError as error:
-                    print(row(label, "", str(error)[:200], *[""] * 12), flush=True)
+                    print(row(label, "", str(error)[:200], *[""] * 11), flush=True)
                     continue
             for batch, tokens in points:
-                results, job = measure_point(folder if sizes else args.folder, batch, tokens, args)
-                keep(f"scaling {label} {batch} x {tokens}", results, job)
-                print(row(label, f"{batch} x {tokens}", *point_cells(results, job)), flush=True)
-                where = conditions(results, job, args)
-                if (batch, tokens) == (256, 2048) and any("out of memory" in result.get("error", "") for result in results.values()):
+                result, job = measure_point(folder if sizes else args.folder, batch, tokens, args)
+                keep(f"scaling {label} {batch} x {tokens}", result, job)
+                print(row(label, f"{batch} x {tokens}", *point_cells(result, job)), flush=True)
+                where = conditions({"telescope": result}, job, args)
+                if (batch, tokens) == (256, 2048) and "out of memory" in result.get("error", ""):
                     points.append((64, 2048))
     print(f"\n{where}. {NOTES['scaling']}", flush=True)
 
 
-def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict[str, dict], dict]:
-    """Results of "decode" and "update", and the latter's job."""
-    job = make_job("decode", model, batch, {"decode": {"tokens": tokens, "stop": False}}, args)
+def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict, dict]:
+    """The update's result and job; of the decoder alone where weights and Adam states do not fit."""
+    job = make_job("update", model, batch, {"update": {"tokens": tokens, "stop": False}}, args)
     job["shape"] = {"tie_word_embeddings": False} | json.loads((Path(model) / "config.json").read_text("utf-8"))
-    results = {"decode": measure(["telescope"], job, args)["decode"]["telescope"]}
-    job["case"], needed = "update", weights(job["shape"])["all"] * BYTES_PER_WEIGHT / 2**30
-    if needed > results["decode"].get("setup", {}).get("gpu_gib", needed):
-        return results | {"update": {"rounds": [], "error": f"not run: weights and Adam states alone take {needed:.0f} GiB"}}, job
-    job["kinds"] = {"update": job["kinds"]["decode"]}
-    return results | {"update": measure(["telescope"], job, args)["update"]["telescope"]}, job
+    if weights(job["shape"])["all"] * BYTES_PER_WEIGHT > args.memory * 2**30:
+        job |= {"case": "decode", "kinds": {"decode": job["kinds"]["update"]}}
+    return measure(["telescope"], job, args)[job["case"]]["telescope"], job
 
 
-def point_cells(results: dict[str, dict], job: dict) -> list[str]:
-    decode, update, shape = results["decode"], results["update"], job["shape"]
-    cells = [decode["error"][:100], ""] if "error" in decode else [median(decode, "tokens/s", ",.0f"), memory(decode)]
-    if "error" in update:
-        return [*cells, update["error"][:100], *[""] * 10]
-    size, lengths = weights(shape), [len(ids) + job["tokens"] for ids in job["prompts"]]
+def point_cells(result: dict, job: dict) -> list[str]:
+    if "error" in result:
+        return [result["error"][:100], *[""] * 11]
+    if job["case"] == "decode":
+        needed = weights(job["shape"])["all"] * BYTES_PER_WEIGHT / 2**30
+        return [
+            median(result, "tokens/s", ",.0f"),
+            f"not run: weights and Adam states alone take {needed:.0f} GiB",
+            *[""] * 8,
+            memory(result),
+            "",
+        ]
+    shape, size, lengths = job["shape"], weights(job["shape"]), [len(ids) + job["tokens"] for ids in job["prompts"]]
     flop = 6 * size["layers"] * sum(lengths) + 6 * shape["num_hidden_layers"] * size["queries"] * sum(n * n for n in lengths)
     flops = {"update_critic": flop, "update_actor": flop + 6 * size["head"] * job["batch"] * job["tokens"]}
-    seconds = {phase: statistics.median(each(update, f"timing/{phase}")) for phase in ("rollout", *flops)}
-    cells += [median(update, "seconds", ".3f"), spread(update, "seconds", ".3f"), *(f"{value:.3f}" for value in seconds.values())]
-    cells += [f"{flops[phase] / seconds[phase] / 1e12:.3g}" for phase in flops]
+    seconds = {phase: statistics.median(each(result, f"timing/{phase}")) for phase in ("rollout", *flops)}
+    cells = [
+        f"{job['batch'] * job['tokens'] / seconds['rollout']:,.0f}",
+        median(result, "seconds", ".3f"),
+        spread(result, "seconds", ".3f"),
+    ]
+    cells += [f"{value:.3f}" for value in seconds.values()] + [f"{flops[phase] / seconds[phase] / 1e12:.3g}" for phase in flops]
     cells += [f"{sum(flops.values()) / sum(seconds[phase] for phase in flops) / CEILING:.3f}"]
-    cells += [median(update, "perf/mfu", ".3f") if "perf/mfu" in update["rounds"][0]["metrics"] else "–"]
-    return [*cells, memory(update), f"{update['first']['since_spawn']:.1f}"]
+    cells += [median(result, "perf/mfu", ".3f") if "perf/mfu" in result["rounds"][0]["metrics"] else "–"]
+    return [*cells, memory(result), start_up(result)]
 
 
 def main(args: Namespace) -> None:
@@ -317,6 +334,9 @@ if __name__ == "__main__":
     parser.add_argument("--case", default="decode,varied,update", help="some of decode,varied,update,scaling")
     parser.add_argument("--scaling", action="store_const", const="scaling", dest="case", help="only that: --case scaling")
     parser.add_argument("--shapes", default=",".join(SCALES), help="which of scaling's models")
+    parser.add_argument(
+        "--memory", type=float, default=139, help="GiB of the GPU: what a model needs at least decides whether scaling updates it"
+    )
     parser.add_argument("--quick", action="store_true", help="2 rounds, telescope and hf")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of telescope's: ledger.samples=off")
     parser.add_argument("--trl-rollout", type=int, default=64, help="rows that TRL generates at a time")
