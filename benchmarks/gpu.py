@@ -26,13 +26,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = Path(__file__).with_name("_gpu_worker.py")
 LEARNING = {"lr": 1e-6, "clip": 0.2, "kl_coef": 0.05, "lam": 0.95}
-SIDES = {"decode": ("telescope", "hf", "hf-static", "vllm"), "varied": ("telescope", "vllm"), "update": ("telescope", "trl")}
+SIDES = {
+    "decode": ("telescope", "hf", "hf-static", "vllm"),
+    "varied": ("telescope", "vllm"),
+    "update": ("telescope", "telescope-vllm", "trl"),
+}
 NOTES = {
     "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return each token's log-prob (vllm: flat, without
 making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of its own and 0.3 of the GPU's memory.""",
     "update": """One update: sample, score (how often a token occurs), values, reference, GAE, one epoch of one minibatch for actor and
 critic, metrics. telescope: its defaults but for what is said above, so a ledger of 32 samples, bf16 weights with
-float32 masters, gradients and Adam; no evaluation or checkpoint. trl: bf16
+float32 masters, gradients and Adam; no evaluation or checkpoint. telescope-vllm: the same with rollout.engine = "vllm". trl: bf16
 weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or clipping, its gc.collect() left in.""",
     "scaling": """GiB: allocated / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
 of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
@@ -57,7 +61,7 @@ class Worker:
 
     def __init__(self, side: str, job: dict, args: Namespace) -> None:
         self.log = args.logs / f"{len(list(args.logs.iterdir()))}-{job['case']}-{side}.log"
-        extra = {"vllm": args.vllm_path, "trl": args.trl_path}.get(side)
+        extra = {"vllm": args.vllm_path, "telescope-vllm": args.vllm_path, "trl": args.trl_path}.get(side)
         path = os.pathsep.join(str(p) for p in (extra, ROOT, os.environ.get("PYTHONPATH")) if p)
         environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         command = [args.python_trl if side == "trl" else sys.executable, "-P", str(WORKER), side]  # -P: benchmarks/trl.py is not TRL
@@ -67,7 +71,7 @@ class Worker:
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         try:
-            self.setup = self.ask(json.dumps(job), max(args.timeout, 400) if side == "vllm" else args.timeout).get("setup")
+            self.setup = self.ask(json.dumps(job), max(args.timeout, 400) if "vllm" in side else args.timeout).get("setup")
         except WorkerError:
             self.close()
             raise
@@ -330,7 +334,7 @@ if __name__ == "__main__":
     parser.add_argument("--tokens", type=int, default=128, help="of every response, where its length is fixed")
     parser.add_argument("--varied-tokens", type=int, default=1024, help="limit where EOS ends a response")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sides", default="telescope,hf,hf-static,vllm,trl")
+    parser.add_argument("--sides", default="telescope,telescope-vllm,hf,hf-static,vllm,trl")
     parser.add_argument("--case", default="decode,varied,update", help="some of decode,varied,update,scaling")
     parser.add_argument("--scaling", action="store_const", const="scaling", dest="case", help="only that: --case scaling")
     parser.add_argument("--shapes", default=",".join(SCALES), help="which of scaling's models")
@@ -340,7 +344,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="2 rounds, telescope and hf")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of telescope's: ledger.samples=off")
     parser.add_argument("--trl-rollout", type=int, default=64, help="rows that TRL generates at a time")
-    parser.add_argument("--vllm-path", help="PYTHONPATH entry for the vllm worker")
+    parser.add_argument("--vllm-path", help="PYTHONPATH entry for the vllm and telescope-vllm workers")
     parser.add_argument("--trl-path", help="PYTHONPATH entry for the trl worker")
     parser.add_argument("--python-trl", default=sys.executable, help="interpreter of the trl worker")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one answer; vLLM's start has at least 400")

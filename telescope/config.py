@@ -65,6 +65,9 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
     top_p: float = Field(1.0, gt=0, le=1, description="sample from the smallest set of tokens with this much probability; 1: all")
     top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
+    engine: Literal["torch", "vllm"] = Field(
+        "torch", description="what samples: torch, with the actor's own weights; vllm (extra `vllm`), with a copy renewed after each update"
+    )
     cuda_graphs: bool = Field(True, description="on a GPU, sample by captured graphs; false: step by step, which is slower")
     cache_share: float = Field(0.8, gt=0, lt=1, description="of the free GPU memory the sampler may use; further prompts wait their turn")
 
@@ -198,6 +201,8 @@ class Config(Section):
                 )
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
+        if self.rollout.engine == "vllm" and self.backend == "ray":
+            raise ValueError("rollout.engine = 'vllm' works with backend = 'local' only: use engine = 'torch' on Ray")
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:
             raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
         return self

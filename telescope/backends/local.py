@@ -87,13 +87,18 @@ def build_actor(config: Config) -> Actor:
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    stop, pad = stop_ids(policy, tokenizer), tokenizer.pad_token_id
+    if config.rollout.engine == "vllm":
+        from telescope.rollout.vllm import VllmSampler
+
+        vllm = VllmSampler(source.path, config, stop=stop, pad=pad, device=policy.device, colocated=True)
+        return Actor(policy, tokenizer, vllm, config, ranks)
     kind: type[TorchSampler] = TorchSampler
     if policy.device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy) and ranks is None:
         from telescope.rollout.engine import GraphSampler
 
         kind = GraphSampler
-    sampler = kind(policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id)
-    return Actor(policy, tokenizer, sampler, config, ranks)
+    return Actor(policy, tokenizer, kind(policy, config.rollout, stop=stop, pad=pad), config, ranks)
 
 
 def resolve_model(config: Config) -> ModelConfig:

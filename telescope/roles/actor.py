@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable, quiet
-from telescope.models.parallel import Ranks, full_state, load_full_state
+from telescope.models.parallel import Ranks, full, full_state, load_full_state
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
@@ -66,6 +66,7 @@ class Actor:
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
         input_ids, attention_mask = left_pad(prompts.ids, self.tokenizer.pad_token_id, self.model.device)
+        self.sampler.load_weights(self.weights(), self.learner.updates)
         out = self.sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
         # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
         written = torch.arange(out.responses.shape[1], device=out.lengths.device) < out.lengths[:, None]  # [B, T]
@@ -85,6 +86,13 @@ class Actor:
             },
             {**prompts.info, "response": self.tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
         )
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights by their names in Hugging Face files, where tied ones stand once."""
+        tied = getattr(self.model, "all_tied_weights_keys", None) or {}
+        for name, value in self.model.state_dict().items():
+            if name not in tied:
+                yield name, full(value)
 
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""
@@ -125,6 +133,7 @@ class Actor:
             trusted = self.config.model.trust_remote_code
             saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trusted)
         load_full_state(self.model, saved.state_dict())
+        self.sampler.version = -1  # whatever it has, it is not these
 
     def state_dict(self) -> dict[str, Any]:
         return self.learner.state_dict()

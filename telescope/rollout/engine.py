@@ -17,7 +17,7 @@ from torch import Tensor
 
 from telescope.models.kernels import attend_cache, sample_tokens, write_cache
 from telescope.models.packed import Packed, hidden_states, logits_of
-from telescope.rollout.sampler import Rollout, TorchSampler, restrict
+from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
 
 LOOK_EVERY = 16  # steps between looks at which rows have ended
 PREFILL_TOKENS = 32_768  # of prompts that go through the model at once
@@ -30,18 +30,11 @@ class Cache:
     """Keys and values of `slots` responses. Freed when a rollout ends: graphs find the next one through `place`."""
 
     def __init__(self, model: Any, slots: int, length: int, place: Tensor) -> None:
-        shape, layers = cache_shape(model)
+        shape, layers = cache_shape(model.config)
         heads, dim = shape
         self.tensors = [torch.empty(2, slots, heads, length, dim, dtype=model.dtype, device=model.device) for _ in range(layers)]
         addresses = [half.data_ptr() for tensor in self.tensors for half in tensor]
         place.copy_(torch.tensor([length, slots, *addresses]))
-
-
-def cache_shape(model: Any) -> tuple[tuple[int, int], int]:
-    """((key-value heads, head size), layers)."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return (heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads), config.num_hidden_layers
 
 
 class Prefill(Packed):
@@ -231,7 +224,7 @@ class GraphSampler(TorchSampler):
         if state is None or len(state.slot) < slots or len(state.responses) < prompts:
             self._graphs.clear()
             self._pool = None
-            layers = cache_shape(self.model)[1]
+            layers = cache_shape(self.model.config)[1]
             place = torch.zeros(2 + 2 * layers, dtype=torch.long, device=self.model.device)
             state = self._state = State(_bucket(slots, slots), prompts, limit, place)
         return state
@@ -242,7 +235,7 @@ class GraphSampler(TorchSampler):
             return 1 << 30
         free, _ = torch.cuda.mem_get_info(self.model.device)
         free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device)
-        (heads, dim), layers = cache_shape(self.model)
+        (heads, dim), layers = cache_shape(self.model.config)
         return max(int(free * self.config.cache_share) // (2 * layers * heads * dim * length * self.model.dtype.itemsize) - 1, 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,13 @@ class Rollout:
 
 
 class Sampler(Protocol):
+    version: int
+    """Updates that its weights have seen, where they are a copy of the actor's."""
+
+    def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Called before every rollout with the actor's weights, which are made when asked for."""
+        ...
+
     def generate(
         self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
     ) -> Rollout:
@@ -47,6 +54,10 @@ class TorchSampler:
     def __init__(self, model: Any, config: RolloutConfig, *, stop: Sequence[int], pad: int) -> None:
         self.model, self.config, self.pad = model, config, pad
         self.stop = torch.tensor(list(stop), device=model.device)
+        self.version = 0
+
+    def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self.version = version  # the weights are there: they are the actor's own
 
     @torch.no_grad()
     def generate(
@@ -90,6 +101,13 @@ class TorchSampler:
         """The token at which the probability summed up so far passes `chance`."""
         summed = restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p).softmax(-1).double().cumsum(-1)
         return torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
+
+
+def cache_shape(config: Any) -> tuple[tuple[int, int], int]:
+    """((key-value heads, head size), layers)."""
+    config = config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return (heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads), config.num_hidden_layers
 
 
 def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
