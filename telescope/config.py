@@ -68,6 +68,7 @@ class RolloutConfig(Section):
     engine: Literal["torch", "vllm"] = Field(
         "torch", description="what samples: torch, with the actor's own weights; vllm (extra `vllm`), with a copy renewed after each update"
     )
+    ahead: bool = Field(False, description="sample step k+1 while step k trains, by weights that are one update older; needs ray.samplers")
     cuda_graphs: bool = Field(True, description="on a GPU, sample by captured graphs; false: step by step, which is slower")
     cache_share: float = Field(0.8, gt=0, lt=1, description="of the free GPU memory the sampler may use; further prompts wait their turn")
 
@@ -159,6 +160,7 @@ class EvalConfig(Section):
 
 class RayConfig(Section):
     workers: int = Field(1, ge=1, description="processes that share every model (FSDP2), one GPU each where the cluster has GPUs")
+    samplers: int = Field(0, ge=0, description="workers that only sample, each with the whole policy; 0: those that train it do")
     address: str | None = Field(None, description="of the cluster to join; default: RAY_ADDRESS, or else a cluster started here")
     timeout: float = Field(600.0, gt=0, description="seconds after which a call without an answer ends the step, naming who is silent")
     max_restarts: int = Field(3, ge=0, description="times a run goes on by itself from its last checkpoint after a worker or a node died")
@@ -201,8 +203,8 @@ class Config(Section):
                 )
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
-        if self.rollout.engine == "vllm" and self.backend == "ray":
-            raise ValueError("rollout.engine = 'vllm' works with backend = 'local' only: use engine = 'torch' on Ray")
+        if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):
+            raise ValueError("rollout.ahead needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more")
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:
             raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
         return self

@@ -27,7 +27,7 @@ from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic
 from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
-from telescope.rollout.sampler import TorchSampler
+from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.tasks import PromptSet, arithmetic
 from telescope.tasks.files import read_rows
 
@@ -87,18 +87,25 @@ def build_actor(config: Config) -> Actor:
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    if ranks is not None and (config.rollout.engine == "torch" or config.ray.samplers):  # graphs cannot be captured of slices
+        sampler: Sampler = TorchSampler(policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id)
+    else:
+        sampler = make_sampler(config, policy, tokenizer, policy.device)
+    return Actor(policy, tokenizer, sampler, config, ranks)
+
+
+def make_sampler(config: Config, policy: Any, tokenizer: Any, device: torch.device) -> Sampler:
+    """What writes responses: with the policy's own weights, or vLLM, which takes its first from the model's folder."""
     stop, pad = stop_ids(policy, tokenizer), tokenizer.pad_token_id
     if config.rollout.engine == "vllm":
         from telescope.rollout.vllm import VllmSampler
 
-        vllm = VllmSampler(source.path, config, stop=stop, pad=pad, device=policy.device, colocated=True)
-        return Actor(policy, tokenizer, vllm, config, ranks)
-    kind: type[TorchSampler] = TorchSampler
-    if policy.device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy) and ranks is None:
+        return VllmSampler(resolve_model(config).path, config, stop=stop, pad=pad, device=device, colocated=policy is not None)
+    if device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy):
         from telescope.rollout.engine import GraphSampler
 
-        kind = GraphSampler
-    return Actor(policy, tokenizer, kind(policy, config.rollout, stop=stop, pad=pad), config, ranks)
+        return GraphSampler(policy, config.rollout, stop=stop, pad=pad)
+    return TorchSampler(policy, config.rollout, stop=stop, pad=pad)
 
 
 def resolve_model(config: Config) -> ModelConfig:

@@ -43,7 +43,6 @@ SCHEMA = pa.schema(
         ("response", pa.string()),
         ("score", pa.float64()),
         ("parts", pa.map_(pa.string(), pa.float64())),
-        ("policy_version", pa.int32()),
         ("token_bytes", pa.list_(pa.binary())),
         *((name, pa.list_(kind)) for name, kind in PER_TOKEN.items()),
         *((name, _update(fields)) for name, fields in UPDATES.items()),

@@ -115,7 +115,6 @@ class Ledger(Notes):
             "response": info["response"][:count],
             "score": info["score"][:count],
             "parts": [[(name, values[i]) for name, values in parts.items()] for i in range(count)],
-            "policy_version": [step - 1] * count,
             "token_bytes": [[self._bytes[i] for i in ids] for ids in info["response_ids"][:count]],
         }
         columns |= {

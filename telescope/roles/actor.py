@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, importance_weights, kl_penalty, surrogate_loss
 from telescope.algorithms.masked import keep
@@ -17,11 +16,11 @@ from telescope.config import ActorConfig, Config
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
-from telescope.models.load import is_packable, quiet
-from telescope.models.parallel import Ranks, full, full_state, load_full_state
+from telescope.models.load import is_packable
+from telescope.models.parallel import Ranks
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
-from telescope.rollout.sampler import Sampler
+from telescope.rollout.sampler import Sampler, sample_batch
 from telescope.tasks import Prompts
 
 PolicyLoss = Callable[[Tensor, Tensor, Tensor, Tensor, ActorConfig], PolicyTerms]
@@ -50,49 +49,33 @@ class Actor:
         self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
         self.cost, self.device = cost_of(model), model.device
         self.padded = not is_packable(model)
-        self.skips_old = config.actor.old_log_probs == "auto" and config.actor.epochs == config.actor.minibatches == 1
+        single = config.actor.epochs == config.actor.minibatches == 1
+        self.skips_old = config.actor.old_log_probs == "auto" and single and not config.rollout.ahead
         updates = max(config.steps - config.critic.head_start, 1)
         self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded, ranks=self.ranks)
 
-    def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+    def generate_sequences(self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False) -> TokenBatch:
         """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
 
         An update of a single minibatch makes that forward anyway, with the same weights: then π_old is taken from there, and
         until then the sampler's own log-probs stand in.
         """
-        batch = self.sample(prompts, greedy=greedy)
+        return self.with_old_log_probs(self.sample(prompts, greedy=greedy))
+
+    def with_old_log_probs(self, batch: TokenBatch) -> TokenBatch:
         return batch.with_columns(old_log_probs=batch["rollout_log_probs"] if self.skips_old else self.compute_log_prob(batch))
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
-        input_ids, attention_mask = left_pad(prompts.ids, self.tokenizer.pad_token_id, self.model.device)
         self.sampler.load_weights(self.weights(), self.learner.updates)
-        out = self.sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
-        # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
-        written = torch.arange(out.responses.shape[1], device=out.lengths.device) < out.lengths[:, None]  # [B, T]
-        attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
-        responses = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
-        return TokenBatch(
-            {
-                "prompts": input_ids,
-                "input_ids": torch.cat([input_ids, out.responses], 1),
-                "attention_mask": attention,
-                "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
-                "responses": out.responses,
-                "sample": torch.tensor(list(prompts.rows or range(len(responses))), device=input_ids.device),
-                "response_mask": written.long(),
-                "truncated": out.truncated,
-                "rollout_log_probs": out.log_probs,
-            },
-            {**prompts.info, "response": self.tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
-        )
+        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights by their names in Hugging Face files, where tied ones stand once."""
+        """All weights by their names in Hugging Face files, where tied ones stand once. Where they are sliced, a meeting of all."""
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
         for name, value in self.model.state_dict().items():
             if name not in tied:
-                yield name, full(value)
+                yield name, value.full_tensor() if hasattr(value, "full_tensor") else value
 
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""
@@ -103,7 +86,7 @@ class Actor:
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Epochs × minibatches of policy gradient steps on the whitened advantages; the ledger gets every token's terms."""
         config, meter = self.config.actor, Meter(self.ranks)
-        steps = 0
+        steps, staleness = 0, self.learner.updates - batch["policy_version"].float().mean()
         for epoch, index, minibatch in self.learner.minibatches(batch):
             on_policy = epoch == 0 and index == 0
             kl, note = Meter(self.ranks), ledger.note("actor", epoch, index) if ledger else ignore
@@ -114,32 +97,22 @@ class Actor:
                 break
             meter.once("actor/grad_norm", self.learner.step())
             steps += 1
-        return meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
+        return meter.result() | {
+            "actor/updates": steps,
+            "actor/lr": self.learner.optimizer.param_groups[0]["lr"],
+            "rollout/staleness": float(staleness),
+        }
 
     def training_flops(self, batch: TokenBatch) -> float:
         """What `update_actor` has to compute."""
         return self.cost.training_flops(batch, self.config.actor.epochs)
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder."""
-        weights = full_state(self.model)
-        if self.ranks.rank == 0:
-            with quiet():
-                self.model.save_pretrained(folder, state_dict=weights)
-                self.tokenizer.save_pretrained(folder)
+        self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
-        with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
-            trusted = self.config.model.trust_remote_code
-            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trusted)
-        load_full_state(self.model, saved.state_dict())
+        self.learner.load(folder)
         self.sampler.version = -1  # whatever it has, it is not these
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.learner.load_state_dict(state)
 
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
         config, mask = self.config.actor, rows.mask
@@ -189,11 +162,3 @@ class Actor:
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,
         )
-
-
-def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token lists to input_ids and attention_mask, both [B, P]."""
-    width = max(len(row) for row in ids)
-    input_ids = torch.tensor([[pad] * (width - len(row)) + row for row in ids], device=device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
-    return input_ids, mask

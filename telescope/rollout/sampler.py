@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from telescope.algorithms import log_probs_from_logits
+from telescope.batch import TokenBatch
 from telescope.config import RolloutConfig
 from telescope.models.parallel import whole
+
+if TYPE_CHECKING:
+    from telescope.tasks import Prompts
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Rollout:
 
 class Sampler(Protocol):
     version: int
-    """Updates that its weights have seen, where they are a copy of the actor's."""
+    """Updates that its weights have seen."""
 
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Called before every rollout with the actor's weights, which are made when asked for."""
@@ -101,6 +105,40 @@ class TorchSampler:
         """The token at which the probability summed up so far passes `chance`."""
         summed = restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p).softmax(-1).double().cumsum(-1)
         return torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
+
+
+def sample_batch(sampler: Sampler, prompts: Prompts, tokenizer: Any, device: torch.device, *, greedy: bool) -> TokenBatch:
+    """A batch of the prompts and what the sampler answers."""
+    input_ids, attention_mask = left_pad(prompts.ids, tokenizer.pad_token_id, device)
+    version = sampler.version
+    out = sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
+    # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
+    written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
+    attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
+    responses = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
+    return TokenBatch(
+        {
+            "prompts": input_ids,
+            "input_ids": torch.cat([input_ids, out.responses], 1),
+            "attention_mask": attention,
+            "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+            "responses": out.responses,
+            "sample": torch.tensor(list(prompts.rows or range(len(responses))), device=device),
+            "policy_version": torch.full((len(responses),), version, device=device),
+            "response_mask": written.long(),
+            "truncated": out.truncated,
+            "rollout_log_probs": out.log_probs,
+        },
+        {**prompts.info, "response": tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
+    )
+
+
+def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token lists to input_ids and attention_mask, both [B, P]."""
+    width = max(len(row) for row in ids)
+    input_ids = torch.tensor([[pad] * (width - len(row)) + row for row in ids], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
+    return input_ids, mask
 
 
 def cache_shape(config: Any) -> tuple[tuple[int, int], int]:

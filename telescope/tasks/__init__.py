@@ -93,9 +93,12 @@ class DataLoader:
 
     def from_step(self, start: int) -> Iterator[tuple[int, Prompts]]:
         for step in range(start, self.steps):
-            first = step * self.batch_size
-            index = [self._at(position) for position in range(first, first + self.batch_size)]
-            yield step, self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step, 0))
+            yield step, self.at(step)
+
+    def at(self, step: int) -> Prompts:
+        first = step * self.batch_size
+        index = [self._at(position) for position in range(first, first + self.batch_size)]
+        return self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step, 0))
 
     def _at(self, position: int) -> int:
         epoch, offset = divmod(position, len(self.data))

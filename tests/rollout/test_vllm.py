@@ -208,10 +208,6 @@ def test_where_vllm_is_not_installed_the_error_says_what_to_install(folder: Path
         vllm(folder)
 
 
-def test_vllm_on_ray_is_refused() -> None:
-    with pytest.raises(TelescopeError, match="backend = 'local' only"):
-        load_config(None, [("backend", "ray"), ("rollout.engine", "vllm")])
-
 
 def test_the_in_process_sampler_asks_for_no_weights(folder: Path) -> None:
     sampler = TorchSampler(model_in(folder), config(folder).rollout, stop=[EOS], pad=0)
