@@ -1,9 +1,10 @@
 """Checkpoints: whole or not at all.
 
-    checkpoints/step_000040/  checkpoint.json  actor/  critic/ (Hugging Face folders)  state.pt
+    checkpoints/step_000040/  checkpoint.json  shards/actor/  shards/critic/  state.pt
 
-A checkpoint is written next to its place and renamed into it; checkpoint.json lists every file with its
-size and checksum.
+The shards hold what training changes in a role, by parameter name: float32 weights, Adam's moments and steps, the update count.
+The rest of a model comes from where the run got it. A checkpoint is written next to its place and renamed into it;
+checkpoint.json lists every file with its size and checksum.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError
 
 from telescope.errors import TelescopeError, WorkerError
+from telescope.models import shards
 
 _MANIFEST = "checkpoint.json"
 
@@ -39,11 +40,10 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
     temporary, replaced = (folder / f".{what}-{final.name}-{os.getpid()}" for what in ("writing", "replaced"))
     try:
         temporary.mkdir(parents=True)
-        actor.save(temporary / "actor")
-        critic.save(temporary / "critic")
-        for role in ("actor", "critic"):
-            if not any((temporary / role).glob("*.safetensors")):
-                raise TelescopeError(f"the {role}'s workers wrote elsewhere: `dir` must be on a disk that every node shares")
+        for name, role in (("actor", actor), ("critic", critic)):
+            role.save(place := shards_of(temporary, name))
+            if not shards.is_whole(place):
+                raise TelescopeError(f"the {name}'s workers wrote elsewhere: `dir` must be on a disk that every node shares")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
         files = {str(p.relative_to(temporary)): _seal(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
@@ -54,7 +54,7 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
         _sync(folder)
     except WorkerError:
         raise
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:  # a full disk is reported in several ways
+    except (OSError, RuntimeError, ValueError) as error:  # a full disk is reported in several ways
         if replaced.exists() and not final.exists():
             replaced.rename(final)
         older = [path.name for path in list_checkpoints(folder)]
@@ -66,6 +66,10 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
     for old in list_checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
     return final
+
+
+def shards_of(path: Path, role: str) -> Path:
+    return path / "shards" / role
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -85,13 +89,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The manifest, after checking that every file is as it was written and that it belongs to the models of `origin`."""
-    try:
-        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text("utf-8"))
-        files = manifest["files"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(path, f"{_MANIFEST} cannot be read") from None
-    for name, seal in files:
+    """The manifest, after checking that every file is as it was written, and that it belongs to what `origin` names."""
+    manifest = _manifest(path)
+    for name, seal in manifest["files"].items():
         file = path / name
         if not file.is_file():
             raise _damaged(path, f"{name} is missing")
@@ -99,29 +99,44 @@ def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]
             raise _damaged(path, f"{name} has {file.stat().st_size} bytes instead of {seal['bytes']}")
         if _seal(file) != seal:
             raise _damaged(path, f"{name} is not what was written (its checksum differs)")
-    if origin is not None and manifest["reward"] != origin["reward"]:
+    check_origin(path, origin or {})
+    return manifest
+
+
+def check_origin(path: Path, origin: dict[str, Any]) -> None:
+    """Refuses a checkpoint of another reward or of other models than these, as far as they are named."""
+    manifest = _manifest(path)
+    if manifest["reward"] != origin.get("reward", manifest["reward"]):
         raise TelescopeError(
             f"checkpoint {path} was trained with the reward {', '.join(manifest['reward'])}, not {', '.join(origin['reward'])}: "
             + ("pass the same reward= to Trainer" if manifest["reward_in_python"] else "use the same one, or another --name")
         )
     for role in ("actor", "critic"):
-        if origin is not None and manifest[role] != origin[role]:
+        if manifest[role] != origin.get(role, manifest[role]):
             raise TelescopeError(
                 f"checkpoint {path} belongs to another model: it started from {manifest['model_path']} with {role} {manifest[role]}, "
                 f"the config names one with {role} {origin[role]}; use the model the run was started with, or another --name"
             )
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text("utf-8"))
+        manifest["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(path, f"{_MANIFEST} cannot be read") from None
     return manifest
 
 
 def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
-    """Gives the roles their weights and returns the rest of the state; random generators are restored."""
+    """Gives the roles what is theirs and returns the rest of the state; random generators are restored."""
     try:
-        actor.load(path / "actor")
-        critic.load(path / "critic")
+        actor.load(shards_of(path, "actor"))
+        critic.load(shards_of(path, "critic"))
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     except WorkerError:
         raise
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
     set_rng_state(state.pop("rng"))
     return state

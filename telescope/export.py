@@ -8,11 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+
 from telescope import checkpoint
-from telescope.backends.local import build_actor, build_data, build_reward
+from telescope.backends.local import build_actor, build_data, build_reward, resolve_model
 from telescope.config import Config, load_config
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
+from telescope.models.load import fingerprint, load_critic, load_policy, load_tokenizer, quiet
+from telescope.models.shards import load_weights
 from telescope.roles.reward import RewardFunction
 
 
@@ -30,8 +35,8 @@ def open_run(run: Path) -> tuple[Config, Path, dict[str, Any]]:
 def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> dict[str, float]:
     """eval/* of the newest checkpoint. A run whose reward was given to Trainer in Python needs it here too."""
     config, path, manifest = open_run(run)
-    trained = config.model.model_copy(update={"path": str(path / "actor")})
-    actor = build_actor(config.model_copy(update={"model": trained}))
+    actor = build_actor(config)
+    _restore(path, "actor", actor.model)
     held_out = build_data(config, actor.tokenizer)[1]
     if held_out is None:
         raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")
@@ -44,19 +49,32 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
 
 
 def export_run(run: Path, folder: Path) -> int:
-    """The actor into `folder`, the critic into `folder`/critic; returns the step."""
-    _, path, _ = open_run(run)
+    """The actor into `folder`, the critic into `folder`/critic, in `model.dtype`; returns the step."""
+    config, path, _ = open_run(run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TelescopeError(f"{folder} exists already: give a new folder")
+    source, cpu = resolve_model(config), torch.device("cpu")
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
-        shutil.copytree(path / "actor", temporary)
-        shutil.copytree(path / "critic", temporary / "critic")
+        temporary.mkdir(parents=True)
+        for role, load, place in (("actor", load_policy, temporary), ("critic", load_critic, temporary / "critic")):
+            model = load(source, cpu)
+            _restore(path, role, model)
+            with quiet():
+                model.save_pretrained(place)
+        load_tokenizer(source.path, trust_remote_code=source.trust_remote_code).save_pretrained(temporary)
         folder.mkdir(exist_ok=True)
         for child in temporary.iterdir():
             child.rename(folder / child.name)
         temporary.rmdir()
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        raise TelescopeError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise TelescopeError(f"cannot write {folder}: {error.strerror or error}") from error
     return int(path.name.removeprefix("step_"))
+
+
+def _restore(path: Path, role: str, model: Any) -> None:
+    """A checkpoint's weights for a model that was loaded from where the run got it."""
+    checkpoint.check_origin(path, {role: fingerprint(model)})
+    load_weights(checkpoint.shards_of(path, role), model)

@@ -56,10 +56,10 @@ def explain_pair(prompt: str, response: str, model: str | None = None) -> tuple[
 
 def _roles(model: str | None) -> tuple[Config, Roles]:
     if model is not None and (Path(model) / "config.toml").is_file():
-        config, path, manifest = open_run(Path(model))
+        config, path, _ = open_run(Path(model))
         config = config.model_copy(update={"device": "cpu"})
         roles = build_roles(config)
-        checkpoint.check(path, origin={**roles.origin, "reward": manifest["reward"]})
+        checkpoint.check(path, origin={role: roles.origin[role] for role in ("actor", "critic")})
         checkpoint.load(path, actor=roles.actor, critic=roles.critic)
         return config, roles
     config = Config.builtin(device="cpu", **({"model": {"path": model}} if model else {}))

@@ -128,12 +128,7 @@ class Trainer:
             self.step,
             actor=roles.actor,
             critic=roles.critic,
-            state={
-                "actor": roles.actor.state_dict(),
-                "critic": roles.critic.state_dict(),
-                "kl_coef": self.kl_coef,
-                "step": self.step,
-            },
+            state={"kl_coef": self.kl_coef, "step": self.step},
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
@@ -262,8 +257,6 @@ class Trainer:
         roles = self.roles
         checkpoint.check(path, origin=roles.origin)
         state = checkpoint.load(path, actor=roles.actor, critic=roles.critic)
-        roles.actor.load_state_dict(state["actor"])
-        roles.critic.load_state_dict(state["critic"])
         self.step = state["step"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
         recipe = self.config.run_dir / "config.toml"

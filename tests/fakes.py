@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint import FileSystemReader
 
 from telescope.batch import TokenBatch
 from telescope.config import Config, load_config
+from telescope.models import shards
 from telescope.tasks.arithmetic import make_tokenizer
 
 EOS = 1
@@ -62,6 +64,15 @@ def tiny_config(folder: Path, model: Path, *overrides: tuple[str, str]) -> Confi
         ("checkpoint.every", "1"),
     ]
     return load_config(None, [*base, *overrides])
+
+
+def read_shards(checkpoint: Path, role: str) -> dict[str, Tensor]:
+    """Everything a checkpoint holds of a role, whole and by name: "weight/…", "exp_avg/…", "exp_avg_sq/…", "step/…", "updates"."""
+    folder = checkpoint / "shards" / role
+    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in stored.items()}
+    shards.load(folder, state)
+    return state
 
 
 def hand_batch(

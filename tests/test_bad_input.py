@@ -533,7 +533,7 @@ def wipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, Path.unlink, wipe], ids=["cut", "gone", "zeros"])
-@pytest.mark.parametrize("file", ["state.pt", "actor/model.safetensors", "critic/model.safetensors"])
+@pytest.mark.parametrize("file", ["state.pt", "shards/actor/__0_0.distcp", "shards/critic/__0_0.distcp", "shards/actor/.metadata"])
 def test_a_damaged_checkpoint_is_named_and_the_older_one_still_works(
     damage: Callable[[Path], None], file: str, two_checkpoints: Config, tmp_path: Path
 ):
@@ -570,12 +570,12 @@ def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoin
 def test_eval_and_export_refuse_a_damaged_checkpoint(
     command: str, two_checkpoints: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    cut(two_checkpoints.run_dir / "checkpoints" / "step_000002" / "actor" / "model.safetensors")
+    cut(two_checkpoints.run_dir / "checkpoints" / "step_000002" / "shards" / "actor" / "__0_0.distcp")
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main([command, str(two_checkpoints.run_dir), *([str(tmp_path / "out")] if command == "export" else [])])
     assert end.value.code == 2
-    assert "actor/model.safetensors has" in capsys.readouterr().err
+    assert "shards/actor/__0_0.distcp has" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

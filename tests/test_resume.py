@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from telescope import checkpoint
 from telescope.cli import main
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
 from telescope.trainer import Interrupted, Trainer
-from tests.fakes import tiny_config
+from tests.fakes import read_shards, tiny_config
 
 STEPS = 5
 MakeConfig = Callable[..., Config]
@@ -127,8 +126,8 @@ def assert_same_run(one: Config, other: Config) -> None:
     assert rows(one) == rows(other)
     assert last_checkpoint(one).name == last_checkpoint(other).name
     for role in ("actor", "critic"):
-        weights = [load_file(last_checkpoint(config) / role / "model.safetensors") for config in (one, other)]
-        assert same(*weights), f"the weights of the {role} differ"
+        states = [read_shards(last_checkpoint(config), role) for config in (one, other)]
+        assert same(*states), f"weights or moments of the {role} differ"
     states = [torch.load(last_checkpoint(config) / "state.pt", weights_only=True) for config in (one, other)]
     for key in states[0]:
         assert same(states[0][key], states[1][key]), f"state.pt: `{key}` differs"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
 from telescope.batch import TokenBatch, merge
@@ -62,8 +61,7 @@ class Worker:
             world_size=config.ray.workers,
             timeout=timedelta(seconds=config.ray.timeout),
         )
-        ranks = ProcessGroup()
-        self.models, self.first = build_models(config, ranks), ranks.rank == 0
+        self.models = build_models(config, ProcessGroup())
         return self.models.origin
 
     def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
@@ -79,11 +77,6 @@ class Worker:
             for name, noted in notes.take().items()
         }
         return metrics, cpu
-
-    def state(self, role: str) -> Any:
-        """A role's optimizer, put together: a meeting of all workers, of which the first answers."""
-        state = getattr(self.models, role).state_dict()
-        return tree_map(lambda value: value.cpu() if isinstance(value, torch.Tensor) else value, state) if self.first else None
 
 
 class Group:
@@ -178,12 +171,6 @@ class _Trained:
 
     def load(self, folder: Path) -> None:
         self.group.all("call", self.role, "load", folder.absolute())
-
-    def state_dict(self) -> Any:
-        return self.group.all("state", self.role)[0]
-
-    def load_state_dict(self, state: Any) -> None:
-        self.group.all("call", self.role, "load_state_dict", state)
 
 
 class RayActor(_Trained):

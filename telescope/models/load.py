@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -38,7 +38,7 @@ class ValueModel(nn.Module):
     def value(self, hidden: Tensor) -> Tensor:
         return self.head(hidden.float()).squeeze(-1)
 
-    def save_pretrained(self, folder: Path, state_dict: dict[str, Tensor]) -> None:
+    def save_pretrained(self, folder: Path) -> None:
         """A folder that AutoModelForTokenClassification loads (one label: the value), where transformers has one for it."""
         config = copy.deepcopy(self.backbone.config)
         config.num_labels = 1
@@ -47,13 +47,8 @@ class ValueModel(nn.Module):
             config.architectures = [classes[type(config)].__name__]
         folder.mkdir(exist_ok=True)
         config.save_pretrained(folder)
-        weights = {self._hf_name(name): value.contiguous() for name, value in state_dict.items()}
+        weights = {self._hf_name(name): value.contiguous() for name, value in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    def read_weights(self, folder: Path) -> dict[str, Tensor]:
-        """What `save_pretrained` wrote, by this model's names."""
-        weights = load_file(folder / "model.safetensors")
-        return {name: weights[self._hf_name(name)] for name in self.state_dict()}
 
     def _hf_name(self, name: str) -> str:
         """head.weight → score.weight (or classifier.weight), backbone.layers.0… → model.layers.0…"""
@@ -132,7 +127,8 @@ def fingerprint(model: nn.Module) -> str:
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().flatten()
         digest.update(f"{name}{tuple(parameter.shape)}".encode())
-        digest.update(flat[:: max(1, flat.numel() // 16)].float().cpu().numpy().tobytes())
+        some = flat[:: max(1, flat.numel() // 16)].bfloat16()  # the same in whatever precision it was loaded
+        digest.update(some.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

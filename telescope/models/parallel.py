@@ -94,33 +94,3 @@ def whole(model: nn.Module) -> Iterator[None]:
         for part in parts:
             part.reshard()
             part.set_reshard_after_forward(True)
-
-
-def full(value: Any) -> Any:
-    """A sliced tensor put together, in the first process's memory beside the GPU (a meeting of all); anything else as it is."""
-    if not hasattr(value, "full_tensor"):
-        return value
-    whole = value.full_tensor()
-    return whole.cpu() if ProcessGroup().rank == 0 else whole.new_empty(0)
-
-
-def like(value: Tensor, sliced: Any) -> Tensor:
-    """This process's slice of `value`, cut as `sliced` is."""
-    if not hasattr(sliced, "full_tensor"):
-        return value
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(value.to(sliced.device), sliced.device_mesh, sliced.placements)
-
-
-def full_state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: full(value) for name, value in model.state_dict().items()}
-
-
-@torch.no_grad()
-def load_full_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    own = model.state_dict()
-    if own.keys() != state.keys():
-        raise RuntimeError(f"weights do not fit: {sorted(own.keys() ^ state.keys())[0]}")
-    for name, value in own.items():
-        value.copy_(like(state[name], value))

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from telescope.algorithms import PolicyTerms, aggregate, clipped_policy_loss, importance_weights, kl_penalty, surrogate_loss
 from telescope.algorithms.masked import keep
@@ -17,8 +16,8 @@ from telescope.config import ActorConfig, Config
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
-from telescope.models.load import is_packable, quiet
-from telescope.models.parallel import Ranks, full_state, load_full_state
+from telescope.models.load import is_packable
+from telescope.models.parallel import Ranks
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler
@@ -113,24 +112,10 @@ class Actor:
         return self.cost.training_flops(batch, self.config.actor.epochs)
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder."""
-        weights = full_state(self.model)
-        if self.ranks.rank == 0:
-            with quiet():
-                self.model.save_pretrained(folder, state_dict=weights)
-                self.tokenizer.save_pretrained(folder)
+        self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
-        with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
-            trusted = self.config.model.trust_remote_code
-            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trusted)
-        load_full_state(self.model, saved.state_dict())
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.learner.load_state_dict(state)
+        self.learner.load(folder)
 
     def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
         config, mask = self.config.actor, rows.mask

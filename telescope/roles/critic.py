@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel, is_packable
-from telescope.models.parallel import Ranks, full_state, load_full_state
+from telescope.models.parallel import Ranks
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 
@@ -49,19 +48,10 @@ class Critic:
         return self.cost.training_flops(batch, self.config.critic.epochs)
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder: see `ValueModel.save_pretrained`."""
-        weights = full_state(self.model)
-        if self.ranks.rank == 0:
-            self.model.save_pretrained(folder, weights)
+        self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
-        load_full_state(self.model, self.model.read_weights(folder))
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.learner.load_state_dict(state)
+        self.learner.load(folder)
 
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
         values = value_forward(self.model, rows).values

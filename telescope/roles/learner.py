@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
 from telescope.errors import TelescopeError
+from telescope.models import shards
 from telescope.models.load import checkpointing
-from telescope.models.parallel import Ranks, full, like
+from telescope.models.parallel import Ranks
 from telescope.seeds import mix_seed
 
 
@@ -45,7 +46,8 @@ class Learner:
         self.model, self.config, self.total_updates, self.seed, self.padded = model, config, total_updates, seed, padded
         self.ranks = ranks or Ranks()
         self.updates = 0
-        self.weights = [p for p in model.parameters() if p.requires_grad]
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.names, self.weights = list(trained), list(trained.values())
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
         self.optimizer = torch.optim.AdamW(self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
@@ -133,29 +135,27 @@ class Learner:
     def discard(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The same whether the model is sliced or not: a meeting of all processes if it is."""
-        optimizer = self.optimizer.state_dict()
-        optimizer["state"] = {i: {name: full(value) for name, value in of.items()} for i, of in optimizer["state"].items()}
-        return {"optimizer": optimizer, "updates": self.updates, "masters": [master for _, master in self._rounded()]}
+    def save(self, folder: Path) -> None:
+        shards.save(folder, self._state())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        sliced = {i: parameter for i, parameter in enumerate(self.masters) if hasattr(parameter, "full_tensor")}
-        own = {
-            i: {name: like(value, sliced[i]) if i in sliced and value.dim() else value for name, value in of.items()}
-            for i, of in state["optimizer"]["state"].items()
-        }
-        self.optimizer.load_state_dict({**state["optimizer"], "state": own})
-        for group in self.optimizer.param_groups:  # the config's word counts, not the checkpoint's
-            group["weight_decay"] = self.config.weight_decay
-        if len(self._rounded()) != len(state["masters"]):
-            raise TelescopeError(
-                "the checkpoint's float32 copies do not fit: in bfloat16 a run goes on with the backend it was started with; "
-                "use that one, or model.dtype = 'float32'"
-            )
-        for (_, master), saved in zip(self._rounded(), state["masters"], strict=True):
-            master.copy_(saved)
-        self.updates = state["updates"]
+    def load(self, folder: Path) -> None:
+        """The same whatever number of processes wrote it, and in whatever precision they computed."""
+        state = self._state()
+        shards.load(folder, state)
+        self.updates = int(state["updates"])
+        self._round()
+
+    def _state(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name, and in the float32 in which it changes."""
+        state = {"updates": torch.tensor(self.updates)}
+        for name, master in zip(self.names, self.masters, strict=True):
+            state[f"weight/{name}"] = master.detach()
+            moments = self.optimizer.state[master]
+            if not moments:  # no step yet: what AdamW would begin with
+                moments["step"] = torch.zeros((), device=master.device)
+                moments["exp_avg"], moments["exp_avg_sq"] = (torch.zeros_like(master, requires_grad=False) for _ in range(2))
+            state |= {f"{kind}/{name}": value for kind, value in moments.items()}
+        return state
 
 
 def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:

@@ -13,13 +13,15 @@ import torch
 from telescope.backends import local
 from telescope.backends import ray as on_ray
 from telescope.backends.local import Roles, build_data
+from telescope.checkpoint import shards_of
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger import samples
 from telescope.ledger.writer import Ledger
+from telescope.models import shards
 from telescope.trainer import Trainer
-from tests.fakes import tiny_config, write_tiny_model
+from tests.fakes import read_shards, tiny_config, write_tiny_model
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
 
@@ -60,7 +62,9 @@ def three_updates(roles: Roles, config: Config) -> dict:
         out["metrics"].append(roles.critic.update_critic(batch, ledger) | roles.actor.update_actor(batch, ledger))
         out["columns"].append({name: batch[name] for name in batch})
         out["notes"].append(ledger.table(step, batch, kl_coef=0.05).to_pylist())
-    out["state"] = {role: getattr(roles, role).state_dict() for role in ("actor", "critic")}
+    for role in ("actor", "critic"):
+        getattr(roles, role).save(shards_of(config.run_dir, role))
+        out[role] = read_shards(config.run_dir, role)
     return out
 
 
@@ -186,7 +190,7 @@ def test_workers_write_into_the_run_folder_wherever_they_live(tmp_path: Path, mo
     trainer = Trainer(config_for(tmp_path, Path(os.path.relpath(model)), *settings), reward=reward)
     trainer.fit()
     saved = tmp_path / "runs" / "run" / "checkpoints" / "step_000001"
-    assert all(any((saved / role).glob("*.safetensors")) for role in ("actor", "critic"))
+    assert all(shards.is_whole(shards_of(saved, role)) for role in ("actor", "critic"))
     trainer.roles.close()
 
 
