@@ -1,7 +1,8 @@
 """The roles in workers of a Ray cluster, under one controller.
 
-N workers each hold a slice of actor, critic and reference. The roles here have the methods of those in process: they split
-the rows, balanced by tokens, call every worker, and put the answers together in order. The trainer cannot tell.
+N workers each hold a slice of actor, critic and reference, or the critic has workers of its own. The roles here have the methods
+of those in process: they split the rows, balanced by tokens, call every worker, and put the answers together in order. The trainer
+cannot tell.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from typing import Any
 
 import torch
 
-from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
+from telescope.backends.local import Roles, build_reward, choose_device, make_actor, resolve_model, reward_origin
 from telescope.batch import TokenBatch, merge
 from telescope.config import Config
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Notes
-from telescope.models.load import load_tokenizer
+from telescope.models.load import load_sliced, load_tokenizer, new_policy, new_value_model
 from telescope.models.parallel import ProcessGroup
+from telescope.roles.critic import Critic
 from telescope.roles.learner import balance
+from telescope.roles.reference import Reference
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import Prompts
 
@@ -50,23 +53,30 @@ class Worker:
             free.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
-    def build(self, config: Config, rank: int, address: str) -> dict[str, str]:
-        """Meets the others and loads the models; says what they started from."""
-        torch.set_num_threads(max((os.cpu_count() or 1) // config.ray.workers, 1))
+    def build(self, config: Config, roles: Sequence[str], rank: int, size: int, address: str) -> dict[str, str]:
+        """Meets the others and loads the models of `roles`; says what they started from."""
+        torch.set_num_threads(max((os.cpu_count() or 1) // size, 1))
         self.device = choose_device(config.device)
         torch.distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",  # metrics and counts meet on the CPU
             init_method=f"tcp://{address}",
             rank=rank,
-            world_size=config.ray.workers,
+            world_size=size,
             timeout=timedelta(seconds=config.ray.timeout),
         )
-        self.models = build_models(config, ProcessGroup())
-        return self.models.origin
+        ranks, source, origin = ProcessGroup(self.device, config.ray.shards), resolve_model(config), {}
+        self.roles: dict[str, Any] = {}
+        if "actor" in roles:
+            (policy, reference), origin["actor"] = load_sliced(new_policy, source, ranks, count=2)
+            self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
+        if "critic" in roles:
+            (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
+            self.roles["critic"] = Critic(critic, config, ranks)
+        return origin
 
     def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
         placed = [a.to(self.device) if isinstance(a, TokenBatch) else a for a in arguments]
-        return getattr(getattr(self.models, role), method)(*placed, **named)
+        return getattr(self.roles[role], method)(*placed, **named)
 
     def update(self, role: str, batch: TokenBatch, limit: int) -> tuple[dict[str, float], Any]:
         """Metrics, and what the losses noted about the first `limit` samples."""
@@ -80,19 +90,26 @@ class Worker:
 
 
 class Group:
-    """N workers that act as one."""
+    """N workers that act as one: a process group of their own, and a place for each."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, size: int, roles: Sequence[str], *, gpus: bool, kind: type = Worker) -> None:
         import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self.config = config = _absolute(config)
-        gpus = _connect(config)
-        options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0, "scheduling_strategy": "SPREAD"}
-        make: Any = ray.remote(Worker).options(**options)
-        self.workers: list[Any] = [make.remote() for _ in range(config.ray.workers)]
+        self.config, self.workers = config, []
+        # machines with GPUs are filled one after the other, for what stays within one is quick; else all share the work
+        asked = {"CPU": 1, **({"GPU": 1} if gpus else {})}
+        self.place = ray.util.placement_group([asked] * size, strategy="PACK" if gpus else "SPREAD")
         try:
+            self._wait_for_place(asked, size, roles)
+            at = [PlacementGroupSchedulingStrategy(self.place, placement_group_bundle_index=index) for index in range(size)]
+            make: Any = ray.remote(kind)
+            self.workers = [make.options(num_cpus=1, num_gpus=int(gpus), scheduling_strategy=where).remote() for where in at]
+            nodes = self.all("node")
+            order = sorted(range(size), key=lambda i: (nodes.index(nodes[i]), i))  # slices that follow one another share a machine
+            self.workers = [self.workers[i] for i in order]
             address = self._answers([self.workers[0].address.remote()], "start")[0]
-            self.origin = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+            self.origin = self.all("build", config, roles, each=[(rank, size, address) for rank in range(size)])[0]
         except TelescopeError:
             self.close()
             raise
@@ -126,6 +143,21 @@ class Group:
 
         for worker in self.workers:
             ray.kill(worker)
+        ray.util.remove_placement_group(self.place)
+
+    def _wait_for_place(self, asked: dict[str, int], size: int, roles: Sequence[str]) -> None:
+        import ray
+
+        if not self.place.wait(self.config.ray.timeout):
+            want, free, has = (
+                ", ".join(f"{of.get(kind, 0):g} {kind}s" for kind in asked)
+                for of in ({kind: size for kind in asked}, ray.available_resources(), ray.cluster_resources())
+            )
+            limit = f"{self.config.ray.timeout:g} s (ray.timeout)"
+            raise WorkerError(
+                f"no room for the {size} workers of {', '.join(roles)} within {limit}: they need {want}, "
+                f"{free} are free, the cluster has {has}; ask for fewer workers, or wait until others are done"
+            )
 
     def _answers(self, refs: list[Any], what: str) -> list[Any]:
         """What the workers answer; nobody is waited for longer than `ray.timeout`, and who is silent is named."""
@@ -217,9 +249,24 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
-    group = Group(config)
-    origin = {**group.origin, "reward": list(rewards.functions), "reward_in_python": reward is not None}
-    return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin, group.close)
+    config, gpus, own = _absolute(config), _connect(config), config.ray.critic_workers
+    groups: list[Group] = []
+
+    def close() -> None:
+        for group in groups:
+            group.close()
+
+    try:
+        groups.append(Group(config, config.ray.workers, ("actor", "reference") if own else ("actor", "reference", "critic"), gpus=gpus))
+        if own:
+            groups.append(Group(config, own, ("critic",), gpus=gpus))
+    except TelescopeError:
+        close()
+        raise
+    actors, critics = groups[0], groups[-1]
+    origin = {**actors.origin, **critics.origin, **reward_origin(rewards, reward)}
+    roles = RayActor(actors, tokenizer), RayCritic(critics), RayReference(actors)
+    return Roles(*roles, rewards, origin, close)
 
 
 def _absolute(config: Config) -> Config:
@@ -229,13 +276,13 @@ def _absolute(config: Config) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update=whole)})
 
 
-def _connect(config: Config) -> int:
-    """Joins the cluster, or starts one here; returns how many of its GPUs the workers get."""
+def _connect(config: Config) -> bool:
+    """Joins the cluster, or starts one here; says whether the workers get GPUs."""
     try:
         import ray
     except ImportError:
         raise TelescopeError("backend = 'ray' needs Ray: pip install 'telescope-rl[ray]'") from None
-    address, workers = config.ray.address or os.environ.get("RAY_ADDRESS"), config.ray.workers
+    address, workers = config.ray.address or os.environ.get("RAY_ADDRESS"), config.ray.workers + config.ray.critic_workers
     if not ray.is_initialized():
         settings: dict[str, Any] = {"address": address} if address else {"num_cpus": max(os.cpu_count() or 1, workers)}
         try:
@@ -245,8 +292,9 @@ def _connect(config: Config) -> int:
     living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = (sum(int(node.get(kind, 0)) for node in living) for kind in ("CPU", "GPU"))
     gpus = 0 if config.device == "cpu" else gpus
+    asked = " + ".join(f"ray.{name} = {n}" for name in ("workers", "critic_workers") if (n := getattr(config.ray, name)))
     for kind, there in (("CPU", cpus), ("GPU", gpus or workers)):
         if there < workers:
             has = f"the cluster has {there} on {len(living)} node{'s' * (len(living) > 1)}"
-            raise TelescopeError(f"ray.workers = {workers} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
-    return workers if gpus else 0
+            raise TelescopeError(f"{asked} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
+    return gpus > 0
