@@ -15,6 +15,8 @@ import random
 import re
 import shutil
 import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,7 +47,8 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
             if not shards.is_whole(place):
                 raise TelescopeError(f"the {name}'s workers wrote elsewhere: `dir` must be on a disk that every node shares")
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
-        files = {str(p.relative_to(temporary)): _seal(p) for p in sorted(temporary.rglob("*")) if p.is_file()}
+        paths = sorted(path for path in temporary.rglob("*") if path.is_file())
+        files = {str(path.relative_to(temporary)): seal for path, seal in zip(paths, _seals(paths), strict=True)}
         (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
         _sync(temporary / _MANIFEST)
         if final.exists():
@@ -91,14 +94,15 @@ def remove_leftovers(folder: Path) -> None:
 def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]:
     """The manifest, after checking that every file is as it was written, and that it belongs to what `origin` names."""
     manifest = _manifest(path)
-    for name, seal in manifest["files"].items():
-        file = path / name
+    files = {path / name: seal for name, seal in manifest["files"].items()}
+    for file, seal in files.items():
         if not file.is_file():
-            raise _damaged(path, f"{name} is missing")
+            raise _damaged(path, f"{file.relative_to(path)} is missing")
         if file.stat().st_size != seal["bytes"]:
-            raise _damaged(path, f"{name} has {file.stat().st_size} bytes instead of {seal['bytes']}")
-        if _seal(file) != seal:
-            raise _damaged(path, f"{name} is not what was written (its checksum differs)")
+            raise _damaged(path, f"{file.relative_to(path)} has {file.stat().st_size} bytes instead of {seal['bytes']}")
+    for (file, seal), found in zip(files.items(), _seals(files), strict=True):
+        if found != seal:
+            raise _damaged(path, f"{file.relative_to(path)} is not what was written (its checksum differs)")
     check_origin(path, origin or {})
     return manifest
 
@@ -134,7 +138,7 @@ def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
         actor.load(shards_of(path, "actor"))
         critic.load(shards_of(path, "critic"))
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
-    except WorkerError:
+    except TelescopeError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
@@ -146,6 +150,12 @@ def _damaged(path: Path, what: str) -> TelescopeError:
     older = [p.name for p in list_checkpoints(path.parent) if p.name < path.name]
     remedy = f"move {path.name} away to go on from {older[-1]}" if older else "there is no older checkpoint to go back to"
     return TelescopeError(f"checkpoint {path} is damaged: {what}; {remedy}")
+
+
+def _seals(paths: Iterable[Path]) -> list[dict[str, int]]:
+    """Of all files, several at a time: there are as many as workers."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(_seal, paths))
 
 
 def _seal(path: Path) -> dict[str, int]:

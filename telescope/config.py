@@ -161,6 +161,10 @@ class EvalConfig(Section):
 class RayConfig(Section):
     workers: int = Field(1, ge=1, description="processes that share every model (FSDP2), one GPU each where the cluster has GPUs")
     samplers: int = Field(0, ge=0, description="workers that only sample, each with the whole policy; 0: those that train it do")
+    shards: int | None = Field(
+        None, ge=1, description="workers over which a model is sliced, e.g. those of one machine; the others hold copies; default: all"
+    )
+    critic_workers: int = Field(0, ge=0, description="workers that hold the critic and nothing else; 0: it shares those of the actor")
     address: str | None = Field(None, description="of the cluster to join; default: RAY_ADDRESS, or else a cluster started here")
     timeout: float = Field(600.0, gt=0, description="seconds after which a call without an answer ends the step, naming who is silent")
     max_restarts: int = Field(3, ge=0, description="times a run goes on by itself from its last checkpoint after a worker or a node died")
@@ -201,6 +205,9 @@ class Config(Section):
                     f"{role}.micro_batch_tokens = {section.micro_batch_tokens} cannot hold one row of "
                     f"data.max_prompt_tokens + rollout.max_response_tokens = {row_tokens}: raise it"
                 )
+        for name, count in (("workers", self.ray.workers), ("critic_workers", self.ray.critic_workers)):
+            if count % (self.ray.shards or count or 1):
+                raise ValueError(f"ray.{name} = {count} is no multiple of ray.shards = {self.ray.shards}: every model needs all its slices")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
         if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):

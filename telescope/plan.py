@@ -1,8 +1,9 @@
 """telescope plan: what a recipe takes on some number of GPUs, by arithmetic: memory, network, time. Imports no torch.
 
-One GPU is the backend `local`; more are `ray`, with every model sliced over all GPUs (FSDP2) and every role on all of them. Sizes
-of weights, optimizer states, gradients and cache follow from the shape, norms and biases left out; activations, what FSDP holds
-meanwhile and all times are estimates, whose errors are in docs/scale.md. For dense decoders with gated units.
+One GPU is the backend `local`; more are `ray`, with every model sliced over all GPUs (FSDP2), or over `ray.shards` of them, and
+every role on all of them; workers of the critic's own are not planned for. Sizes of weights, optimizer states, gradients and cache
+follow from the shape, norms and biases left out; activations, what FSDP holds meanwhile and all times are estimates, whose errors are
+in docs/scale.md. For dense decoders with gated units.
 """
 
 from __future__ import annotations
@@ -139,6 +140,11 @@ class Job:
         return self.gpus > 1
 
     @property
+    def slices(self) -> int:
+        """GPUs that share one copy of the models."""
+        return min(self.config.ray.shards or self.gpus, self.gpus)
+
+    @property
     def bytes(self) -> int:
         """Of a number in a forward."""
         return 2 if self.config.model.dtype == "bfloat16" else 4
@@ -189,11 +195,11 @@ class Memory:
 
 
 def memory_of(job: Job) -> Memory:
-    shape, number, gpus = job.actor, job.bytes, job.gpus
+    shape, number, slices = job.actor, job.bytes, job.slices
     critic, actor = job.roles
     models, trained = critic.weights + 2 * actor.weights, critic.weights + actor.weights
     stored = 4 if job.sliced else number  # a float32 weight is its own master
-    weights, optimizer = stored * models / gpus, (8 if stored == 4 else 12) * trained / gpus
+    weights, optimizer = stored * models / slices, (8 if stored == 4 else 12) * trained / slices
     always = weights + optimizer
     checkpointed = job.config.model.gradient_checkpointing
     updates = [_update(job, role, checkpointed) for role in job.roles]
@@ -210,11 +216,11 @@ def memory_of(job: Job) -> Memory:
     widest = max(number * r.forward_rows * job.row * (3 * r.shape.intermediate + 2 * r.shape.hidden) for r in job.roles)
     return Memory(
         weights, optimizer, gradients, gathered, activations, max(others)[3], logits, cache, slots,
-        loading=4 * models if job.sliced else weights,  # each worker loads all of each model, then cuts it
+        loading=weights + (8 * max(r.shape.table for r in job.roles) if job.sliced else 0),  # the largest tensor, and it in slices
         sampling=always + whole + cache + draw,
         forward=always + gathered + widest + logits,
         updating=always + updating,
-        saving=always + (8 * actor.weights if job.sliced else 0),  # Adam's moments are put together on each GPU
+        saving=always,  # slices are copied to the host a few at a time
     )  # fmt: skip
 
 
@@ -226,7 +232,7 @@ def _update(job: Job, role: Trained, checkpointed: bool) -> tuple[float, float, 
     chunk = min(max(256, LOGITS // shape.vocabulary), role.pass_rows * job.response) * shape.vocabulary
     logits = chunk * (4 + number) + number * role.head if role.head else 0  # the head's own gradient is the first to exist
     if job.sliced:
-        during = after = 4 * role.weights / job.gpus
+        during = after = 4 * role.weights / job.slices
         root = role.weights - shape.matrices
         gathered = number * (2 * shape.layer + root) + (number + 4) * shape.layer  # this layer and the next; a gradient and its sum
     else:
@@ -246,14 +252,16 @@ class Network:
 
 
 def network_of(job: Job) -> Network:
-    share, number = (job.gpus - 1) / job.gpus, job.bytes
+    copies, number = job.gpus // job.slices, job.bytes
+    share = (job.slices - 1) / job.slices
+    between = 2 * (copies - 1) / copies / job.slices  # the sums of the slices are summed over the copies
     critic, actor = job.roles
     passes = critic.forwards * critic.weights + _policies(job.config) * actor.forwards * actor.weights
     passes += sum(r.steps * r.passes * (r.weights + r.shape.matrices) for r in job.roles)  # layers again for the backward
     scatters = sum(4 * r.steps * r.passes * r.weights for r in job.roles)
     columns = 8 * 4 * job.row + 4 * 12 * job.response  # of a row: about 4 of integers, 12 of floats
     batch = columns * (2 * job.total + 3 * job.rows) if job.sliced else 0  # an update sends all rows to every worker
-    return Network(number * share * actor.weights, number * share * passes, share * scatters, batch)
+    return Network(number * share * actor.weights, number * share * passes, (share + between) * scatters, batch)
 
 
 @dataclass(frozen=True)
@@ -361,7 +369,7 @@ def table(jobs: Sequence[Job]) -> str:
     row(f"fits in {gib:g} GiB", ["yes" if m.peak <= gib * GIB else "no" for m in memories])
     part(
         "network per GPU and step, GB", networks, 1e9, ".2f",
-        sampling="actor gathered whole, to sample", gathers="all-gathers of weights", scatters="reduce-scatters of gradients",
+        sampling="actor gathered whole, to sample", gathers="all-gathers of weights", scatters="sums of gradients",
         batch="the batch",
     )  # fmt: skip
     part(

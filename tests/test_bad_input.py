@@ -21,6 +21,7 @@ from telescope.cli import main
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
 from telescope.export import evaluate_run
+from telescope.roles.critic import Critic
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config, write_tiny_model
 
@@ -549,6 +550,29 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_still_works(
     assert trainer.step == 1
     trainer.fit()
     assert names_of_checkpoints(two_checkpoints) == ["step_000001", "step_000002"]
+
+
+@pytest.mark.parametrize("missing", [".metadata", "__0_0.distcp"])
+def test_a_checkpoint_written_where_the_controller_cannot_see_it_is_refused(missing: str, job: Job, monkeypatch: pytest.MonkeyPatch):
+    """As by a worker on a node that has a disk of its own under the same name."""
+    save = Critic.save
+
+    def elsewhere(self: Critic, folder: Path) -> None:
+        save(self, folder)
+        (folder / missing).unlink()
+
+    monkeypatch.setattr(Critic, "save", elsewhere)
+    message = refusal(job())
+    assert "the critic's workers wrote elsewhere: `dir` must be on a disk that every node shares" in message
+    assert names_of_checkpoints(job()) == []
+
+
+def test_a_checkpoint_that_a_worker_cannot_see_is_no_damaged_one(two_checkpoints: Config, monkeypatch: pytest.MonkeyPatch):
+    load = Critic.load
+    monkeypatch.setattr(Critic, "load", lambda self, folder: load(self, folder / "elsewhere"))
+    message = refusal(two_checkpoints, resume=True)
+    assert "`dir` must be on a disk that every node shares" in message
+    assert "damaged" not in message
 
 
 def test_a_damaged_checkpoint_list_is_named_with_the_remedy(two_checkpoints: Config):

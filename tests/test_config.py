@@ -160,6 +160,12 @@ def test_a_section_given_as_a_number_is_refused(recipe):
 # ---- keys that contradict each other
 
 
+def test_slices_that_do_not_fill_the_workers_are_refused():
+    assert "ray.workers = 6 is no multiple of ray.shards = 4" in refusal(("ray.workers", "6"), ("ray.shards", "4"))
+    assert "ray.critic_workers = 3 is" in refusal(("ray.workers", "4"), ("ray.shards", "2"), ("ray.critic_workers", "3"))
+    assert given(("ray.workers", "6"), ("ray.shards", "3")).ray.shards == 3
+
+
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_more_minibatches_than_responses_are_refused(role: str):
     message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))

@@ -22,7 +22,7 @@ from telescope.models.load import (
     load_tokenizer,
     stop_ids,
 )
-from telescope.models.parallel import Ranks, shard
+from telescope.models.parallel import Ranks
 from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic
 from telescope.roles.reference import Reference
@@ -47,37 +47,19 @@ class Roles:
 
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
-    models = build_models(config)
-    rewards = build_reward(config, models.actor.tokenizer, models.actor.device, reward)
-    origin = {**models.origin, "reward": list(rewards.functions), "reward_in_python": reward is not None}
-    return Roles(models.actor, models.critic, models.reference, rewards, origin)
-
-
-@dataclass(frozen=True)
-class Models:
-    """The roles that are models."""
-
-    actor: Actor
-    critic: Critic
-    reference: Reference
-    origin: dict[str, str]
-
-
-def build_models(config: Config, ranks: Ranks | None = None) -> Models:
-    """Actor, critic and reference; with `ranks` they are sliced over those processes."""
-    dtype = getattr(torch, config.model.dtype)
-    if ranks is not None:  # what is sliced are float32 weights; `shard` sees to the precision of what they compute
-        config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
-    source = resolve_model(config)
-    policy, device = load_policy(source, choose_device(config.device)), choose_device(config.device)
-    critic, reference = load_critic(source, device), copy.deepcopy(policy)
-    if device.type == "cuda" and ranks is None:
+    source, device = resolve_model(config), choose_device(config.device)
+    policy, critic = load_policy(source, device), load_critic(source, device)
+    reference = copy.deepcopy(policy)
+    if device.type == "cuda":
         join(reference)  # copying tore its weights apart
-    origin = {"actor": fingerprint(policy), "critic": fingerprint(critic)}
-    if ranks is not None:
-        for model in (policy, critic, reference):
-            shard(model, dtype)
-    return Models(make_actor(config, policy, ranks), Critic(critic, config, ranks), Reference(reference, config, ranks), origin)
+    actor = make_actor(config, policy)
+    rewards = build_reward(config, actor.tokenizer, device, reward)
+    origin = {"actor": fingerprint(policy), "critic": fingerprint(critic), **reward_origin(rewards, reward)}
+    return Roles(actor, Critic(critic, config), Reference(reference, config), rewards, origin)
+
+
+def reward_origin(rewards: Reward, given: Any) -> dict[str, Any]:
+    return {"reward": list(rewards.functions), "reward_in_python": given is not None}
 
 
 def build_actor(config: Config) -> Actor:

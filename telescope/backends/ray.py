@@ -1,7 +1,8 @@
 """The roles in workers of a Ray cluster, under one controller.
 
-N workers each hold a slice of actor, critic and reference. The roles here have the methods of those in process: they split
-the rows, balanced by tokens, call every worker, and put the answers together in order. The trainer cannot tell.
+N workers each hold a slice of actor, critic and reference, or the critic has workers of its own. The roles here have the methods
+of those in process: they split the rows, balanced by tokens, call every worker, and put the answers together in order. The trainer
+cannot tell.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ import socket
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from telescope.backends.local import Roles, build_models, build_reward, choose_device, resolve_model
+from telescope.backends.local import Roles, build_reward, choose_device, make_actor, resolve_model, reward_origin
+from telescope.backends.samplers import Link, SamplingRole
 from telescope.batch import TokenBatch, merge
 from telescope.config import Config
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Notes
-from telescope.models.load import load_tokenizer
+from telescope.models.load import load_sliced, load_tokenizer, new_policy, new_value_model
 from telescope.models.parallel import ProcessGroup
+from telescope.roles.critic import Critic
 from telescope.roles.learner import balance
+from telescope.roles.reference import Reference
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import Prompts
 
 _BROKEN_MEETINGS = ("gloo", "NCCL", "Connection reset", "Connection closed", "Broken pipe")
+
+
+Started = tuple[list[Any], list[list[int]]]
+"""Calls that have not been answered yet, and the rows of each."""
 
 
 class Worker:
@@ -50,23 +58,34 @@ class Worker:
             free.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
-    def build(self, config: Config, rank: int, address: str) -> dict[str, str]:
-        """Meets the others and loads the models; says what they started from."""
-        torch.set_num_threads(max((os.cpu_count() or 1) // config.ray.workers, 1))
-        self.device = choose_device(config.device)
+    def build(self, config: Config, roles: Sequence[str], rank: int, size: int, address: str) -> dict[str, str]:
+        """Meets the others and loads the models of `roles`; says what they started from."""
+        self.config = config
+        torch.set_num_threads(max((os.cpu_count() or 1) // size, 1))
+        self.device, self.link = choose_device(config.device), cast(Link | None, None)
+        if "sampler" in roles:  # each on its own; vLLM makes a process group itself
+            self.roles: dict[str, Any] = {"sampler": SamplingRole(config, self.device)}
+            return {}
         torch.distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",  # metrics and counts meet on the CPU
             init_method=f"tcp://{address}",
             rank=rank,
-            world_size=config.ray.workers,
+            world_size=size,
             timeout=timedelta(seconds=config.ray.timeout),
         )
-        self.models = build_models(config, ProcessGroup())
-        return self.models.origin
+        ranks, source, origin = ProcessGroup(self.device, config.ray.shards), resolve_model(config), {}
+        self.roles = {}
+        if "actor" in roles:
+            (policy, reference), origin["actor"] = load_sliced(new_policy, source, ranks, count=2)
+            self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
+        if "critic" in roles:
+            (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
+            self.roles["critic"] = Critic(critic, config, ranks)
+        return origin
 
     def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
         placed = [a.to(self.device) if isinstance(a, TokenBatch) else a for a in arguments]
-        return getattr(getattr(self.models, role), method)(*placed, **named)
+        return getattr(self.roles[role], method)(*placed, **named)
 
     def update(self, role: str, batch: TokenBatch, limit: int) -> tuple[dict[str, float], Any]:
         """Metrics, and what the losses noted about the first `limit` samples."""
@@ -78,31 +97,61 @@ class Worker:
         }
         return metrics, cpu
 
+    def join(self, rank: int, size: int, address: str) -> list[tuple[str, tuple[int, ...]]]:
+        """Meets the others on the way that weights take; the first, which will send them, says what they are."""
+        self.link = Link(address, rank, size, self.device, timedelta(seconds=self.config.ray.timeout))
+        return [(name, tuple(value.shape)) for name, value in self.roles["actor"].stored_weights()] if rank == 0 else []
+
+    def version(self) -> int:
+        return int(self.roles["actor"].learner.updates)
+
+    def send_weights(self) -> None:
+        """All that train gather each weight; the first sends it on."""
+        dtype = getattr(torch, self.config.model.dtype)
+        for _, value in self.roles["actor"].weights():
+            if self.link is not None:
+                self.link.share(value.to(dtype).contiguous())
+
+    def receive_weights(self, described: Sequence[tuple[str, Sequence[int]]], version: int) -> None:
+        assert self.link is not None
+        named = self.link.received(described, getattr(torch, self.config.model.dtype))
+        self.roles["sampler"].load_weights(named, version)
+
 
 class Group:
-    """N workers that act as one."""
+    """N workers that act as one: a process group of their own, and a place for each."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, size: int, roles: Sequence[str], *, gpus: bool, kind: type = Worker) -> None:
         import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self.config = config = _absolute(config)
-        gpus = _connect(config)
-        options = {"num_cpus": 1, "num_gpus": gpus / config.ray.workers if gpus else 0, "scheduling_strategy": "SPREAD"}
-        make: Any = ray.remote(Worker).options(**options)
-        self.workers: list[Any] = [make.remote() for _ in range(config.ray.workers)]
+        self.config, self.workers = config, []
+        # machines with GPUs are filled one after the other, for what stays within one is quick; else all share the work
+        asked = {"CPU": 1, **({"GPU": 1} if gpus else {})}
+        self.place = ray.util.placement_group([asked] * size, strategy="PACK" if gpus else "SPREAD")
         try:
-            address = self._answers([self.workers[0].address.remote()], "start")[0]
-            self.origin = self.all("build", config, each=[(rank, address) for rank in range(len(self.workers))])[0]
+            self._wait_for_place(asked, size, roles)
+            at = [PlacementGroupSchedulingStrategy(self.place, placement_group_bundle_index=index) for index in range(size)]
+            make: Any = ray.remote(kind)
+            self.workers = [make.options(num_cpus=1, num_gpus=int(gpus), scheduling_strategy=where).remote() for where in at]
+            nodes = self.all("node")
+            order = sorted(range(size), key=lambda i: (nodes.index(nodes[i]), i))  # slices that follow one another share a machine
+            self.workers = [self.workers[i] for i in order]
+            address = self.answers([self.workers[0].address.remote()], "start")[0]
+            self.origin = self.all("build", config, roles, each=[(rank, size, address) for rank in range(size)])[0]
         except TelescopeError:
             self.close()
             raise
 
     def all(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None, **named: Any) -> list[Any]:
         """Calls every worker, with arguments of its own where `each` gives them; the answers in the workers' order."""
-        own = each or [()] * len(self.workers)
-        refs = [getattr(worker, method).remote(*arguments, *mine, **named) for worker, mine in zip(self.workers, own, strict=True)]
         what = " ".join(str(a) for a in (method, *arguments) if isinstance(a, str))
-        return self._answers(refs, what)
+        return self.answers(self.start(method, *arguments, each=each, **named), what)
+
+    def start(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None, **named: Any) -> list[Any]:
+        """The same without waiting for the answers."""
+        own = each or [()] * len(self.workers)
+        return [getattr(worker, method).remote(*arguments, *mine, **named) for worker, mine in zip(self.workers, own, strict=True)]
 
     def rows(self, role: str, method: str, batch: TokenBatch) -> TokenBatch:
         """Calls a role's method on every worker with its rows, and returns the batch with the columns it has made."""
@@ -126,8 +175,23 @@ class Group:
 
         for worker in self.workers:
             ray.kill(worker)
+        ray.util.remove_placement_group(self.place)
 
-    def _answers(self, refs: list[Any], what: str) -> list[Any]:
+    def _wait_for_place(self, asked: dict[str, int], size: int, roles: Sequence[str]) -> None:
+        import ray
+
+        if not self.place.wait(self.config.ray.timeout):
+            want, free, has = (
+                ", ".join(f"{of.get(kind, 0):g} {kind}s" for kind in asked)
+                for of in ({kind: size for kind in asked}, ray.available_resources(), ray.cluster_resources())
+            )
+            limit = f"{self.config.ray.timeout:g} s (ray.timeout)"
+            raise WorkerError(
+                f"no room for the {size} workers of {', '.join(roles)} within {limit}: they need {want}, "
+                f"{free} are free, the cluster has {has}; ask for fewer workers, or wait until others are done"
+            )
+
+    def answers(self, refs: list[Any], what: str) -> list[Any]:
         """What the workers answer; nobody is waited for longer than `ray.timeout`, and who is silent is named."""
         import ray
         from ray.exceptions import GetTimeoutError, RayError, RayTaskError
@@ -174,22 +238,51 @@ class _Trained:
 
 
 class RayActor(_Trained):
+    """Its workers write the responses themselves, or `samplers` do, which get the weights after every update."""
+
     role = "actor"
 
-    def __init__(self, group: Group, tokenizer: Any) -> None:
+    def __init__(self, group: Group, tokenizer: Any, samplers: Group | None = None) -> None:
         super().__init__(group)
-        self.tokenizer = tokenizer
+        self.tokenizer, self.samplers, self.sent = tokenizer, samplers, 0
         self.device = torch.device("cpu")  # where the controller holds the batch
+        self.upcoming: tuple[int, Started] | None = None
+        if samplers is not None:
+            address, members = group.all("address")[0], [group.workers[0], *samplers.workers]
+            joined = [worker.join.remote(rank, len(members), address) for rank, worker in enumerate(members)]
+            self.weights = group.answers(joined, "join")[0]
 
-    def generate_sequences(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        return self._sampled("generate_sequences", prompts, greedy)
+    def generate_sequences(self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False) -> TokenBatch:
+        """With `upcoming`, those prompts are answered while the caller goes on: by the policy as it is now."""
+        if self.samplers is None:
+            return self._collect(self._start(self.group, "generate_sequences", prompts, greedy))
+        ready = self.upcoming is not None and self.upcoming[0] == prompts.seed
+        started = self.upcoming[1] if self.upcoming and ready else self._start(self._renewed(), "sample", prompts, greedy)
+        batch = self._collect(started)
+        self.upcoming = (upcoming.seed, self._start(self._renewed(), "sample", upcoming, greedy)) if upcoming is not None else None
+        return self.group.rows("actor", "with_old_log_probs", batch)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        return self._sampled("sample", prompts, greedy)
+        return self._collect(self._start(self._renewed() if self.samplers else self.group, "sample", prompts, greedy))
 
-    def _sampled(self, method: str, prompts: Prompts, greedy: bool) -> TokenBatch:
-        parts = [part or [0] for part in balance([len(ids) for ids in prompts.ids], len(self.group.workers))]
-        return merge(self.group.all("call", "actor", method, each=[(prompts.part(part),) for part in parts], greedy=greedy), parts)
+    def _start(self, group: Group, method: str, prompts: Prompts, greedy: bool) -> Started:
+        parts = [part or [0] for part in balance([len(ids) for ids in prompts.ids], len(group.workers))]
+        role = "actor" if group is self.group else "sampler"
+        return group.start("call", role, method, each=[(prompts.part(part),) for part in parts], greedy=greedy), parts
+
+    def _collect(self, started: Started) -> TokenBatch:
+        refs, parts = started
+        return merge(self.group.answers(refs, "sample"), parts)
+
+    def _renewed(self) -> Group:
+        """The samplers, with the weights of the policy as it is now."""
+        assert self.samplers is not None
+        version = self.group.all("version")[0]
+        if version != self.sent:
+            refs = self.group.start("send_weights") + self.samplers.start("receive_weights", self.weights, version)
+            self.group.answers(refs, "send_weights")
+            self.sent = version
+        return self.samplers
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         return self.group.update("actor", batch, ledger)
@@ -217,9 +310,27 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
-    group = Group(config)
-    origin = {**group.origin, "reward": list(rewards.functions), "reward_in_python": reward is not None}
-    return Roles(RayActor(group, tokenizer), RayCritic(group), RayReference(group), rewards, origin, group.close)
+    config, gpus, own = _absolute(config), _connect(config), config.ray.critic_workers
+    groups: list[Group] = []
+
+    def close() -> None:
+        for group in groups:
+            group.close()
+
+    try:
+        groups.append(Group(config, config.ray.workers, ("actor", "reference") if own else ("actor", "reference", "critic"), gpus=gpus))
+        if own:
+            groups.append(Group(config, own, ("critic",), gpus=gpus))
+        critics = groups[-1]
+        if config.ray.samplers:
+            groups.append(Group(config, config.ray.samplers, ("sampler",), gpus=gpus))
+        actors, samplers = groups[0], groups[-1] if config.ray.samplers else None
+        actor = RayActor(actors, tokenizer, samplers)
+    except TelescopeError:
+        close()
+        raise
+    origin = {**actors.origin, **critics.origin, **reward_origin(rewards, reward)}
+    return Roles(actor, RayCritic(critics), RayReference(actors), rewards, origin, close)
 
 
 def _absolute(config: Config) -> Config:
@@ -229,13 +340,14 @@ def _absolute(config: Config) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update=whole)})
 
 
-def _connect(config: Config) -> int:
-    """Joins the cluster, or starts one here; returns how many of its GPUs the workers get."""
+def _connect(config: Config) -> bool:
+    """Joins the cluster, or starts one here; says whether the workers get GPUs."""
     try:
         import ray
     except ImportError:
         raise TelescopeError("backend = 'ray' needs Ray: pip install 'telescope-rl[ray]'") from None
-    address, workers = config.ray.address or os.environ.get("RAY_ADDRESS"), config.ray.workers
+    address = config.ray.address or os.environ.get("RAY_ADDRESS")
+    workers = config.ray.workers + config.ray.critic_workers + config.ray.samplers
     if not ray.is_initialized():
         settings: dict[str, Any] = {"address": address} if address else {"num_cpus": max(os.cpu_count() or 1, workers)}
         try:
@@ -245,8 +357,9 @@ def _connect(config: Config) -> int:
     living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = (sum(int(node.get(kind, 0)) for node in living) for kind in ("CPU", "GPU"))
     gpus = 0 if config.device == "cpu" else gpus
+    asked = " + ".join(f"ray.{name} = {n}" for name in ("workers", "critic_workers", "samplers") if (n := getattr(config.ray, name)))
     for kind, there in (("CPU", cpus), ("GPU", gpus or workers)):
         if there < workers:
             has = f"the cluster has {there} on {len(living)} node{'s' * (len(living) > 1)}"
-            raise TelescopeError(f"ray.workers = {workers} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
-    return workers if gpus else 0
+            raise TelescopeError(f"{asked} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
+    return gpus > 0

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 
-def fuse(backbone: nn.Module) -> None:
-    """See above; `unfuse` takes it back."""
+def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
+    """See above; `unfuse` takes it back. `dtype` is what the model computes in, if not that of its weights."""
     weight = next(backbone.parameters())
+    dtype = dtype or weight.dtype
     if weight.is_cuda:
-        _compile_ahead(backbone, weight)
+        _compile_ahead(backbone, dtype, weight.device)
     for module in backbone.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            _fuse_norm(module)
+            _fuse_norm(module, dtype, weight.device)
         elif all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")):
             _fuse_gated_unit(module)
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
@@ -32,7 +33,7 @@ def fuse(backbone: nn.Module) -> None:
     join(backbone)
 
 
-def _compile_ahead(backbone: Any, weight: Tensor) -> None:
+def _compile_ahead(backbone: Any, dtype: torch.dtype, device: torch.device) -> None:
     from telescope.models.kernels import compile_ahead
 
     config = backbone.config.get_text_config()
@@ -45,8 +46,8 @@ def _compile_ahead(backbone: Any, weight: Tensor) -> None:
             width=width,
             vocabulary=config.vocab_size,
             gelu="gelu" in str(getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", "")),
-            dtype=weight.dtype,
-            device=weight.device,
+            dtype=dtype,
+            device=device,
         )
 
 
@@ -60,7 +61,7 @@ def join(backbone: nn.Module) -> None:
     for module in backbone.modules():
         for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
             layers: list[Any] = [getattr(module, name, None) for name in names]
-            if all(type(layer) is nn.Linear for layer in layers):
+            if all(type(layer) is nn.Linear and not hasattr(layer.weight, "full_tensor") for layer in layers):  # nor sliced
                 layers[0].joined = _Joined([layer.weight for layer in layers], [layer.bias for layer in layers])
 
 
@@ -129,14 +130,14 @@ def _whole(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), -1)
 
 
-def _fuse_norm(module: Any) -> None:
+def _fuse_norm(module: Any, dtype: torch.dtype, device: torch.device) -> None:
     """weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x): whichever the module does."""
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     weight = getattr(module, "weight", None)
     if epsilon is None or weight is None:
         return
-    probe = torch.randn(4, weight.numel(), generator=torch.Generator().manual_seed(0)).to(weight)
-    own = module(probe).float()
+    probe, (weight,) = torch.randn(5, weight.numel(), generator=torch.Generator().manual_seed(0)).to(device, dtype).split([4, 1])
+    own = torch.func.functional_call(module, {"weight": weight}, (probe,)).float()  # its own weight may be sliced
     for offset in (0.0, 1.0):
         ours = F.rms_norm(probe, weight.shape, weight + offset if offset else weight, epsilon).float()
         if torch.allclose(ours, own, rtol=0.03, atol=0.03):

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
 
 
 class ValueModel(nn.Module):
@@ -89,24 +91,53 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def load_policy(config: ModelConfig, device: torch.device) -> Any:
-    model = _load(AutoModelForCausalLM, config.path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code)
+    model = new_policy(config).to(device)
     settings = getattr(model, "generation_config", None)
     if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
         settings.do_sample = True  # as shipped by some models it contradicts itself, and could not be saved
-    return _prepare(model, device, config)
+    return _prepare(model, config)
 
 
 def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
-    path = config.critic_path or config.path
-    backbone = _load(AutoModel, path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code)
-    return ValueModel(_prepare(backbone, device, config)).to(device)
+    return _prepare(new_value_model(config).to(device), config)
+
+
+def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
+    trusted = config.trust_remote_code
+    return _load(AutoModelForCausalLM, config.path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
+
+
+def new_value_model(config: ModelConfig, *, empty: bool = False) -> ValueModel:
+    path, trusted = config.critic_path or config.path, config.trust_remote_code
+    return ValueModel(_load(AutoModel, path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted))
+
+
+def load_sliced(make: Any, config: ModelConfig, ranks: ProcessGroup, count: int = 1) -> tuple[list[Any], str]:
+    """`count` models alike, sliced over the processes, and their fingerprint (which the first process knows).
+
+    The first process alone reads the weights, in float32 into the memory beside its GPU, and hands them round one by one. No GPU ever
+    holds a whole model, nor does any other process.
+    """
+    dtype, config = getattr(torch, config.dtype), config.model_copy(update={"dtype": "float32"})
+    whole = make(config) if ranks.rank == 0 else None
+    models = []
+    for _ in range(count):
+        with torch.device("meta"):
+            models.append(make(config, empty=True))
+        shard(models[-1], dtype, ranks)
+    fill(models, whole, ranks)
+    settings = ranks.shared(getattr(whole, "generation_config", None))
+    for model in models:
+        model.generation_config = settings
+        reshard(_prepare(model, config))
+    return models, fingerprint(whole) if whole is not None else ""
 
 
 def load_reward_model(path: str, device: torch.device) -> Any:
     model = _load(AutoModelForSequenceClassification, path)
     if model.config.num_labels != 1:
         raise TelescopeError(f"reward model {path} has {model.config.num_labels} outputs; a reward model has one (num_labels = 1)")
-    return _prepare(model, device).requires_grad_(False)
+    return model.to(device).eval().requires_grad_(False)
 
 
 def is_packable(model: Any) -> bool:
@@ -141,18 +172,18 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _prepare(model: Any, device: torch.device, config: ModelConfig | None = None) -> Any:
-    # eval mode for good: dropout would make the ratio differ from 1 before anything was learned
-    model = model.to(device).eval()
-    if config is not None:
-        model.packable = packed.enable(model, compiled=config.compile)
-        layers: Any = getattr(model.base_model, "layers", ())
-        if config.gradient_checkpointing:
-            trained = model.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
-            model.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
-            model.checkpointed = list(layers)
-        for layer in layers if config.compile else ():
-            layer.compile(dynamic=True)
+def _prepare(model: Any, config: ModelConfig) -> Any:
+    """A policy or a value model, as every role needs it."""
+    model.eval()  # for good: dropout would make the ratio differ from 1 before anything was learned
+    core = getattr(model, "backbone", model)
+    core.packable = packed.enable(core, compiled=config.compile, within=partial(within, model))
+    layers: Any = getattr(core.base_model, "layers", ())
+    if config.gradient_checkpointing:
+        trained = core.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
+        core.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
+        core.checkpointed = list(layers)
+    for layer in layers if config.compile else ():
+        layer.compile(dynamic=True)
     return model
 
 
@@ -169,7 +200,8 @@ def checkpointing(model: Any) -> Iterator[None]:
             layer.training = False
 
 
-def _load(auto: Any, path: str, *, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
+def _load(auto: Any, path: str, *, empty: bool = False, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
+    """`empty`: the model as its config says, without reading its weights."""
     local = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
     if looks_local and not (local / "config.json").is_file():
@@ -181,6 +213,8 @@ def _load(auto: Any, path: str, *, dtype: torch.dtype = torch.float32, **kwargs:
         with quiet():
             if auto is AutoTokenizer:
                 return auto.from_pretrained(source, **kwargs)
+            if empty:
+                return auto.from_config(AutoConfig.from_pretrained(source, **kwargs), dtype=dtype, **kwargs)
             model, info = auto.from_pretrained(source, dtype=dtype, output_loading_info=True, **kwargs)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]

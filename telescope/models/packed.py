@@ -6,7 +6,7 @@ A model takes part if its outputs, packed, agree with its own on padded rows (`e
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -179,32 +179,44 @@ def _grad(
     return (grad / temperature).to(dtype)
 
 
-def enable(model: Any, *, compiled: bool = False) -> bool:
-    """Makes a backbone, or the causal LM around one, ready for packed rows if that does not change what it computes."""
+def enable(model: Any, *, compiled: bool = False, within: Callable[[Callable[[], Any]], Any] | None = None) -> bool:
+    """Makes a backbone, or the causal LM around one, ready for packed rows if that does not change what it computes.
+
+    A sliced model is tried by all processes together, on the same rows; its parts compute `within` the whole (see models/parallel.py).
+    """
     backbone, head = model.base_model, model.get_output_embeddings()
     config = backbone.config
     before = config._attn_implementation
     lengths, vocabulary = (7, 4), config.get_text_config().vocab_size
     ids = torch.randint(vocabulary, (sum(lengths),), generator=torch.Generator().manual_seed(0)).to(model.device)
     packed = Packed(lengths, model.device)
-    with torch.no_grad():
-        own = torch.cat([model(input_ids=row[None], use_cache=False)[0][0] for row in ids.split(lengths)]).float()
+    within = within or (lambda function: function())
+
+    def padded() -> Tensor:
+        return torch.cat([model(input_ids=row[None], use_cache=False)[0][0] for row in ids.split(lengths)])
+
+    def difference() -> float | str:
+        """Or what went wrong: an error must not leave the forward of a sliced model, which would stay half gathered."""
         try:
             if model.device.type == "cuda" and not compiled:
-                fuse(backbone)
+                fuse(backbone, own.dtype)
             config._attn_implementation = ATTENTION
             ours = hidden_states(backbone, ids[None], packed.positions[None], packed)
             ours = (ours if head is None else head(ours)).float()
-            difference = float((ours - own).norm() / own.norm())
-            alike = difference <= (0.05 if model.dtype is torch.bfloat16 else 1e-3)  # not if it is NaN
-            problem = None if alike else f"packed rows differ by {difference:.2g}"
+            return float((ours - own.float()).norm() / own.float().norm())
         except Exception as error:  # whatever a model's code may raise: it is not made for this
-            problem = f"{type(error).__name__}: {error}".splitlines()[0]
-    if problem is not None:
-        config._attn_implementation = before
-        unfuse(backbone)
-        _log.warning("%s runs with padded rows, which is slower (%s)", type(backbone).__name__, problem)
-    return problem is None
+            return f"{type(error).__name__}: {error}".splitlines()[0]
+
+    with torch.no_grad():
+        own = within(padded) if head is None else padded()
+        found = within(difference)
+    problem = found if isinstance(found, str) else f"packed rows differ by {found:.2g}"
+    if isinstance(found, float) and found <= (0.05 if own.dtype is torch.bfloat16 else 1e-3):  # not if it is NaN
+        return True
+    config._attn_implementation = before
+    unfuse(backbone)
+    _log.warning("%s runs with padded rows, which is slower (%s)", type(backbone).__name__, problem)
+    return False
 
 
 @torch.compiler.disable

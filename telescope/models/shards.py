@@ -11,6 +11,8 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 
+from telescope.errors import TelescopeError
+
 
 def save(folder: Path, state: dict[str, Tensor]) -> None:
     """Where there are several processes, a meeting of all; none holds more than its slices."""
@@ -20,6 +22,8 @@ def save(folder: Path, state: dict[str, Tensor]) -> None:
 
 def load(folder: Path, state: dict[str, Tensor]) -> None:
     """Fills the tensors of `state` in place with what is stored under their names, however that was sliced."""
+    if not is_whole(folder):
+        raise TelescopeError(f"a process cannot see all of {folder}: `dir` must be on a disk that every node shares")
     with _as_one():
         dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
 

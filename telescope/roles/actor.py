@@ -71,11 +71,14 @@ class Actor:
         return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights by their names in Hugging Face files, where tied ones stand once. Where they are sliced, a meeting of all."""
+        """All weights by their names in Hugging Face files, put together one by one where they are sliced: a meeting of all."""
+        for name, value in self.stored_weights():
+            yield name, value.full_tensor() if hasattr(value, "full_tensor") else value
+
+    def stored_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """As they are held here; tied ones stand once."""
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
-        for name, value in self.model.state_dict().items():
-            if name not in tied:
-                yield name, value.full_tensor() if hasattr(value, "full_tensor") else value
+        return ((name, value) for name, value in self.model.state_dict().items() if name not in tied)
 
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""

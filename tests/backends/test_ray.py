@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from telescope.backends import local
 from telescope.backends import ray as on_ray
 from telescope.backends.local import Roles, build_data
-from telescope.checkpoint import shards_of
+from telescope.checkpoint import check, list_checkpoints, shards_of
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError, WorkerError
+from telescope.export import export_run
 from telescope.ledger import samples
 from telescope.ledger.writer import Ledger
 from telescope.models import shards
@@ -92,11 +94,15 @@ def close(one, other, path: str = "") -> None:
         assert one == other, path
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_ray_equals_local(workers: int, alone: dict, tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"workers": 1}, {"workers": 4}, {"workers": 4, "shards": 2}, {"workers": 2, "critic_workers": 1}],
+    ids=["one", "four", "two-copies-of-two-slices", "critic-apart"],
+)
+def test_ray_equals_local(settings: dict[str, int], alone: dict, tmp_path: Path, model: Path) -> None:
     """Values, log-probs, advantages, every loss term, metrics, gradients' moments: of 7 rows in minibatches of 2 or 3, so that some
     worker has none."""
-    config = config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", str(workers)))
+    config = config_for(tmp_path, model, ("backend", "ray"), *((f"ray.{name}", str(value)) for name, value in settings.items()))
     roles = on_ray.build_roles(config, reward)
     try:
         close(alone, three_updates(roles, config))
@@ -104,9 +110,9 @@ def test_ray_equals_local(workers: int, alone: dict, tmp_path: Path, model: Path
         roles.close()
 
 
-def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_back(tmp_path: Path, model: Path) -> None:
-    def train(steps: int, backend: str, name: str) -> Trainer:
-        more = (("steps", str(steps)), ("backend", backend), ("ray.workers", "2"), ("name", name), ("eval.samples", "4"))
+def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_then_in_four(tmp_path: Path, model: Path) -> None:
+    def train(steps: int, backend: str, name: str, workers: int = 1) -> Trainer:
+        more = (("steps", str(steps)), ("backend", backend), ("ray.workers", str(workers)), ("name", name), ("eval.samples", "4"))
         trainer = Trainer(config_for(tmp_path, model, *more), reward=reward, resume=True)
         trainer.fit()
         if backend == "ray":
@@ -114,14 +120,44 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_back(tmp_path: P
         return trainer
 
     train(3, "local", "alone")
-    for steps, backend in ((1, "ray"), (2, "local"), (3, "ray")):
-        train(steps, backend, "mixed")
+    for steps, backend, workers in ((1, "ray", 2), (2, "local", 1), (3, "ray", 4)):
+        train(steps, backend, "mixed", workers)
     kinds = ("timing/", "perf/", "eval/", "data/")
     runs = []
     for name in ("alone", "mixed"):
         history = Trainer(config_for(tmp_path, model, ("steps", "3"), ("name", name)), reward=reward, resume=True).history()
         runs.append([{k: v for k, v in row.items() if not k.startswith(kinds)} for row in history if "actor/pg_loss" in row])
     close(*runs)
+
+
+def test_a_bfloat16_checkpoint_is_the_same_bit_for_bit_wherever_it_is_loaded(tmp_path: Path, model: Path) -> None:
+    """Written by two workers, loaded and written again by one process, by two copies of two slices, and exported."""
+    bf16 = (("model.dtype", "bfloat16"), ("steps", "1"), ("eval.samples", "4"))
+    config = config_for(tmp_path, model, *bf16, ("backend", "ray"), ("ray.workers", "2"))
+    trainer = Trainer(config, reward=reward)
+    trainer.fit()
+    trainer.roles.close()
+    (path,) = list_checkpoints(trainer.checkpoints)
+    saved = {role: read_shards(path, role) for role in ("actor", "critic")}
+    name, weight = next((name, of) for name, of in saved["actor"].items() if name.endswith("q_proj.weight"))
+    assert not torch.equal(weight, weight.bfloat16().float())  # in full precision
+
+    alone = local.build_roles(config_for(tmp_path, model, *bf16), reward)
+    apart = on_ray.build_roles(config_for(tmp_path, model, *bf16, ("backend", "ray"), ("ray.workers", "4"), ("ray.shards", "2")), reward)
+    for where, roles in (("alone", alone), ("apart", apart)):
+        check(path, origin=roles.origin)  # the fingerprints are the same too
+        for role in ("actor", "critic"):
+            getattr(roles, role).load(shards_of(path, role))
+            getattr(roles, role).save(shards_of(tmp_path / where, role))
+            again = read_shards(tmp_path / where, role)
+            assert again.keys() == saved[role].keys()
+            assert all(torch.equal(again[name], value) for name, value in saved[role].items())
+    apart.close()
+    rounded = alone.actor.model.get_parameter(name.removeprefix("weight/"))
+    assert torch.equal(rounded, weight.bfloat16())
+
+    export_run(config.run_dir, tmp_path / "exported")
+    assert torch.equal(load_file(tmp_path / "exported" / "model.safetensors")[name.removeprefix("weight/")], weight.bfloat16())
 
 
 def test_a_dead_worker_is_named_and_nobody_waits_for_it(tmp_path: Path, model: Path) -> None:
@@ -138,6 +174,17 @@ def test_a_dead_worker_is_named_and_nobody_waits_for_it(tmp_path: Path, model: P
 def test_more_workers_than_the_cluster_has_room_for_are_refused(tmp_path: Path, model: Path) -> None:
     with pytest.raises(TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4 on 1 node"):
         on_ray.build_roles(config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "99")), reward)
+    with pytest.raises(TelescopeError, match=r"ray\.workers = 3 \+ ray\.critic_workers = 2 needs 5 CPUs, and the cluster has 4 on 1 node"):
+        on_ray.build_roles(config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "3"), ("ray.critic_workers", "2")), reward)
+
+
+def test_workers_whose_place_is_taken_are_waited_for_and_then_given_up(tmp_path: Path, model: Path) -> None:
+    taken = ray.util.placement_group([{"CPU": 1}] * 2)
+    ray.get(taken.ready())
+    told = "no room for the 3 workers of actor, reference, critic within 2 s .*: they need 3 CPUs, 2 CPUs are free, the cluster has 4 CPUs"
+    with pytest.raises(WorkerError, match=told):
+        on_ray.build_roles(config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "3"), ("ray.timeout", "2")), reward)
+    ray.util.remove_placement_group(taken)
 
 
 def history(trainer: Trainer) -> list[dict]:

@@ -208,7 +208,6 @@ def test_where_vllm_is_not_installed_the_error_says_what_to_install(folder: Path
         vllm(folder)
 
 
-
 def test_the_in_process_sampler_asks_for_no_weights(folder: Path) -> None:
     sampler = TorchSampler(model_in(folder), config(folder).rollout, stop=[EOS], pad=0)
     sampler.load_weights((pytest.fail("asked for") for _ in range(1)), 7)
