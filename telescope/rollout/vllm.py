@@ -103,14 +103,14 @@ class VllmSampler:
     @functools.cached_property
     def _engine(self) -> Any:
         """A failure to start, or to write one token, means that vLLM has no kernels for this model here."""
-        config, settings = self.config.rollout, self.config.model
-        length, cache, memory = self._sizes()
         from vllm.platforms import current_platform
 
+        config, settings = self.config.rollout, self.config.model
         try:
             built_for = current_platform.device_type
             if built_for != self.device.type:
                 raise ValueError(f"it was built for {built_for}, and device = {self.device.type!r}")
+            length, cache, memory = self._sizes()
             engine = import_vllm().LLM(
                 model=self.path,
                 dtype=settings.dtype,
