@@ -20,13 +20,12 @@ from telescope.seeds import mix_seed
 
 MOST_ROWS = 1024  # that run at a time; further ones wait
 _BLOCK = 128  # tokens: a multiple of what the engine hands out at a time, on any device
-_UNKNOWN = -1  # version of weights that are nobody's
 
 
 class VllmSampler:
-    """Starts when first used. Where it shares a GPU with training (`colocated`) it holds memory during rollouts only.
+    """Starts when first used. Where it shares a GPU with training (`colocated`) it sleeps between rollouts.
 
-    Asleep it has given up weights and cache, so that it needs `load_weights` before the next rollout: its `version` says so.
+    Asleep it has given the cache up and keeps its weights in the machine's memory; what its CUDA graphs need stays on the GPU.
     """
 
     def __init__(
@@ -47,8 +46,6 @@ class VllmSampler:
         if version == self.version:
             return
         with self._running() as engine:
-            if self.asleep:
-                engine.wake_up(["weights"])
             engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
             if self.device.type == "cpu":
                 engine.apply_model(_repack_head)
@@ -57,18 +54,15 @@ class VllmSampler:
     def generate(
         self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
     ) -> Rollout:
-        assert self.version != _UNKNOWN, "asleep it has lost its weights: call load_weights first"
         numbers = range(len(input_ids)) if rows is None else rows
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), attention_mask.bool().cpu(), strict=True)]
         with self._running() as engine:
-            if self.asleep:
-                engine.wake_up(["kv_cache"])
-                self.asleep = False
             sampling = [self._sampling(None if greedy else mix_seed(seed, number)) for number in numbers]
             answers = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
             if self.sleeps:
-                engine.sleep(level=2)
-                self.asleep, self.version = True, _UNKNOWN
+                self._wait()  # a step that nobody needs may still run
+                engine.sleep(level=1)
+                self.asleep = True
         written = [answer.outputs[0] for answer in answers]
         return Rollout(
             pad_sequence([torch.tensor(list(one.token_ids)) for one in written], True, self.pad).to(self.device),
@@ -88,28 +82,35 @@ class VllmSampler:
 
     @contextmanager
     def _running(self) -> Iterator[Any]:
-        """The engine. It would make a stream of its own the thread's for good: it gets one, and training keeps its own."""
+        """The engine, awake. It would make a stream of its own the thread's for good: it gets one, and training keeps its own."""
         import_vllm()
-        if self.device.type != "cuda":
-            yield self._engine
-            return
-        torch.cuda.synchronize()
-        self._stream = self._stream or torch.cuda.Stream()
-        with torch.cuda.stream(self._stream):
-            yield self._engine
+        self._wait()
+        if self.device.type == "cuda":
+            self._stream = self._stream or torch.cuda.Stream()
+        with torch.cuda.stream(self._stream):  # None: no change
+            engine = self._engine
+            if self.asleep:
+                torch.cuda.empty_cache()  # what training holds in reserve is of no use to vLLM's allocator
+                engine.wake_up()
+                self.asleep = False
+            yield engine
+            self._wait()
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     @functools.cached_property
     def _engine(self) -> Any:
         """A failure to start, or to write one token, means that vLLM has no kernels for this model here."""
-        config, settings = self.config.rollout, self.config.model
-        length, cache, memory = self._sizes()
         from vllm.platforms import current_platform
 
+        config, settings = self.config.rollout, self.config.model
         try:
             built_for = current_platform.device_type
             if built_for != self.device.type:
                 raise ValueError(f"it was built for {built_for}, and device = {self.device.type!r}")
+            length, cache, memory = self._sizes()
             engine = import_vllm().LLM(
                 model=self.path,
                 dtype=settings.dtype,
