@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from telescope import checkpoint
-from telescope.backends.local import build_actor, build_data, build_reward
+from telescope.backends.local import build_actor, build_critic, build_data, build_reward
 from telescope.config import Config, load_config
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
+from telescope.models.load import fingerprint
+from telescope.models.lora import merge
 from telescope.roles.reward import RewardFunction
 
 
@@ -30,8 +32,11 @@ def open_run(run: Path) -> tuple[Config, Path, dict[str, Any]]:
 def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> dict[str, float]:
     """eval/* of the newest checkpoint. A run whose reward was given to Trainer in Python needs it here too."""
     config, path, manifest = open_run(run)
-    trained = config.model.model_copy(update={"path": str(path / "actor")})
-    actor = build_actor(config.model_copy(update={"model": trained}))
+    if config.model.lora_rank:
+        actor = _adapted(build_actor(config), "actor", path, manifest)
+    else:
+        trained = config.model.model_copy(update={"path": str(path / "actor")})
+        actor = build_actor(config.model_copy(update={"model": trained}))
     held_out = build_data(config, actor.tokenizer)[1]
     if held_out is None:
         raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")
@@ -43,15 +48,24 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
     return evaluate(actor, build_reward(config, actor.tokenizer, actor.model.device, reward), held_out, config)
 
 
-def export_run(run: Path, folder: Path) -> int:
-    """The actor into `folder`, the critic into `folder`/critic; returns the step."""
-    _, path, _ = open_run(run)
+def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
+    """The actor into `folder`, the critic into `folder`/critic; returns the step. Adapters are merged, or with `adapter` all there is."""
+    config, path, manifest = open_run(run)
+    if adapter and not config.model.lora_rank:
+        raise TelescopeError(f"{run} has no adapters: it was trained without model.lora_rank; leave out --adapter")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TelescopeError(f"{folder} exists already: give a new folder")
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
-        shutil.copytree(path / "actor", temporary)
-        shutil.copytree(path / "critic", temporary / "critic")
+        if config.model.lora_rank and not adapter:
+            here = config.model_copy(update={"device": "cpu"})
+            for build, source, target in ((build_actor, "actor", temporary), (build_critic, "critic", temporary / "critic")):
+                role = _adapted(build(here), source, path, manifest)
+                merge(role.model)
+                role.save(target)
+        else:
+            shutil.copytree(path / "actor", temporary)
+            shutil.copytree(path / "critic", temporary / "critic")
         folder.mkdir(exist_ok=True)
         for child in temporary.iterdir():
             child.rename(folder / child.name)
@@ -60,3 +74,10 @@ def export_run(run: Path, folder: Path) -> int:
         shutil.rmtree(temporary, ignore_errors=True)
         raise TelescopeError(f"cannot write {folder}: {error.strerror or error}") from error
     return int(path.name.removeprefix("step_"))
+
+
+def _adapted(role: Any, name: str, path: Path, manifest: dict[str, Any]) -> Any:
+    """A role with the adapters of the checkpoint; refused where the config's model is not the one that they were trained beside."""
+    checkpoint.check(path, origin={**manifest, name: fingerprint(role.model)})
+    role.load(path / name)
+    return role

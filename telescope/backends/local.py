@@ -66,22 +66,27 @@ class Models:
 def build_models(config: Config, ranks: Ranks | None = None) -> Models:
     """Actor, critic and reference; with `ranks` they are sliced over those processes."""
     dtype = getattr(torch, config.model.dtype)
-    if ranks is not None:  # what is sliced are float32 weights; `shard` sees to the precision of what they compute
+    lora = config.model.lora_rank > 0
+    if ranks is not None and not lora:  # weights that are trained are float32; `shard` sees to the precision of what they compute
         config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
     source = resolve_model(config)
     policy, device = load_policy(source, choose_device(config.device)), choose_device(config.device)
-    critic, reference = load_critic(source, device), copy.deepcopy(policy)
-    if device.type == "cuda" and ranks is None:
+    critic, reference = load_critic(source, device), policy if lora else copy.deepcopy(policy).requires_grad_(False)
+    if device.type == "cuda" and ranks is None and not lora:
         join(reference)  # copying tore its weights apart
     origin = {"actor": fingerprint(policy), "critic": fingerprint(critic)}
     if ranks is not None:
-        for model in (policy, critic, reference):
+        for model in (policy, critic) if lora else (policy, critic, reference):
             shard(model, dtype)
     return Models(make_actor(config, policy, ranks), Critic(critic, config, ranks), Reference(reference, config, ranks), origin)
 
 
 def build_actor(config: Config) -> Actor:
     return make_actor(config, load_policy(resolve_model(config), choose_device(config.device)))
+
+
+def build_critic(config: Config) -> Critic:
+    return Critic(load_critic(resolve_model(config), choose_device(config.device)), config)
 
 
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:

@@ -20,6 +20,8 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.lora import adapted, add_adapters, read_adapters, save_adapters
+from telescope.models.parallel import state_of
 
 
 class ValueModel(nn.Module):
@@ -48,12 +50,15 @@ class ValueModel(nn.Module):
         folder.mkdir(exist_ok=True)
         config.save_pretrained(folder)
         weights = {self._hf_name(name): value.contiguous() for name, value in state_dict.items()}
+        if adapted(self):
+            save_adapters(self.backbone, folder, weights)
+            return
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def read_weights(self, folder: Path) -> dict[str, Tensor]:
         """What `save_pretrained` wrote, by this model's names."""
-        weights = load_file(folder / "model.safetensors")
-        return {name: weights[self._hf_name(name)] for name in self.state_dict()}
+        weights = read_adapters(folder) if adapted(self) else load_file(folder / "model.safetensors")
+        return {name: weights[self._hf_name(name)] for name in state_of(self)}
 
     def _hf_name(self, name: str) -> str:
         """head.weight → score.weight (or classifier.weight), backbone.layers.0… → model.layers.0…"""
@@ -98,12 +103,16 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     settings = getattr(model, "generation_config", None)
     if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
         settings.do_sample = True  # as shipped by some models it contradicts itself, and could not be saved
+    if config.lora_rank:
+        add_adapters(model, config, path=config.path, task="CAUSAL_LM")
     return _prepare(model, device, config)
 
 
 def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
     path = config.critic_path or config.path
     backbone = _load(AutoModel, path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code)
+    if config.lora_rank:
+        add_adapters(backbone, config, path=path, task="TOKEN_CLS")
     return ValueModel(_prepare(backbone, device, config)).to(device)
 
 
@@ -143,8 +152,9 @@ def _prepare(model: Any, device: torch.device, config: ModelConfig | None = None
         model.packable = packed.enable(model, compiled=config.compile)
         layers: Any = getattr(model.base_model, "layers", ())
         if config.gradient_checkpointing:
-            trained = model.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
-            model.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
+            model.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
+            if not model.get_input_embeddings().weight.requires_grad:  # re-entering is quicker, and needs an input with a gradient
+                model.enable_input_require_grads()
             model.checkpointed = list(layers)
         for layer in layers if config.compile else ():
             layer.compile(dynamic=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from telescope.errors import TelescopeError
+from telescope.models.lora import adapted
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class ProcessGroup(Ranks):
 
 
 def shard(model: Any, dtype: torch.dtype) -> None:
-    """Slices the model over all processes. The slices are float32; what is computed with them is `dtype`."""
+    """Slices the model over all processes. Slices that are trained are float32; what is computed with them is `dtype`."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
@@ -63,6 +64,9 @@ def shard(model: Any, dtype: torch.dtype) -> None:
         raise TelescopeError(f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'")
     for module in model.modules():
         module.__dict__.pop("joined", None)  # would keep the whole matrices alive
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
     for layer in backbone.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     if hasattr(model, "head"):
@@ -113,13 +117,19 @@ def like(value: Tensor, sliced: Any) -> Tensor:
     return distribute_tensor(value.to(sliced.device), sliced.device_mesh, sliced.placements)
 
 
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """Weights by name, sliced or not: all, or beside frozen ones those that are trained; the frozen ones are where they came from."""
+    trained = {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return trained if adapted(model) else model.state_dict()
+
+
 def full_state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: full(value) for name, value in model.state_dict().items()}
+    return {name: full(value) for name, value in state_of(model).items()}
 
 
 @torch.no_grad()
 def load_full_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    own = model.state_dict()
+    own = state_of(model)
     if own.keys() != state.keys():
         raise RuntimeError(f"weights do not fit: {sorted(own.keys() ^ state.keys())[0]}")
     for name, value in own.items():

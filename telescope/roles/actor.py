@@ -18,6 +18,7 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable, quiet
+from telescope.models.lora import adapted, read_adapters, save_adapters
 from telescope.models.parallel import Ranks, full_state, load_full_state
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
@@ -113,14 +114,20 @@ class Actor:
         return self.cost.training_flops(batch, self.config.actor.epochs)
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder."""
+        """A Hugging Face folder; with LoRA one of the adapters alone."""
         weights = full_state(self.model)
         if self.ranks.rank == 0:
             with quiet():
-                self.model.save_pretrained(folder, state_dict=weights)
+                if adapted(self.model):
+                    save_adapters(self.model, folder, weights)
+                else:
+                    self.model.save_pretrained(folder, state_dict=weights)
                 self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
+        if adapted(self.model):
+            load_full_state(self.model, read_adapters(folder))
+            return
         with quiet():  # through from_pretrained: files may hold other names than the model (tied, fused or sharded weights)
             trusted = self.config.model.trust_remote_code
             saved = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trusted)
