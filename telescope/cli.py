@@ -51,6 +51,7 @@ def _run(arguments: list[str]) -> None:
     )
     exporting.add_argument("run", type=Path, help="run folder")
     exporting.add_argument("dir", type=Path, metavar="DIR", help="new folder")
+    exporting.add_argument("--adapter", action="store_true", help="of a LoRA run the adapters alone, for peft; default: merged")
     explaining = commands.add_parser("explain", help="every number of a response, recomputed and explained")
     explain_command.add_arguments(explaining)
     reporting = commands.add_parser("report", help="one self-contained HTML file of a run, to open from disk")
@@ -79,7 +80,7 @@ def _run(arguments: list[str]) -> None:
 
         serve(chosen.run, chosen.host, chosen.port, chosen.token)
     else:
-        _export(chosen.run, chosen.dir)
+        _export(chosen.run, chosen.dir, chosen.adapter)
 
 
 def _train(arguments: list[str]) -> None:
@@ -178,10 +179,14 @@ def _report(run: Path, out: Path | None) -> None:
     print(write_report(run, out or run / "report.html"))
 
 
-def _export(run: Path, folder: Path) -> None:
+def _export(run: Path, folder: Path, adapter: bool) -> None:
     from telescope.export import export_run
 
-    step = export_run(run, folder)
+    step = export_run(run, folder, adapter=adapter)
+    if adapter:
+        how = f"peft.PeftModel.from_pretrained(base, {str(folder)!r})"
+        print(f"exported step {step}: {how} is the actor; {folder / 'critic'} has the critic's adapters and value head")
+        return
     architectures = json.loads((folder / "critic" / "config.json").read_text("utf-8"))["architectures"]
     token_classifier = any(name.endswith("ForTokenClassification") for name in architectures or [])
     how = "AutoModelForTokenClassification" if token_classifier else "telescope.models.load.ValueModel (transformers has no class for it)"

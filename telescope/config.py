@@ -44,6 +44,9 @@ class ModelConfig(Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the weights and all they compute; with bfloat16 the optimizer keeps float32 copies"
     )
+    lora_rank: int = Field(0, ge=0, description="train LoRA adapters of this rank, all weights frozen (extra `peft`); 0: train the weights")
+    lora_alpha: int | None = Field(None, gt=0, description="adapters' output is multiplied by this / lora_rank; default: 2 · lora_rank")
+    lora_targets: list[str] = Field([], description="names of the linear layers that get adapters; none: all but the output layer")
     gradient_checkpointing: bool = Field(False, description="keep only each layer's input for the gradient: less memory, a third more work")
     compile: bool = Field(False, description="torch.compile each layer, tens of seconds at the start; measure whether it pays")
     trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
@@ -208,6 +211,9 @@ class Config(Section):
         for name, count in (("workers", self.ray.workers), ("critic_workers", self.ray.critic_workers)):
             if count % (self.ray.shards or count or 1):
                 raise ValueError(f"ray.{name} = {count} is no multiple of ray.shards = {self.ray.shards}: every model needs all its slices")
+        for key in ("lora_alpha", "lora_targets") if not self.model.lora_rank else ():
+            if getattr(self.model, key):
+                raise ValueError(f"model.{key} without model.lora_rank: set the rank of the adapters, e.g. 16")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
         if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):

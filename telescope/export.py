@@ -16,7 +16,8 @@ from telescope.backends.local import build_actor, build_data, build_reward, reso
 from telescope.config import Config, load_config
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
-from telescope.models.load import fingerprint, load_critic, load_policy, load_tokenizer, quiet
+from telescope.models.load import ValueModel, fingerprint, load_critic, load_policy, load_tokenizer, quiet
+from telescope.models.lora import merge, save_adapters, trained_weights
 from telescope.models.shards import load_weights
 from telescope.roles.reward import RewardFunction
 
@@ -48,9 +49,14 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
     return evaluate(actor, build_reward(config, actor.tokenizer, actor.model.device, reward), held_out, config)
 
 
-def export_run(run: Path, folder: Path) -> int:
-    """The actor into `folder`, the critic into `folder`/critic, in `model.dtype`; returns the step."""
+def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
+    """The actor into `folder`, the critic into `folder`/critic, in `model.dtype`; returns the step.
+
+    Adapters are merged, or with `adapter` all there is.
+    """
     config, path, _ = open_run(run)
+    if adapter and not config.model.lora_rank:
+        raise TelescopeError(f"{run} has no adapters: it was trained without model.lora_rank; leave out --adapter")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TelescopeError(f"{folder} exists already: give a new folder")
     source, cpu = resolve_model(config), torch.device("cpu")
@@ -60,8 +66,13 @@ def export_run(run: Path, folder: Path) -> int:
         for role, load, place in (("actor", load_policy, temporary), ("critic", load_critic, temporary / "critic")):
             model = load(source, cpu)
             _restore(path, role, model)
+            if not adapter:
+                merge(model)
             with quiet():
-                model.save_pretrained(place)
+                if adapter and not isinstance(model, ValueModel):
+                    save_adapters(model, place, trained_weights(model))
+                else:
+                    model.save_pretrained(place)
         load_tokenizer(source.path, trust_remote_code=source.trust_remote_code).save_pretrained(temporary)
         folder.mkdir(exist_ok=True)
         for child in temporary.iterdir():

@@ -399,6 +399,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace, recipe: Path | None, overrides: Sequence[tuple[str, str]]) -> str:
     config = load_config(recipe, overrides)
+    if config.model.lora_rank:
+        raise TelescopeError("a plan is for training all weights and does not know LoRA yet: --model.lora_rank 0 plans that")
     try:
         gpus = [int(number) for number in chosen.gpus.split(",")]
     except ValueError:

@@ -53,10 +53,12 @@ class Trainer:
         self.reward, self.restarts = reward, 0
         self.roles = build_roles(config, reward)
         critic_path = config.model.critic_path or config.model.path
+        rank = config.model.lora_rank
+        lora = f" + LoRA adapters of rank {rank}" if rank else ""
         self.notes = [
-            f"actor      {config.model.path}",
-            f"critic     {critic_path} + value head",
-            f"reference  {config.model.path}, frozen",
+            f"actor      {config.model.path}{lora}",
+            f"critic     {critic_path}{lora} + value head",
+            f"reference  {'the actor with its adapters off' if rank else f'{config.model.path}, frozen'}",
             f"reward     {', '.join(f'{self.roles.reward.weights.get(n, 1.0):g} × {n}' for n in self.roles.reward.functions)}",
         ]
         tokenizer = self.roles.actor.tokenizer

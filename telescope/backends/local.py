@@ -49,8 +49,8 @@ class Roles:
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source, device = resolve_model(config), choose_device(config.device)
     policy, critic = load_policy(source, device), load_critic(source, device)
-    reference = copy.deepcopy(policy)
-    if device.type == "cuda":
+    reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
+    if device.type == "cuda" and reference is not policy:
         join(reference)  # copying tore its weights apart
     actor = make_actor(config, policy)
     rewards = build_reward(config, actor.tokenizer, device, reward)

@@ -76,7 +76,10 @@ class Worker:
         ranks, source, origin = ProcessGroup(self.device, config.ray.shards), resolve_model(config), {}
         self.roles = {}
         if "actor" in roles:
-            (policy, reference), origin["actor"] = load_sliced(new_policy, source, ranks, count=2)
+            models, origin["actor"] = load_sliced(new_policy, source, ranks, count=1 if source.lora_rank else 2)
+            policy, reference = models[0], models[-1]
+            if reference is not policy:
+                reference.requires_grad_(False)
             self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
         if "critic" in roles:
             (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
@@ -100,7 +103,7 @@ class Worker:
     def join(self, rank: int, size: int, address: str) -> list[tuple[str, tuple[int, ...]]]:
         """Meets the others on the way that weights take; the first, which will send them, says what they are."""
         self.link = Link(address, rank, size, self.device, timedelta(seconds=self.config.ray.timeout))
-        return [(name, tuple(value.shape)) for name, value in self.roles["actor"].stored_weights()] if rank == 0 else []
+        return [(name, tuple(value.shape)) for name, value, _ in self.roles["actor"].stored_weights()] if rank == 0 else []
 
     def version(self) -> int:
         return int(self.roles["actor"].learner.updates)

@@ -30,6 +30,8 @@ def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
             _fuse_gated_unit(module)
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
             _fuse_attention(module)
+        elif hasattr(module, "lora_A"):
+            _fuse_adapter(module)
     join(backbone)
 
 
@@ -60,7 +62,7 @@ def join(backbone: nn.Module) -> None:
     """Lets weights that are multiplied with the same input lie one after the other in memory. They stay parameters of their own."""
     for module in backbone.modules():
         for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
-            layers: list[Any] = [getattr(module, name, None) for name in names]
+            layers: list[Any] = [_own(getattr(module, name, None)) for name in names]
             if all(type(layer) is nn.Linear and not hasattr(layer.weight, "full_tensor") for layer in layers):  # nor sliced
                 layers[0].joined = _Joined([layer.weight for layer in layers], [layer.bias for layer in layers])
 
@@ -87,13 +89,34 @@ def _side_by_side(parts: list[Any], sizes: list[int]) -> Tensor:
 
 def joined_linear(x: Tensor, layers: Sequence[Any]) -> Sequence[Tensor]:
     """Each layer's output for x, by one product where their weights lie one after the other (`join`)."""
-    joined = layers[0].__dict__.get("joined")
-    if joined is None or not joined.holds(layers):
+    plain = [_own(layer) for layer in layers]
+    joined = plain[0].__dict__.get("joined")
+    if joined is None or not joined.holds(plain):
         return [layer(x) for layer in layers]
-    if torch.is_grad_enabled() and (x.requires_grad or layers[0].weight.requires_grad):
-        own = [layer.weight for layer in layers] + [layer.bias for layer in layers if joined.bias is not None]
-        return _JoinedLinear.apply(x, joined, *own)
-    return F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
+    if torch.is_grad_enabled() and (x.requires_grad or plain[0].weight.requires_grad):
+        own = [layer.weight for layer in plain] + [layer.bias for layer in plain if joined.bias is not None]
+        outputs = _JoinedLinear.apply(x, joined, *own)
+    else:
+        outputs = F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
+    return [_adapt(layer, x, output) for layer, output in zip(layers, outputs, strict=True)]
+
+
+def _own(layer: Any) -> Any:
+    """The layer itself, where it stands beside an adapter (see models/lora.py)."""
+    return getattr(layer, "base_layer", layer)
+
+
+def _adapt(layer: Any, x: Tensor, output: Tensor) -> Tensor:
+    """A layer's own output plus its adapter's, if it has one, scaled and added by the product that makes it."""
+    if not hasattr(layer, "lora_A") or layer.disable_adapters:
+        return output
+    down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    low = F.linear(x.reshape(-1, x.shape[-1]), down)
+    return torch.addmm(output.reshape(-1, len(up)), low, up.T, alpha=layer.scaling["default"]).view_as(output)
+
+
+def _fuse_adapter(module: Any) -> None:
+    module.forward = types.MethodType(lambda self, x: _adapt(self, x, self.base_layer(x)), module)
 
 
 class _JoinedLinear(torch.autograd.Function):
@@ -183,7 +206,7 @@ def _fuse_attention(module: Any) -> None:
 
     def forward(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         projections = (self.q_proj, self.k_proj, self.v_proj)
-        if any(type(layer) is not nn.Linear for layer in projections):
+        if any(type(_own(layer)) is not nn.Linear for layer in projections):
             return fused(self, hidden_states, *args, **kwargs)
         return fused(_Projected(self, *joined_linear(hidden_states, projections)), hidden_states, *args, **kwargs)
 

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
 
 
@@ -49,6 +50,9 @@ class ValueModel(nn.Module):
             config.architectures = [classes[type(config)].__name__]
         folder.mkdir(exist_ok=True)
         config.save_pretrained(folder)
+        if adapted(self):
+            save_adapters(self.backbone, folder, {self._hf_name(name): value for name, value in trained_weights(self).items()})
+            return
         weights = {self._hf_name(name): value.contiguous() for name, value in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -104,12 +108,14 @@ def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
 
 def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
     trusted = config.trust_remote_code
-    return _load(AutoModelForCausalLM, config.path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
+    model = _load(AutoModelForCausalLM, config.path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
+    return add_adapters(model, config, path=config.path, task="CAUSAL_LM") if config.lora_rank else model
 
 
 def new_value_model(config: ModelConfig, *, empty: bool = False) -> ValueModel:
     path, trusted = config.critic_path or config.path, config.trust_remote_code
-    return ValueModel(_load(AutoModel, path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted))
+    backbone = _load(AutoModel, path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
+    return ValueModel(add_adapters(backbone, config, path=path, task="TOKEN_CLS") if config.lora_rank else backbone)
 
 
 def load_sliced(make: Any, config: ModelConfig, ranks: ProcessGroup, count: int = 1) -> tuple[list[Any], str]:
@@ -118,7 +124,9 @@ def load_sliced(make: Any, config: ModelConfig, ranks: ProcessGroup, count: int 
     The first process alone reads the weights, in float32 into the memory beside its GPU, and hands them round one by one. No GPU ever
     holds a whole model, nor does any other process.
     """
-    dtype, config = getattr(torch, config.dtype), config.model_copy(update={"dtype": "float32"})
+    dtype = getattr(torch, config.dtype)
+    if not config.lora_rank:  # what is trained is float32, and only adapters are where there are any
+        config = config.model_copy(update={"dtype": "float32"})
     whole = make(config) if ranks.rank == 0 else None
     models = []
     for _ in range(count):
@@ -179,8 +187,9 @@ def _prepare(model: Any, config: ModelConfig) -> Any:
     core.packable = packed.enable(core, compiled=config.compile, within=partial(within, model))
     layers: Any = getattr(core.base_model, "layers", ())
     if config.gradient_checkpointing:
-        trained = core.get_input_embeddings().weight.requires_grad  # re-entering is quicker, and needs an input with a gradient
-        core.gradient_checkpointing_enable({"use_reentrant": trained, "preserve_rng_state": False})
+        core.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
+        if not core.get_input_embeddings().weight.requires_grad:  # re-entering is quicker, and needs an input with a gradient
+            core.enable_input_require_grads()
         core.checkpointed = list(layers)
     for layer in layers if config.compile else ():
         layer.compile(dynamic=True)

@@ -81,6 +81,9 @@ def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
     backbone = getattr(model, "backbone", model).base_model
     if not hasattr(backbone, "layers"):
         raise TelescopeError(f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'")
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
     for layer in backbone.layers:
         fully_shard(layer, mesh=ranks.mesh, mp_policy=policy)
     if hasattr(model, "head"):
@@ -150,3 +153,8 @@ def whole(model: nn.Module) -> Iterator[None]:
         for part in parts:
             part.reshard()
             part.set_reshard_after_forward(True)
+
+
+def whole_tensor(value: Any) -> Tensor:
+    """A sliced tensor put together in every process, which is a meeting of all; any other as it is."""
+    return value.full_tensor() if hasattr(value, "full_tensor") else value

@@ -17,7 +17,7 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable
-from telescope.models.parallel import Ranks
+from telescope.models.parallel import Ranks, whole_tensor
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler, sample_batch
@@ -71,14 +71,17 @@ class Actor:
         return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights by their names in Hugging Face files, put together one by one where they are sliced: a meeting of all."""
-        for name, value in self.stored_weights():
-            yield name, value.full_tensor() if hasattr(value, "full_tensor") else value
+        """All weights by their names in Hugging Face files, adapters merged; put together one by one where sliced: a meeting of all."""
+        for name, value, layer in self.stored_weights():
+            yield name, whole_tensor(value) if layer is None else whole_tensor(value) + whole_tensor(layer.get_delta_weight("default"))
 
-    def stored_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """As they are held here; tied ones stand once."""
+    def stored_weights(self) -> Iterator[tuple[str, Tensor, Any]]:
+        """Name, weight as it is held here (tied ones stand once), and the layer of its adapter if it has one."""
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
-        return ((name, value) for name, value in self.model.state_dict().items() if name not in tied)
+        layers = {f"{name}.base_layer.weight": m for name, m in self.model.named_modules() if hasattr(m, "lora_A")}
+        for name, value in self.model.state_dict().items():
+            if name not in tied and ".lora_" not in name:
+                yield name.replace(".base_layer.", "."), value, layers.get(name)
 
     def compute_log_prob(self, batch: TokenBatch) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient."""

@@ -1,4 +1,7 @@
-"""The reference: the policy as it was at the start, frozen. KL is measured against it."""
+"""The reference: the policy as it was at the start. KL is measured against it.
+
+With LoRA it is the actor's own model with its adapters off: no weights of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,23 @@ from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.models.forward import policy_forward
 from telescope.models.load import is_packable
+from telescope.models.lora import adapters_off
 from telescope.models.parallel import Ranks
 from telescope.roles.learner import map_rows
 
 
 class Reference:
     def __init__(self, model: Any, config: Config, ranks: Ranks | None = None) -> None:
-        self.model, self.config, self.ranks = model.requires_grad_(False), config, ranks or Ranks()
+        self.model, self.config, self.ranks = model, config, ranks or Ranks()
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Adds ref_log_prob, at the sampling temperature like every other log-prob."""
-        (log_probs,) = map_rows(
-            batch,
-            self.config.actor.micro_batch_tokens,
-            lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature).log_probs,),
-            padded=not is_packable(self.model),
-            ranks=self.ranks,
-        )
+        with adapters_off(self.model):
+            (log_probs,) = map_rows(
+                batch,
+                self.config.actor.micro_batch_tokens,
+                lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature).log_probs,),
+                padded=not is_packable(self.model),
+                ranks=self.ranks,
+            )
         return batch.with_columns(ref_log_prob=log_probs)

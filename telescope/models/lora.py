@@ -1,0 +1,90 @@
+"""LoRA: small trained matrices (adapters, by peft) beside frozen weights. Policy = weights + adapters; reference = the weights alone.
+
+Hu et al. 2021, arXiv:2106.09685: y = W·x + (alpha/rank)·B·A·x, where A starts at random and B at zero.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from telescope.config import ModelConfig
+from telescope.errors import TelescopeError
+
+_LINEAR = (nn.Linear, Conv1D)
+_WEIGHTS = "adapter_model.safetensors"
+
+
+def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> Any:
+    """Freezes the model and gives its linear layers adapters, whose start is the same in every process and on every device."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise TelescopeError("model.lora_rank needs peft: pip install 'telescope-rl[peft]'") from None
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, _LINEAR) and m is not model.get_output_embeddings()}
+    known = sorted({name.rpartition(".")[2] for name in layers})
+    wrong = [target for target in config.lora_targets if not any(f".{name}".endswith(f".{target}") for name in layers)]
+    if wrong:  # the output layer's weights and the embeddings' are also used without calling them
+        raise TelescopeError(f"model.lora_targets: {path} has no inner linear layer {wrong[0]!r}; it has {', '.join(known)}")
+    settings = LoraConfig(
+        task_type=task,
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules=config.lora_targets or known,
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
+        base_model_name_or_path=path,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inject_adapter_in_model(settings, model)
+    if any(not isinstance(layer.base_layer, _LINEAR) for layer in adapted(model)):
+        raise TelescopeError(f"peft would adapt the experts of {path} too: name the attention's layers alone in model.lora_targets")
+    return model
+
+
+def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def adapted(model: nn.Module) -> list[Any]:
+    """The layers that have adapters."""
+    return [module for module in model.modules() if hasattr(module, "lora_A")]
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Within it the model computes what it did before it had adapters."""
+    layers = adapted(model)
+    for layer in layers:  # peft's enable_adapters() would also switch gradients off, which sliced weights remember
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
+
+
+def merge(model: Any) -> None:
+    """Adds the adapters to the weights beside them: an ordinary model that computes the same."""
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "lora_A"):
+            module.merge()
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, module.base_layer)
+
+
+def save_adapters(model: Any, folder: Path, weights: dict[str, Tensor]) -> None:
+    """A folder that peft loads; `weights` are the trained ones by Hugging Face's names, a value head's included."""
+    settings = copy.copy(model.peft_config["default"])
+    settings.inference_mode = True
+    settings.save_pretrained(folder)
+    named = {f"base_model.model.{name.replace('.default.', '.')}": value.contiguous() for name, value in weights.items()}
+    save_file(named, folder / _WEIGHTS, metadata={"format": "pt"})
