@@ -35,8 +35,8 @@ from telescope.tasks import Prompts
 _BROKEN_MEETINGS = ("gloo", "NCCL", "Connection reset", "Connection closed", "Broken pipe")
 
 
-Started = tuple[list[Any], list[list[int]]]
-"""Calls that have not been answered yet, and the rows of each."""
+Started = tuple[list[Any], list[list[int]], str]
+"""Calls that have not been answered yet, the rows of each, and what they are about."""
 
 
 class Worker:
@@ -271,11 +271,12 @@ class RayActor(_Trained):
     def _start(self, group: Group, method: str, prompts: Prompts, greedy: bool) -> Started:
         parts = [part or [0] for part in balance([len(ids) for ids in prompts.ids], len(group.workers))]
         role = "actor" if group is self.group else "sampler"
-        return group.start("call", role, method, each=[(prompts.part(part),) for part in parts], greedy=greedy), parts
+        refs = group.start("call", role, method, each=[(prompts.part(part),) for part in parts], greedy=greedy)
+        return refs, parts, f"call {role} {method}"
 
     def _collect(self, started: Started) -> TokenBatch:
-        refs, parts = started
-        return merge(self.group.answers(refs, "sample"), parts)
+        refs, parts, what = started
+        return merge(self.group.answers(refs, what), parts)
 
     def _renewed(self) -> Group:
         """The samplers, with the weights of the policy as it is now."""
