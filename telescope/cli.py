@@ -182,6 +182,9 @@ def _export(run: Path, folder: Path) -> None:
     from telescope.export import export_run
 
     step = export_run(run, folder)
+    if not (folder / "critic").is_dir():
+        print(f"exported step {step}: {folder} loads with AutoModelForCausalLM; the run has no critic")
+        return
     architectures = json.loads((folder / "critic" / "config.json").read_text("utf-8"))["architectures"]
     token_classifier = any(name.endswith("ForTokenClassification") for name in architectures or [])
     how = "AutoModelForTokenClassification" if token_classifier else "telescope.models.load.ValueModel (transformers has no class for it)"

@@ -44,14 +44,15 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
 
 
 def export_run(run: Path, folder: Path) -> int:
-    """The actor into `folder`, the critic into `folder`/critic; returns the step."""
+    """The actor into `folder`, the critic, if there is one, into `folder`/critic; returns the step."""
     _, path, _ = open_run(run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TelescopeError(f"{folder} exists already: give a new folder")
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
         shutil.copytree(path / "actor", temporary)
-        shutil.copytree(path / "critic", temporary / "critic")
+        if (path / "critic" / "config.json").is_file():
+            shutil.copytree(path / "critic", temporary / "critic")
         folder.mkdir(exist_ok=True)
         for child in temporary.iterdir():
             child.rename(folder / child.name)

@@ -24,7 +24,7 @@ from telescope.models.load import (
 )
 from telescope.models.parallel import Ranks, shard
 from telescope.roles.actor import Actor
-from telescope.roles.critic import Critic
+from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
 from telescope.rollout.sampler import TorchSampler
@@ -58,7 +58,7 @@ class Models:
     """The roles that are models."""
 
     actor: Actor
-    critic: Critic
+    critic: Critic | ZeroCritic
     reference: Reference
     origin: dict[str, str]
 
@@ -70,14 +70,15 @@ def build_models(config: Config, ranks: Ranks | None = None) -> Models:
         config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
     source = resolve_model(config)
     policy, device = load_policy(source, choose_device(config.device)), choose_device(config.device)
-    critic, reference = load_critic(source, device), copy.deepcopy(policy)
+    critic, reference = load_critic(source, device) if config.credit.by_critic else None, copy.deepcopy(policy)
     if device.type == "cuda" and ranks is None:
         join(reference)  # copying tore its weights apart
-    origin = {"actor": fingerprint(policy), "critic": fingerprint(critic)}
+    origin = {"actor": fingerprint(policy), "critic": "zeros" if critic is None else fingerprint(critic)}
     if ranks is not None:
-        for model in (policy, critic, reference):
+        for model in (policy, reference) if critic is None else (policy, critic, reference):
             shard(model, dtype)
-    return Models(make_actor(config, policy, ranks), Critic(critic, config, ranks), Reference(reference, config, ranks), origin)
+    values = ZeroCritic(ranks) if critic is None else Critic(critic, config, ranks)
+    return Models(make_actor(config, policy, ranks), values, Reference(reference, config, ranks), origin)
 
 
 def build_actor(config: Config) -> Actor:
@@ -118,11 +119,12 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
     if config.reward.model is not None:
         model = load_reward_model(config.reward.model, device)
         functions["model"] = RewardModel(model, load_tokenizer(config.reward.model), tokenizer)
+    attention = load_function(config.reward.attention)[1] if config.reward.attention else None
     if functions:
-        return Reward(functions, config.reward.weights)
+        return Reward(functions, config.reward.weights, attention)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
-    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights})
+    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention)
 
 
 def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:
