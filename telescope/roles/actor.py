@@ -216,6 +216,8 @@ class Actor:
             ratio = minibatch["old_log_probs"], minibatch["rollout_log_probs"], minibatch.mask
             kept = kept_by_ratio(*ratio, level=config.reject, low=config.reject_low, high=config.reject_high)
             meter.tokens("actor/rejected", ~kept, minibatch.mask)
+            if on_policy:  # of all tokens: those that are kept would make the gap look small
+                meter.tokens("rollout/logprob_diff", (ratio[1] - ratio[0]).abs(), minibatch.mask)
             minibatch = minibatch.only(kept)
         if config.loss in SELECTIONS:
             new = self.compute_log_prob(minibatch)
@@ -242,7 +244,7 @@ class Actor:
         if "selected" in rows:
             recorded["selected"] = rows["selected"]
         note(rows, recorded)
-        if on_policy:
+        if on_policy and config.reject == "off":
             meter.tokens("rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask)
         pg_loss = self._aggregate(terms.loss * weight, mask, over)
         loss = pg_loss

@@ -76,8 +76,10 @@ def test_rejected_tokens_count_in_no_denominator(make_config) -> None:
     far = torch.zeros_like(batch.mask)
     far[:, 1:] = True
     batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] + 5.0 * far)
-    loss = roles.actor.update_actor(batch)["actor/pg_loss"]
-    assert loss == pytest.approx(-float(batch["whitened"][:, 0].mean()), abs=1e-6)
+    metrics = roles.actor.update_actor(batch)
+    assert metrics["actor/pg_loss"] == pytest.approx(-float(batch["whitened"][:, 0].mean()), abs=1e-6)
+    assert metrics["actor/rejected"] == pytest.approx(1 - len(batch) / batch.num_tokens)
+    assert metrics["rollout/logprob_diff"] == pytest.approx(5 * metrics["actor/rejected"], rel=1e-4)  # the gap of all tokens
 
 
 def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> None:
