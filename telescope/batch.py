@@ -57,21 +57,28 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             Column("response_mask", "action", "int", _GENERATE, "", "1 = the policy chose this token; 0 = padding, or a token that a tool wrote", "1 = 由策略选出；0 = 填充，或工具写入的 token"),
             Column("sample", "row", "int", _GENERATE, "", "which response of the step this is", "本步的第几个回答"),
             Column("policy_version", "row", "int", _GENERATE, "", "updates that the weights which wrote the response had seen", "写出该回答的权重经历过的更新次数"),
+            Column("group", "row", "int", _GENERATE, "", "which prompt it answers: responses of one prompt share the number", "回答的是哪个提示：同一提示的回答共用一个编号"),
             Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the length limit instead of EOS", "回答因长度上限而被截断，没有写出 EOS"),
             Column("rollout_log_probs", "action", "float", _GENERATE, "log π(a_t|s_t)", "the sampler's own log-probability, at the sampling temperature", "采样器自己给出的对数概率（采样温度下）"),
             Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time. With one epoch and one minibatch the update's own forward is that one, and this is the sampler's", "训练前向算出的对数概率；π_old 是采样时的策略。只有一轮、一个小批时，更新自己的前向就是它，此列取采样器的值"),
+            Column("sum_pi_squared", "action", "float", _GENERATE, "Σ_v π(v|s_t)²", "how peaked π is; only for the optimal token baseline", "π 有多集中；只用于最优 token 基线"),
             Column("values", "state", "float", "critic.compute_values(batch)", "V(s_t)", "expected reward-to-go BEFORE token t is chosen; it has not seen token t", "写 token t 之前对剩余奖励的预期；没有看到 token t"),
             Column("bootstrap", "row", "float", "critic.compute_values(batch)", "V(s_T)", "value of the state after the last token where the response was cut off, else 0", "回答被截断时最后状态的价值，否则为 0"),
             Column("ref_log_prob", "action", "float", "reference.compute_log_prob(batch)", "log π_ref(a_t|s_t)", "log-probability under the frozen reference", "冻结的参考模型给出的对数概率"),
             Column("token_level_scores", "action", "float", "reward.compute_reward(batch)", "score_t", "task score paid on s_t → s_{t+1}; sparse scores sit on the last mask-1 token", "任务得分，记在转移 s_t → s_{t+1} 上；稀疏得分记在最后一个有效 token"),
+            Column("greedy_score", "row", "float", "reward.compute_reward(batch)", "", "score of the greedy response to the same prompt; only for remax", "同一提示的贪心回答的得分；只用于 remax"),
+            Column("attention", "action", "float", "reward.compute_reward(batch)", "w_t", "weight by which token t shares in the outcome; only for the estimator attention", "token t 分得结果的权重；只用于 attention"),
             Column("kl", "action", "float", _CREDIT, "kl_t", "per-token KL estimate between π_old and π_ref; a single sample may be negative", "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负"),
             Column("token_level_rewards", "action", "float", _CREDIT, "r_t = score_t − β·kl_t", "reward of token t", "token t 的奖励"),
             Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)", "one-step surprise; n = the next mask-1 position", "一步的“意外”；n 是下一个有效位置"),
             Column("advantages", "action", "float", _CREDIT, "A_t = δ_t + γλ·A_n", "raw advantage, before whitening", "原始优势，白化之前"),
+            Column("baselines", "state", "float", _CREDIT, "b_t", "without a critic: what the outcome is compared with, A_t = (outcome − b_t)/scale", "没有 critic 时：结果与之相比的基线，A_t = (结果 − b_t)/scale"),
+            Column("scale", "row", "float", _CREDIT, "", "what the difference is divided by: σ + 1e-6 of the group, or 1", "差值所除的数：本组的 σ + 1e-6，或 1"),
             Column("returns", "state", "float", _CREDIT, "R_t = A_t + V(s_t)", "the λ-return: the critic's target, from the raw advantage", "λ-return，critic 的目标，用原始优势计算"),
             Column("whiten_mean", "row", "float", _CREDIT, "μ", "mean of A over all mask-1 tokens of the batch, the same in every row; 0 without whitening", "整批有效 token 上 A 的均值，每行相同；不白化时为 0"),
             Column("whiten_std", "row", "float", _CREDIT, "σ = √(σ² + 1e-8)", "their standard deviation (n − 1); 1 without whitening", "相应的标准差（n − 1）；不白化时为 1"),
             Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ", "the advantage the actor's loss uses; μ, σ over all mask-1 tokens of the whole batch", "actor 损失所用的优势；μ、σ 取自整批有效 token"),
+            Column("selected", "action", "bool", "actor.update_actor(batch)", "", "tokens of a minibatch that clip_cov or kl_cov treats apart; lives as long as its update", "小批中被 clip_cov 或 kl_cov 特殊对待的 token；只在那次更新中存在"),
         )
     }
 )  # fmt: skip
@@ -185,6 +192,16 @@ class TokenBatch:
 
     def without_info(self) -> TokenBatch:
         return TokenBatch._trusted(self._columns, {}, self._host)
+
+    def only(self, tokens: Tensor) -> TokenBatch:
+        """The same rows with fewer actions: what is off `tokens` [B, T] counts as not written by the policy."""
+        mask = self._mask & tokens
+        columns = {
+            name: value.masked_fill(~mask, 0.0) if value.is_floating_point() and COLUMNS[name].anchor in ("action", "state") else value
+            for name, value in self._columns.items()
+        }
+        columns["response_mask"] = mask.to(self["response_mask"].dtype)
+        return TokenBatch._trusted(columns, self.info, self._host)
 
     def rows(self, index: Tensor) -> TokenBatch:
         """The rows at `index`, in that order, trimmed to their own longest prompt and response."""

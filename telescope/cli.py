@@ -185,7 +185,11 @@ def _export(run: Path, folder: Path, adapter: bool) -> None:
     step = export_run(run, folder, adapter=adapter)
     if adapter:
         how = f"peft.PeftModel.from_pretrained(base, {str(folder)!r})"
-        print(f"exported step {step}: {how} is the actor; {folder / 'critic'} has the critic's adapters and value head")
+        rest = f"; {folder / 'critic'} has the critic's adapters and value head" if (folder / "critic").is_dir() else ""
+        print(f"exported step {step}: {how} is the actor{rest}")
+        return
+    if not (folder / "critic").is_dir():
+        print(f"exported step {step}: {folder} loads with AutoModelForCausalLM; the run has no critic")
         return
     architectures = json.loads((folder / "critic" / "config.json").read_text("utf-8"))["architectures"]
     token_classifier = any(name.endswith("ForTokenClassification") for name in architectures or [])

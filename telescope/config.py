@@ -22,6 +22,14 @@ from telescope.errors import TelescopeError
 BUILTIN_RECIPE = Path(__file__).parent / "tasks" / "arithmetic.toml"
 
 
+BY_CRITIC = ("gae", "monte_carlo", "td0")
+"""Estimators that ask a critic; the others run with one whose values are 0, which costs nothing."""
+BY_GROUP = ("grpo", "dr_grpo", "rloo", "reinforce++_baseline", "opo", "grpo_passk", "gdpo", "optimal_token_baseline")
+"""Estimators that compare the responses of one prompt."""
+UNWHITENED = ("grpo", "dr_grpo", "rloo", "remax", "opo", "grpo_passk", "optimal_token_baseline")
+"""Estimators whose papers use their advantages as they are."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -84,18 +92,37 @@ class RewardConfig(Section):
     weights: dict[str, float] = Field(
         {}, description="weight of each part by name (function name, or 'model'); default 1 each, built-in 0.5"
     )
+    attention: str | None = Field(
+        None,
+        description="for credit.estimator = 'attention': a function like a reward's that gives each response token its share of the credit",
+    )
 
 
 class CreditConfig(Section):
-    estimator: Literal["gae", "monte_carlo", "td0"] = Field("gae", description="how rewards and values become advantages")
-    gamma: float = Field(1.0, ge=0, le=1, description="discount per action token")
+    estimator: Literal[
+        "gae", "monte_carlo", "td0", "grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "remax", "opo", "grpo_passk",
+        "gdpo", "optimal_token_baseline", "uniform", "last_token", "attention",
+    ] = Field("gae", description="how rewards, and values where it asks a critic, become advantages")  # fmt: skip
+    gamma: float = Field(1.0, ge=0, le=1, description="discount per action token; estimators that spread the outcome know none")
     lam: float = Field(0.95, ge=0, le=1, description="GAE λ: 0 trusts the critic, 1 the observed reward")
-    whiten: bool = Field(True, description="actor uses (A − μ)/σ over the whole batch; false: raw A")
+    lam_critic: float | None = Field(None, ge=0, le=1, description="GAE λ of the critic's targets; default: the same")
+    lam_alpha: float | None = Field(None, gt=0, description="GAE λ by length in place of lam: 1 − 1/(this × tokens of the response)")
+    whiten: bool | Literal["auto"] = Field(
+        "auto", description="actor uses (A − μ)/σ over the whole batch; false: raw A; auto: unless the estimator's paper leaves A as it is"
+    )
     bootstrap_truncated: bool = Field(False, description="a cut-off response ends with V of its last state instead of 0")
     kl_coef: float = Field(0.02, ge=0, description="β: KL penalty in the token rewards; 0: none")
     kl_kind: Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"] = Field("k1", description="KL estimate in the rewards")
     kl_target: float | None = Field(None, gt=0, description="adapt β towards this KL per token; default: β is fixed")
     kl_horizon: int = Field(10_000, ge=1, description="samples over which β adapts")
+
+    @property
+    def by_critic(self) -> bool:
+        return self.estimator in BY_CRITIC
+
+    @property
+    def whitens(self) -> bool:
+        return self.estimator not in UNWHITENED if self.whiten == "auto" else self.whiten
 
 
 class OptimizerConfig(Section):
@@ -112,15 +139,25 @@ class OptimizerConfig(Section):
 
 
 class ActorConfig(OptimizerConfig):
-    loss: Literal["clip", "cpi"] = Field("clip", description="clip: PPO; cpi: the unclipped TRPO/CPI surrogate")
-    clip_low: float = Field(0.2, ge=0, lt=1, description="ratio is clipped below 1 − this")
-    clip_high: float = Field(0.2, ge=0, description="ratio is clipped above 1 + this")
-    dual_clip: float | None = Field(None, gt=1, description="bound the loss of tokens with A < 0 at this many |A|")
+    loss: Literal["clip", "cpi", "kl_penalty", "gspo", "cispo", "sapo", "geo_mean", "clip_cov", "kl_cov", "dppo_tv", "dppo_kl", "dro"] = (
+        Field("clip", description="clip: PPO; cpi: the unclipped TRPO/CPI surrogate; the others: docs/algorithms.md")
+    )
+    clip_low: float = Field(0.2, ge=0, lt=1, description="ratio is clipped below 1 − this; geo_mean: its log below −this; dppo: divergence")
+    clip_high: float = Field(0.2, ge=0, description="ratio is clipped above 1 + this; geo_mean: its log above this; dppo: divergence")
+    dual_clip: float | None = Field(None, gt=1, description="clip: bound the loss of tokens with A < 0 at this many |A|")
+    beta: float = Field(1.0, ge=0, description="kl_penalty, kl_cov, dro: weight of the loss's own penalty for leaving π_old")
+    beta_target: float | None = Field(None, gt=0, description="kl_penalty: double or halve beta to keep KL(π_old ‖ π) of a step near this")
+    tau_positive: float = Field(1.0, gt=0, description="sapo: steepness of the gate where A > 0")
+    tau_negative: float = Field(1.05, gt=0, description="sapo: steepness of the gate where A < 0")
+    cov_share: float = Field(0.0002, gt=0, le=1, description="clip_cov, kl_cov: share of the tokens that are treated apart")
+    cov_low: float = Field(1.0, description="clip_cov: tokens of a covariance above this")
+    cov_high: float = Field(5.0, description="clip_cov: and below this may be chosen")
+    ratio_cap: float = Field(20.0, gt=0, description="dppo: largest ratio that weighs a token")
     entropy_coef: float = Field(0.0, ge=0, description="entropy bonus")
     kl_loss_coef: float = Field(0.0, ge=0, description="KL to the reference in the loss (besides or instead of the one in the rewards)")
     kl_loss_kind: Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"] = Field("k3", description="KL estimate in the loss")
-    aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
-        "token-mean", description="how token losses become one number"
+    aggregation: Literal["auto", "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
+        "auto", description="how token losses become one number; auto: token-mean, for gspo, geo_mean and sapo seq-mean-token-mean"
     )
     old_log_probs: Literal["auto", "forward"] = Field(
         "auto", description="forward: π_old from a forward of its own; auto: not where the update's own is the same (1 epoch, 1 minibatch)"
@@ -129,11 +166,18 @@ class ActorConfig(OptimizerConfig):
         "off", description="weigh the loss by π_old/π_sampler, where the sampler's probabilities differ from the trainer's"
     )
     importance_cap: float = Field(2.0, gt=0, description="largest such weight")
+    reject: Literal["off", "token", "sequence", "geometric"] = Field(
+        "off", description="leave out what has π_old/π_sampler outside the bounds: tokens, or responses by their ratio or their mean ratio"
+    )
+    reject_low: float = Field(0.5, gt=0, description="smallest π_old/π_sampler that is kept")
+    reject_high: float = Field(2.0, gt=0, description="largest π_old/π_sampler that is kept")
     target_kl: float | None = Field(None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it")
 
 
 class CriticConfig(OptimizerConfig):
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
+    loss: Literal["mse", "huber"] = Field("mse", description="of a value prediction: half its squared error, or Huber's")
+    huber_delta: float = Field(1.0, gt=0, description="huber: errors beyond this count linearly")
     clip_value: float | None = Field(0.2, gt=0, description="value predictions are clipped to V_old ± this in the loss; none: no clipping")
     head_start: int = Field(0, ge=0, description="first steps that train the critic alone")
 
@@ -220,6 +264,19 @@ class Config(Section):
             raise ValueError("rollout.ahead needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more")
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:
             raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
+        _refuse_unused(self)
+        estimator = self.credit.estimator
+        if estimator in BY_GROUP and self.rollout.n == 1:
+            raise ValueError(f"credit.estimator = '{estimator}' compares the responses of one prompt, and rollout.n = 1: use at least 2")
+        if estimator == "attention" and self.reward.attention is None:
+            raise ValueError("credit.estimator = 'attention' needs reward.attention, the function that gives each token its share")
+        if estimator == "gdpo" and self.credit.kl_coef:
+            raise ValueError(
+                "credit.estimator = 'gdpo' compares the parts of the score, where credit.kl_coef has no place: set it to 0, "
+                "and use actor.kl_loss_coef"
+            )
+        if self.actor.reject_low >= self.actor.reject_high:
+            raise ValueError(f"actor.reject_low = {self.actor.reject_low:g} keeps nothing below reject_high = {self.actor.reject_high:g}")
         return self
 
     @property
@@ -233,6 +290,35 @@ class Config(Section):
         for key, value in changes.items():
             data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
         return _validate(data)
+
+
+def _refuse_unused(config: Config) -> None:
+    """A setting that the chosen algorithm would not read is a misunderstanding, not a wish to be ignored."""
+    of_critic, of_loss, of_reject = ("credit.estimator", BY_CRITIC), "actor.loss", ("actor.reject", ("token", "sequence", "geometric"))
+    used_by: dict[str, tuple[str, tuple[str, ...]]] = {
+        "actor.dual_clip": (of_loss, ("clip",)),
+        "actor.beta": (of_loss, ("kl_penalty", "kl_cov", "dro")),
+        "actor.beta_target": (of_loss, ("kl_penalty",)),
+        "actor.tau_positive": (of_loss, ("sapo",)),
+        "actor.tau_negative": (of_loss, ("sapo",)),
+        "actor.cov_share": (of_loss, ("clip_cov", "kl_cov")),
+        "actor.cov_low": (of_loss, ("clip_cov",)),
+        "actor.cov_high": (of_loss, ("clip_cov",)),
+        "actor.ratio_cap": (of_loss, ("dppo_tv", "dppo_kl")),
+        "actor.reject_low": of_reject,
+        "actor.reject_high": of_reject,
+        "critic.huber_delta": ("critic.loss", ("huber",)),
+        "critic.head_start": of_critic,
+        "model.critic_path": of_critic,
+        "credit.bootstrap_truncated": of_critic,
+        "credit.lam_critic": ("credit.estimator", ("gae",)),
+        "credit.lam_alpha": ("credit.estimator", ("gae",)),
+        "reward.attention": ("credit.estimator", ("attention",)),
+    }
+    now, default = dict(_flat(config.model_dump())), {name: value for name, _, value, _ in fields()}
+    for name, (choice, values) in used_by.items():
+        if now[name] != default[name] and now[choice] not in values:
+            raise ValueError(f"{name} = {now[name]} does nothing with {choice} = {now[choice]!r}: it belongs to {', '.join(values)}")
 
 
 def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:

@@ -50,7 +50,7 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
 
 
 def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
-    """The actor into `folder`, the critic into `folder`/critic, in `model.dtype`; returns the step.
+    """The actor into `folder`, the critic, if there is one, into `folder`/critic, in `model.dtype`; returns the step.
 
     Adapters are merged, or with `adapter` all there is.
     """
@@ -63,7 +63,8 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
         temporary.mkdir(parents=True)
-        for role, load, place in (("actor", load_policy, temporary), ("critic", load_critic, temporary / "critic")):
+        parts = [("actor", load_policy, temporary), ("critic", load_critic, temporary / "critic")]
+        for role, load, place in parts if config.credit.by_critic else parts[:1]:
             model = load(source, cpu)
             _restore(path, role, model)
             if not adapter:

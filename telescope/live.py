@@ -47,7 +47,7 @@ def explain_pair(prompt: str, response: str, model: str | None = None) -> tuple[
     batch = compute_advantages(batch, config.credit, kl_coef=config.credit.kl_coef)
     ledger, over = Ledger(config, roles.actor.tokenizer), Denominators.of(batch)
     with torch.no_grad():  # the losses of the first update, without taking it
-        roles.actor._loss(batch, over, True, Meter(), Meter(), ledger.note("actor", 0, 0))
+        roles.actor._loss(roles.actor._prepared(batch, True, Meter()), over, True, Meter(), Meter(), ledger.note("actor", 0, 0))
         roles.critic._loss(batch, over, Meter(), ledger.note("critic", 0, 0))
     sample = sample_of(ledger.table(0, batch, kl_coef=config.credit.kl_coef), 0)
     outputs = [Output(COLUMNS[name].maker, name, list(batch[name].shape), batch[name][0].tolist()) for name in COLUMNS if name in batch]
@@ -83,6 +83,8 @@ def _given(prompt: str, response: str, roles: Roles, config: Config) -> TokenBat
             "responses": ids[:, width:],
             "response_mask": ones[:, width:],
             "sample": torch.zeros(1, dtype=torch.long),
+            "group": torch.zeros(1, dtype=torch.long),
+            "policy_version": torch.tensor([roles.actor.learner.updates]),
             "truncated": torch.zeros(1, dtype=torch.bool),
         },
         {**prompts.info, "response": [response], "response_ids": [answer]},

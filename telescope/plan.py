@@ -82,6 +82,9 @@ SHAPES = {
     "70B": Shape(8192, 80, 64, 8, 128, 28672, 128256, False),
 }
 
+NONE = Shape(0, 0, 0, 0, 0, 0, 1, True)
+"""A critic of zeros."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -415,6 +418,6 @@ def run(chosen: argparse.Namespace, recipe: Path | None, overrides: Sequence[tup
     actor = known or read_shape(path)
     if actor is None:
         raise TelescopeError(f"model.path = {path!r} is no folder with a config.json: name a shape, --shape {'|'.join(SHAPES)}")
-    critic = read_shape(config.model.critic_path) if config.model.critic_path else None
+    critic = read_shape(config.model.critic_path) if config.model.critic_path else None if config.credit.by_critic else NONE
     rates = Rates(chosen.tflops, chosen.bandwidth, chosen.network, chosen.gpu_gib)
     return table([Job(config, number, actor, critic or actor, prompt, response, rates) for number in gpus])

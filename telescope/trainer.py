@@ -52,12 +52,12 @@ class Trainer:
         self.step = 0
         self.reward, self.restarts = reward, 0
         self.roles = build_roles(config, reward)
-        critic_path = config.model.critic_path or config.model.path
         rank = config.model.lora_rank
         lora = f" + LoRA adapters of rank {rank}" if rank else ""
+        critic = f"{config.model.critic_path or config.model.path}{lora} + value head" if config.credit.by_critic else "none: values are 0"
         self.notes = [
             f"actor      {config.model.path}{lora}",
-            f"critic     {critic_path}{lora} + value head",
+            f"critic     {critic}",
             f"reference  {'the actor with its adapters off' if rank else f'{config.model.path}, frozen'}",
             f"reward     {', '.join(f'{self.roles.reward.weights.get(n, 1.0):g} × {n}' for n in self.roles.reward.functions)}",
         ]
@@ -115,7 +115,7 @@ class Trainer:
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                 with timer("ledger"):
-                    ledger.write(step + 1, batch, kl_coef=metrics["reward/kl_coef"])
+                    ledger.write(step + 1, batch, kl_coef=metrics["reward/kl_coef"], beta=metrics.get("actor/beta"))
 
                 self.step = step + 1
                 flops = critic.training_flops(batch) + (actor.training_flops(batch) if "actor/pg_loss" in metrics else 0.0)

@@ -94,6 +94,7 @@ def hand_batch(
             "responses": ids[:, prompt:],
             "response_mask": response_mask,
             "sample": torch.arange(rows),
+            "group": torch.zeros(rows, dtype=torch.long),
             "truncated": torch.zeros(rows, dtype=torch.bool),
             **columns,
         },

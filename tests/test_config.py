@@ -140,7 +140,7 @@ def test_a_recipe_s_mistake_is_not_blamed_on_the_command_line(recipe):
         ("rollout.top_p", "0", "greater than 0"),
         ("checkpoint.keep", "0", "greater than or equal to 1"),
         ("actor.dual_clip", "1", "greater than 1"),
-        ("actor.loss", "grpo", "'clip' or 'cpi'"),
+        ("actor.loss", "grpo", "'clip', 'cpi', "),
         ("log.trackers", "excel", "'tensorboard'"),
         ("credit.whiten", "perhaps", "boolean"),
         ("name", "", "at least 1 character"),
@@ -359,4 +359,41 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
 
     assert set(get_args(CreditConfig.model_fields["estimator"].annotation)) == set(ESTIMATORS)
     assert set(get_args(ActorConfig.model_fields["loss"].annotation)) == set(POLICY_LOSSES)
-    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == get_args(Aggregation)
+    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == ("auto", *get_args(Aggregation))
+
+
+# ---- settings that the chosen algorithm would not read
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ([("credit.estimator", "grpo")], "compares the responses of one prompt, and rollout.n = 1: use at least 2"),
+        ([("credit.estimator", "attention")], "needs reward.attention"),
+        ([("reward.attention", "a:b")], "reward.attention = a:b does nothing with credit.estimator = 'gae': it belongs to attention"),
+        ([("credit.estimator", "gdpo"), ("rollout.n", "2")], "set it to 0, and use actor.kl_loss_coef"),
+        ([("credit.estimator", "remax"), ("credit.bootstrap_truncated", "true")], "does nothing with credit.estimator = 'remax'"),
+        ([("credit.estimator", "uniform"), ("critic.head_start", "3")], "critic.head_start = 3 does nothing"),
+        ([("credit.estimator", "uniform"), ("model.critic_path", "x")], "model.critic_path = x does nothing"),
+        ([("credit.estimator", "td0"), ("credit.lam_critic", "1")], "it belongs to gae"),
+        (
+            [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
+            "actor.dual_clip = 3.0 does nothing with actor.loss = 'gspo': it belongs to clip",
+        ),
+        ([("actor.beta", "0.3")], "it belongs to kl_penalty, kl_cov, dro"),
+        ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
+        ([("actor.reject", "token"), ("actor.reject_low", "3")], "actor.reject_low = 3 keeps nothing"),
+        ([("critic.huber_delta", "2")], "it belongs to huber"),
+    ],
+)
+def test_what_an_algorithm_would_ignore_or_lacks_is_refused_in_one_line(overrides, why: str):
+    message = refusal(*overrides)
+    assert why in message
+    assert "\n" not in message
+
+
+def test_a_resolved_config_of_a_critic_free_run_loads_again(tmp_path):
+    config = given(("credit.estimator", "grpo"), ("rollout.n", "4"), ("actor.loss", "gspo"))
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(config), "utf-8")
+    assert load_config(path) == config

@@ -21,6 +21,13 @@ def staged(mask, *, scores, values, old=None, ref=None, bootstrap=None, **kwargs
     )
 
 
+def asked(batch, *, greedy=0.5):
+    """With everything that any estimator asks for."""
+    given = {"sum_pi_squared": batch.mask * 0.3, "attention": batch.mask * 2.0, "greedy_score": torch.full((len(batch),), greedy)}
+    rows, halves = [float(i) for i in range(len(batch))], [0.5] * len(batch)
+    return batch.with_columns(**given).with_info(**{"score/a": rows, "score/b": halves, "weight/a": halves, "weight/b": halves})
+
+
 THREE = {"mask": [[1, 1, 1]], "scores": [[0.0, 0.0, 1.0]], "values": [[0.3, 0.4, 0.6]]}
 
 
@@ -79,7 +86,7 @@ def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -
     ids=["one token", "an empty response", "nothing at all", "all rewards equal"],
 )
 def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
-    batch = compute_advantages(staged(**case), CreditConfig(estimator=estimator), kl_coef=0.1)
+    batch = compute_advantages(asked(staged(**case)), CreditConfig(estimator=estimator), kl_coef=0.1)
     for name in ("advantages", "returns", "whitened", "deltas"):
         assert batch[name].isfinite().all()
         assert (batch[name][~batch.mask] == 0).all()
@@ -112,3 +119,87 @@ def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> Non
 
     assert explained([[1.0], [0.0]]) == pytest.approx(1.0)
     assert explained([[0.5], [0.5]]) == pytest.approx(0.0)
+
+
+GROUPS = {
+    "mask": [[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1]],
+    "scores": [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.25]],
+    "values": [[0.0] * 3] * 4,
+}
+
+
+def grouped(*, group=(7, 7, 3, 3), **changes):
+    return asked(staged(**{**GROUPS, **changes})).with_columns(group=torch.tensor(group))
+
+
+def advantages_of(batch, estimator: str, **settings) -> list[list[float]]:
+    out = compute_advantages(batch, CreditConfig(estimator=estimator, **settings), kl_coef=0.0)
+    assert (out["advantages"][~out.mask] == 0).all()
+    return out["advantages"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows"),
+    [
+        ("grpo", [0.5 / 0.5**0.5, -0.5 / 0.5**0.5, 0.125 / (0.03125**0.5), -0.125 / (0.03125**0.5)]),
+        ("dr_grpo", [0.5, -0.5, 0.125, -0.125]),
+        ("reinforce++_baseline", [0.5, -0.5, 0.125, -0.125]),
+        ("rloo", [1.0, -1.0, 0.25, -0.25]),
+        ("opo", [1 - 0.4, -0.4, 0.5 - 1.25 / 4, 0.25 - 1.25 / 4]),  # (2·1 + 3·0)/5, (1·.5 + 3·.25)/4
+        ("grpo_passk", [1 / 0.5**0.5, 0.0, 0.25 / (0.03125**0.5), 0.0]),
+        ("reinforce++", [1.0, 0.0, 0.5, 0.25]),
+        ("remax", [0.5, -0.5, 0.0, -0.25]),
+    ],
+)
+def test_outcomes_are_compared_within_their_group(estimator: str, rows: list[float]) -> None:
+    for row, wanted, mask in zip(advantages_of(grouped(), estimator), rows, GROUPS["mask"], strict=True):
+        assert row == pytest.approx([wanted * m for m in mask], rel=1e-4)
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_neither_the_rows_order_nor_padding_matters(estimator: str) -> None:
+    order = torch.tensor([2, 0, 3, 1])
+    plain = compute_advantages(grouped(), CreditConfig(estimator=estimator), kl_coef=0.0)
+    shuffled = compute_advantages(grouped().rows(order), CreditConfig(estimator=estimator), kl_coef=0.0)
+    assert torch.allclose(shuffled["advantages"], plain["advantages"][order], atol=1e-6)
+    wide = {name: [[*row, float("nan") if name != "mask" else 0] for row in rows] for name, rows in GROUPS.items()}
+    padded = compute_advantages(grouped(**wide), CreditConfig(estimator=estimator), kl_coef=0.0)
+    assert torch.allclose(padded["advantages"][:, :3], plain["advantages"], atol=1e-6)
+    assert (padded["advantages"][:, 3] == 0).all()
+
+
+def test_the_outcome_is_spread_over_the_tokens_by_their_weights() -> None:
+    batch = grouped().with_columns(attention=torch.tensor([[1.0, 3.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.0, 1.0, 3.0]]))
+    assert advantages_of(batch, "uniform")[3] == pytest.approx([0.25 / 3] * 3)
+    assert advantages_of(batch, "last_token")[0] == [0.0, 1.0, 0.0]
+    assert advantages_of(batch, "attention")[0] == pytest.approx([0.25, 0.75, 0.0])
+    assert advantages_of(batch, "attention")[3] == pytest.approx([0.0, 0.0625, 0.1875])
+
+
+def test_gdpo_lets_no_part_drown_another() -> None:
+    batch = grouped().with_info(**{"score/a": [0.0, 1000.0, 0.0, 1.0], "score/b": [1.0, 0.0, 0.0, 1.0]})
+    rows = [row[0] for row in advantages_of(batch, "gdpo")]
+    assert rows == pytest.approx([0.0, 0.0, -(0.5**0.5), 0.5**0.5], abs=1e-4)
+
+
+def test_whitening_is_as_the_estimators_paper_has_it_unless_it_is_set() -> None:
+    auto, on, off = (compute_advantages(grouped(), CreditConfig(estimator="grpo", whiten=w), kl_coef=0.0) for w in ("auto", True, False))
+    assert torch.equal(auto["whitened"], off["whitened"])
+    assert not torch.equal(auto["whitened"], on["whitened"])
+    assert CreditConfig().whitens
+    assert CreditConfig(estimator="reinforce++").whitens
+
+
+def test_the_critic_may_have_a_lambda_of_its_own() -> None:
+    apart = compute_advantages(staged(**THREE), CreditConfig(lam=0.5, lam_critic=1.0), kl_coef=0.0)
+    assert torch.equal(apart["advantages"], compute_advantages(staged(**THREE), CreditConfig(lam=0.5), kl_coef=0.0)["advantages"])
+    assert apart["returns"][0].tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_lambda_grows_with_the_length_of_the_response() -> None:
+    rows = {"mask": [[1, 1, 1], [1, 0, 1]], "scores": [[0.0, 0.0, 1.0]] * 2, "values": [[0.3, 0.4, 0.6]] * 2}
+    out = compute_advantages(staged(**rows, attended=[[1, 1, 1]] * 2), CreditConfig(lam_alpha=0.5), kl_coef=0.0)
+    for row, length in ((0, 3), (1, 2)):
+        one = {name: [values[row]] for name, values in rows.items()}
+        alone = compute_advantages(staged(**one, attended=[[1, 1, 1]]), CreditConfig(lam=1 - 1 / (0.5 * length)), kl_coef=0.0)
+        assert torch.allclose(out["advantages"][row], alone["advantages"][0])

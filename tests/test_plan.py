@@ -14,7 +14,7 @@ import pytest
 from telescope import cli
 from telescope.config import load_config
 from telescope.errors import TelescopeError
-from telescope.plan import GIB, LAUNCH, SHAPES, Job, Memory, Rates, Seconds, Shape, memory_of, network_of, read_shape, seconds_of
+from telescope.plan import GIB, LAUNCH, NONE, SHAPES, Job, Memory, Rates, Seconds, Shape, memory_of, network_of, read_shape, seconds_of
 
 ROOT = Path(__file__).parent.parent
 TINY = Shape(
@@ -212,3 +212,11 @@ def test_a_mistake_is_one_line_with_a_remedy(arguments: list[str], message: str,
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_critic_of_zeros_takes_neither_memory_nor_time():
+    with_critic = job("7B", 8)
+    without = Job(**{**vars(with_critic), "critic": NONE})
+    assert memory_of(without).weights == pytest.approx(memory_of(with_critic).weights * 2 / 3, rel=0.05)
+    assert times(without).update_critic == 0
+    assert times(without).step < times(with_critic).step

@@ -76,7 +76,7 @@ def test_a_batch_has_the_documented_shapes_and_columns(make_config) -> None:
     batch = roles.actor.generate_sequences(next(trainer.dataloader.from_step(0))[1])
     batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
     batch = compute_advantages(batch, trainer.config.credit, kl_coef=0.1)
-    assert set(batch) == set(COLUMNS)
+    assert set(batch) == set(COLUMNS) - {"sum_pi_squared", "greedy_score", "attention", "baselines", "scale", "selected"}  # others' columns
     rows, prompt = batch["prompts"].shape
     width = batch["responses"].shape[1]
     for name in batch:
@@ -165,7 +165,8 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make_config, 
 
 def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     """Every setting that adds a metric is on; docs/metrics.md names them all and no other. <part> stands for reward parts."""
-    config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"))
+    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty")]
+    config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
     trainer = Trainer(config)
     trainer.fit()
     logged = {key for row in trainer.history() for key in row} - {"step"}

@@ -20,25 +20,34 @@ def td_errors(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, bo
 
     V after the last action is 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 6.1.
     """
-    steps = _Steps(mask)
+    steps = Steps(mask)
     return steps.expand(_td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap))
 
 
 def gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float, bootstrap: Tensor | None = None
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float | Tensor, bootstrap: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation over action tokens -> (advantages, returns), both [B, T].
 
         δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
 
-    V after the last action is 0, or `bootstrap` [B] where a response was cut off. λ=1 gives return − value, λ=0 gives δ.
+    V after the last action is 0, or `bootstrap` [B] where a response was cut off. λ=1 gives return − value, λ=0 gives δ; it may
+    be a number per row, [B]: see `length_adaptive_lam`.
     Advantages are raw: whitening is the caller's next line. Schulman et al. 2016, arXiv:1506.02438 (there n = t+1).
     """
-    steps = _Steps(mask)
+    steps = Steps(mask)
     v = steps.compact(values)
     deltas = _td_errors(steps, steps.compact(rewards), v, gamma, bootstrap)
     advantages = _discounted_suffix_sum(deltas, gamma * lam)
     return steps.expand(advantages), steps.expand(v.add_(advantages))
+
+
+def length_adaptive_lam(mask: Tensor, *, alpha: float) -> Tensor:
+    """λ = 1 − 1/(α·l), at least 0, [B], l the actions of the response: the longer it is, the further back its end is felt.
+
+    Yue et al. 2025, arXiv:2504.05118 (VAPO), where α = 0.05 and the critic's targets keep λ = 1.
+    """
+    return (1 - 1 / (alpha * as_bool(mask).sum(-1).double().clamp(min=1))).clamp(min=0)
 
 
 def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
@@ -46,7 +55,7 @@ def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstra
 
     After the last action 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 3.3.
     """
-    steps = _Steps(mask)
+    steps = Steps(mask)
     r = steps.compact(rewards)
     if bootstrap is not None:
         steps.add_at_end(r, gamma * bootstrap)
@@ -61,7 +70,7 @@ def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, 
     """
     if n < 1:
         raise ValueError(f"n={n}: an n-step advantage needs at least one step")
-    steps = _Steps(mask)
+    steps = Steps(mask)
     deltas = _td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap)
     total = _discounted_suffix_sum(deltas, gamma)  # [B, T], Σ to the end
     within = total.clone()
@@ -69,7 +78,7 @@ def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, 
     return steps.expand(within)
 
 
-class _Steps:
+class Steps:
     """The action tokens of each row moved to its front, and back: there, time is the column index.
 
     Rows without holes are there already. Whatever `compact` returns is a fresh tensor, so the callers work in place: at
@@ -103,7 +112,7 @@ class _Steps:
         x.scatter_add_(1, last, keep(amount.to(x.dtype), count).unsqueeze(1))
 
 
-def _td_errors(steps: _Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None) -> Tensor:
+def _td_errors(steps: Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None) -> Tensor:
     deltas = rewards.sub_(values)
     deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V(s_n); 0 after the last action
     if bootstrap is not None:
@@ -111,8 +120,8 @@ def _td_errors(steps: _Steps, rewards: Tensor, values: Tensor, gamma: float, boo
     return deltas
 
 
-def _discounted_suffix_sum(x: Tensor, decay: float) -> Tensor:
-    """y_t = x_t + decay·y_{t+1} along the last axis, exactly, in O(log T) kernels whatever T is.
+def _discounted_suffix_sum(x: Tensor, decay: float | Tensor) -> Tensor:
+    """y_t = x_t + decay·y_{t+1} along the last axis, exactly, in O(log T) kernels whatever T is; `decay` may differ by row, [B].
 
     Blocks of 64 columns are summed by one triangular matmul, the same scan with decay^64 carries block heads to the
     left, and each block adds the carry that enters from its right.
@@ -125,11 +134,13 @@ def _discounted_suffix_sum(x: Tensor, decay: float) -> Tensor:
     width = min(_BLOCK, length)
     step = torch.arange(width, device=x.device)
     gap = step[:, None] - step[None, :]  # from column j (row of the matrix) back to column i
-    powers = torch.where(gap >= 0, decay ** gap.clamp(min=0).to(torch.float64), 0.0).to(x.dtype)  # [width, width]
+    base = decay.to(x.device, torch.float64)[:, None, None] if isinstance(decay, Tensor) else decay  # [B, 1, 1]
+    powers = torch.where(gap >= 0, base ** gap.clamp(min=0).to(torch.float64), 0.0).to(x.dtype)  # [width, width], or one for each row
     padded = torch.nn.functional.pad(x, (0, -length % width)) if length % width else x
-    blocks = (padded.reshape(-1, width) @ powers).view(rows, -1, width)  # [B, blocks, width]
+    blocks = (padded.reshape(-1, width) if powers.dim() == 2 else padded.reshape(rows, -1, width)) @ powers
+    blocks = blocks.view(rows, -1, width)  # [B, blocks, width]
     if blocks.shape[1] > 1:
         carry = _discounted_suffix_sum(blocks[:, :, 0], decay**width)  # y at each block's first column
-        fade = (decay ** (width - step).to(torch.float64)).to(x.dtype)
+        fade = (base ** (width - step).to(torch.float64)).to(x.dtype)
         blocks[:, :-1].addcmul_(carry[:, 1:, None], fade)  # what enters each block from the next one's first column
     return blocks.view(rows, -1)[:, :length]

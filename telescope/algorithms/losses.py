@@ -6,6 +6,8 @@ A loss function returns its per-token terms, [B, T] and 0 off the mask, so that 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,6 +69,27 @@ def importance_weights(
     return keep(log_ratio.clamp(-20, 20).exp().clamp(max=cap), mask)
 
 
+def kept_by_ratio(
+    old_log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    level: Literal["token", "sequence", "geometric"],
+    low: float,
+    high: float,
+) -> Tensor:
+    """Where low ≤ π_old/π_sampler ≤ high, bool [B, T]: tokens outside are left out of the update, as if they had not been written.
+
+    token: the ratio of each token; sequence: of the whole response; geometric: the mean of its tokens' ratios, e^(mean log ratio).
+    """
+    log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
+    if level != "token":
+        total = log_ratio.sum(1, keepdim=True)
+        count = as_bool(mask).sum(1, keepdim=True).clamp(min=1) if level == "geometric" else 1
+        log_ratio = (total / count).expand_as(log_ratio)
+    return (log_ratio >= math.log(low)) & (log_ratio <= math.log(high)) & as_bool(mask)
+
+
 def clipped_policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
@@ -83,7 +106,7 @@ def clipped_policy_loss(
     Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
     a = keep(advantages, mask).detach()
-    log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
+    log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     unclipped = -ratio * a
     clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * a
     loss = torch.maximum(unclipped, clipped)
@@ -101,7 +124,7 @@ def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor,
     TRPO maximises it under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part. Kakade & Langford 2002;
     Schulman et al. 2015, arXiv:1502.05477.
     """
-    log_ratio, ratio = _ratio(log_probs, old_log_probs, mask)
+    log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     never = torch.zeros_like(mask, dtype=torch.bool)
     return PolicyTerms(keep(-ratio * keep(advantages, mask).detach(), mask), keep(ratio, mask), never, never, log_ratio)
 
@@ -111,12 +134,52 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask
 
     R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
     """
+    return _worse(values, old_values, returns, mask, clip_value, lambda error: 0.5 * error**2)
+
+
+def huber_value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2, delta: float = 1.0
+) -> ValueTerms:
+    """The same with Huber's error: ½e² up to |e| = δ, and δ·(|e| − ½δ) beyond, so that one wild return cannot dominate. Huber 1964."""
+
+    def huber(error: Tensor) -> Tensor:
+        size = error.abs()
+        return torch.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
+
+    return _worse(values, old_values, returns, mask, clip_value, huber)
+
+
+def hl_gauss_loss(logits: Tensor, returns: Tensor, mask: Tensor, *, low: float, high: float, sigma: float) -> ValueTerms:
+    """Value as classification: cross-entropy of softmax(logits) [B, T, K] with a Gaussian around R, cut into K bins of [low, high].
+
+    A bin's target is the Gaussian's mass in it, over its mass in [low, high]; R is taken into that range first. The value is
+    `hl_gauss_values`. Imani & White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
+    """
+    edges = torch.linspace(low, high, logits.shape[-1] + 1, dtype=logits.dtype, device=logits.device)  # [K+1]
+    target = keep(returns, mask).detach().clamp(low, high)
+    cdf = torch.special.ndtr((edges - target.unsqueeze(-1)) / sigma)  # [B, T, K+1]
+    mass = cdf.diff(dim=-1) / (cdf[..., -1:] - cdf[..., :1])
+    log_p = keep(logits, mask.unsqueeze(-1)).log_softmax(-1)
+    return ValueTerms(keep(-(mass * log_p).sum(-1), mask), torch.zeros_like(mask, dtype=torch.bool))
+
+
+def hl_gauss_values(logits: Tensor, *, low: float, high: float) -> Tensor:
+    """V = Σ_k p_k·(middle of bin k): [B, T, K] -> [B, T]."""
+    width = (high - low) / logits.shape[-1]
+    middles = low + width * (torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device) + 0.5)
+    return logits.softmax(-1) @ middles
+
+
+def _worse(
+    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, clip_value: float | None, error: Callable[[Tensor], Tensor]
+) -> ValueTerms:
+    """The larger error of the prediction and of the prediction clipped to V_old ± ε."""
     v, old, target = keep(values, mask), keep(old_values, mask).detach(), keep(returns, mask).detach()
-    plain = (v - target) ** 2
+    plain = error(v - target)
     if clip_value is None:
-        return ValueTerms(0.5 * plain, torch.zeros_like(mask, dtype=torch.bool))
-    clipped = (torch.clamp(v, old - clip_value, old + clip_value) - target) ** 2
-    return ValueTerms(0.5 * torch.maximum(plain, clipped), (clipped > plain) & as_bool(mask))
+        return ValueTerms(plain, torch.zeros_like(mask, dtype=torch.bool))
+    clipped = error(torch.clamp(v, old - clip_value, old + clip_value) - target)
+    return ValueTerms(torch.maximum(plain, clipped), (clipped > plain) & as_bool(mask))
 
 
 def aggregate(
@@ -156,7 +219,7 @@ def aggregate(
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 
-def _ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     # cut at ±20 (a ratio of 5e8) so that exp cannot overflow
     log_ratio = (keep(log_probs, mask) - keep(old_log_probs, mask).detach()).clamp(-20.0, 20.0)
     return log_ratio, log_ratio.exp()

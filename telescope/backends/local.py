@@ -24,7 +24,7 @@ from telescope.models.load import (
 )
 from telescope.models.parallel import Ranks
 from telescope.roles.actor import Actor
-from telescope.roles.critic import Critic
+from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
 from telescope.rollout.sampler import Sampler, TorchSampler
@@ -48,14 +48,16 @@ class Roles:
 
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source, device = resolve_model(config), choose_device(config.device)
-    policy, critic = load_policy(source, device), load_critic(source, device)
+    policy = load_policy(source, device)
+    values = load_critic(source, device) if config.credit.by_critic else None
     reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
     if device.type == "cuda" and reference is not policy:
         join(reference)  # copying tore its weights apart
     actor = make_actor(config, policy)
+    critic = ZeroCritic() if values is None else Critic(values, config)
     rewards = build_reward(config, actor.tokenizer, device, reward)
-    origin = {"actor": fingerprint(policy), "critic": fingerprint(critic), **reward_origin(rewards, reward)}
-    return Roles(actor, Critic(critic, config), Reference(reference, config), rewards, origin)
+    origin = {"actor": fingerprint(policy), "critic": fingerprint(values), **reward_origin(rewards, reward)}
+    return Roles(actor, critic, Reference(reference, config), rewards, origin)
 
 
 def reward_origin(rewards: Reward, given: Any) -> dict[str, Any]:
@@ -112,11 +114,12 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
     if config.reward.model is not None:
         model = load_reward_model(config.reward.model, device)
         functions["model"] = RewardModel(model, load_tokenizer(config.reward.model), tokenizer)
+    attention = load_function(config.reward.attention)[1] if config.reward.attention else None
     if functions:
-        return Reward(functions, config.reward.weights)
+        return Reward(functions, config.reward.weights, attention)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
-    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights})
+    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention)
 
 
 def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:

@@ -24,12 +24,13 @@ from telescope.batch import TokenBatch, merge
 from telescope.config import Config
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Notes
-from telescope.models.load import load_sliced, load_tokenizer, new_policy, new_value_model
+from telescope.models.load import fingerprint, load_sliced, load_tokenizer, new_policy, new_value_model
 from telescope.models.parallel import ProcessGroup
-from telescope.roles.critic import Critic
+from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.learner import balance
 from telescope.roles.reference import Reference
 from telescope.roles.reward import RewardFunction
+from telescope.rollout.sampler import with_baseline
 from telescope.tasks import Prompts
 
 _BROKEN_MEETINGS = ("gloo", "NCCL", "Connection reset", "Connection closed", "Broken pipe")
@@ -81,7 +82,9 @@ class Worker:
             if reference is not policy:
                 reference.requires_grad_(False)
             self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
-        if "critic" in roles:
+        if "critic" in roles and not config.credit.by_critic:
+            self.roles["critic"], origin["critic"] = ZeroCritic(), fingerprint(None)
+        elif "critic" in roles:
             (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
             self.roles["critic"] = Critic(critic, config, ranks)
         return origin
@@ -262,6 +265,8 @@ class RayActor(_Trained):
         ready = self.upcoming is not None and self.upcoming[0] == prompts.seed
         started = self.upcoming[1] if self.upcoming and ready else self._start(self._renewed(), "sample", prompts, greedy)
         batch = self._collect(started)
+        if self.group.config.credit.estimator == "remax":
+            batch = with_baseline(batch, self.sample(prompts, greedy=True))
         self.upcoming = (upcoming.seed, self._start(self._renewed(), "sample", upcoming, greedy)) if upcoming is not None else None
         return self.group.rows("actor", "with_old_log_probs", batch)
 

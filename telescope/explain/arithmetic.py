@@ -45,16 +45,38 @@ def policy_term(ratio: float, a: float, s: Settings) -> tuple[float, str]:
     return term, state
 
 
-def value_term(value: float, old: float, target: float, clip: float | None) -> tuple[float, str]:
-    """The critic's loss of one token, ½·max of the plain and the clipped squared error, and which one gave it."""
-    plain = (value - target) * (value - target)
+def value_term(value: float, old: float, target: float, clip: float | None, huber: float | None = None) -> tuple[float, str]:
+    """The critic's loss of one token, the larger of the plain and the clipped error, and which one gave it."""
+
+    def error(x: float) -> float:
+        e = abs(x - target)
+        return 0.5 * e * e if huber is None or e <= huber else huber * (e - 0.5 * huber)
+
+    plain = error(value)
     if clip is None:
-        return 0.5 * plain, "off"
+        return plain, "off"
     inside = clamp(value, old - clip, old + clip)
-    clipped = (inside - target) * (inside - target)
-    if clipped > plain:
-        return 0.5 * clipped, "clipped"
-    return 0.5 * plain, "inside" if inside == value else "kept"
+    if error(inside) > plain:
+        return error(inside), "clipped"
+    return plain, "inside" if inside == value else "kept"
+
+
+def lam_of(s: Settings, tokens: int) -> float:
+    """The λ of a response of so many tokens."""
+    return s.lam if s.lam_alpha is None else max(1 - 1 / (s.lam_alpha * max(tokens, 1)), 0.0)
+
+
+def kept_of(sample: Sample) -> list[bool]:
+    """Which tokens an update takes: those the policy wrote, less those whose π_old/π_sampler is out of bounds."""
+    s, at = sample.settings, [t for t, m in enumerate(sample.mask) if m]
+    old, sampler = (sample.columns.get(name) for name in ("old_log_probs", "rollout_log_probs"))
+    if s.reject == "off" or old is None or sampler is None:
+        return [bool(m) for m in sample.mask]
+    gaps = {t: old[t] - sampler[t] for t in at}
+    total = math.fsum(gaps.values())
+    row = total / max(len(at), 1) if s.reject == "geometric" else total
+    low, high = math.log(s.reject_low), math.log(s.reject_high)
+    return [t in gaps and low <= (gaps[t] if s.reject == "token" else row) <= high for t in range(len(sample))]
 
 
 class Steps:
@@ -106,8 +128,8 @@ def fill(sample: Sample) -> Sample:
             lambda t, n, own, r: r[t] + s.gamma * (steps.bootstrap if n is None else own[n]),
         )
         put("advantages", ("returns", "values"), lambda t, n, _, returns, v: returns[t] - v[t])
-    decay = 0.0 if s.estimator == "td0" else s.gamma * s.lam
-    if s.estimator != "monte_carlo":
+    decay = 0.0 if s.estimator == "td0" else s.gamma * lam_of(s, len(steps.at))
+    if s.estimator in ("gae", "td0"):
         put("advantages", ("deltas",), lambda t, n, own, delta: delta[t] + (0.0 if n is None else decay * own[n]))
     put("returns", ("advantages", "values"), lambda t, n, _, a, v: a[t] + v[t])
     mean, std = sample.whiten_mean, sample.whiten_std
@@ -149,7 +171,8 @@ def _fill_critic(full: Sample, u: CriticUpdate) -> CriticUpdate:
     if u.loss or old is None or target is None:
         return u
     rows = zip(u.values, old, target, full.mask, strict=True)
-    terms = [value_term(v, o, r, full.settings.clip_value) if m else (0.0, "inside") for v, o, r, m in rows]
+    s = full.settings
+    terms = [value_term(v, o, r, s.clip_value, s.huber_delta) if m else (0.0, "inside") for v, o, r, m in rows]
     return replace(u, clipped=[state == "clipped" for _, state in terms], loss=[loss for loss, _ in terms])
 
 

@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import lam_of
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, shorten
@@ -58,6 +60,8 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
         raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
     columns = fill(sample).columns if any(sample.mask) else {}
     missing = [name for name in entry["needs"] if name not in columns]
+    if sample.settings.estimator not in BY_CRITIC:  # the questions are about values, TD errors and GAE
+        missing.append(f"critic (estimator {sample.settings.estimator})")
     used = EXAMPLE if missing else sample
     key = next(k for k in (f"{level}_{lang}", f"expert_{lang}") if k in entry)
     if not used.settings.whiten:
@@ -71,7 +75,7 @@ def facts(sample: Sample, lang: Lang) -> dict[str, str]:
     """Every number that a text may name, for the first token that the policy wrote, the last one, and all of them."""
     tracer = Tracer(sample)
     c, s, at, full = tracer.full.columns, sample.settings, tracer.steps.at, tracer.full
-    i, last, lam = at[0], at[-1], {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, s.lam)
+    i, last, lam = at[0], at[-1], {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, lam_of(s, len(at)))
     n, count, decay = tracer.steps.next(i), len(at), s.gamma * lam
     texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
 

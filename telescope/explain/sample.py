@@ -11,7 +11,7 @@ from typing import Any
 
 PER_TOKEN = (
     "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "token_level_scores", "kl",
-    "token_level_rewards", "deltas", "advantages", "returns", "whitened",
+    "token_level_rewards", "deltas", "attention", "baselines", "advantages", "returns", "whitened",
 )  # fmt: skip
 """Columns of the batch (telescope.batch.COLUMNS) that a sample may have, in the order in which PPO makes them."""
 
@@ -32,6 +32,21 @@ class Settings:
     dual_clip: float | None = None
     clip_value: float | None = 0.2
     temperature: float = 1.0
+    lam_critic: float | None = None
+    """λ of the critic's targets, where it is another."""
+    lam_alpha: float | None = None
+    """In place of lam: λ = 1 − 1/(this × tokens of the response)."""
+    beta: float = 1.0
+    tau_positive: float = 1.0
+    tau_negative: float = 1.05
+    ratio_cap: float = 20.0
+    importance: str = "off"
+    importance_cap: float = 2.0
+    reject: str = "off"
+    reject_low: float = 0.5
+    reject_high: float = 2.0
+    huber_delta: float | None = None
+    """None: the critic's error is squared."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,10 @@ class ActorUpdate:
     clipped: list[bool]
     dual_clipped: list[bool]
     loss: list[float]
+    weight: list[float] = field(default_factory=list)
+    """What the loss was multiplied by for the sampler's mismatch; 0: rejected."""
+    selected: list[bool] = field(default_factory=list)
+    """Tokens that clip_cov or kl_cov treats apart."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +103,8 @@ class Sample:
     truncated: bool = False
     bootstrap: float = 0.0
     """V after the last token where the response was cut off and that was asked for, else 0."""
+    scale: float | None = None
+    """What an estimator without a critic divides by."""
     whiten_mean: float | None = None
     whiten_std: float | None = None
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""

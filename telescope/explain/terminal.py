@@ -19,7 +19,7 @@ from telescope.explain.words import Lang, Level, column_name, formula, meaning, 
 
 _STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
 _TRACES_OF = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage_sum", "advantage"), "R": ("return",)}
-_TRACES_OF |= {"white": ("whitened",), "ratio": ("ratio",), "clip": ("clip", "surrogate")}
+_TRACES_OF |= {"white": ("whitened",), "ratio": ("ratio", "weight"), "clip": ("clip", "surrogate", "objective")}
 """Column of the table -> traces that check its number."""
 
 

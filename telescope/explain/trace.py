@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import Steps, clamp, fill, kl_estimate, policy_term, ratio_of, value_term
+from telescope.explain.arithmetic import Steps, clamp, fill, kept_of, kl_estimate, lam_of, policy_term, ratio_of, value_term
+from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
@@ -24,7 +26,7 @@ SHOWN_TERMS = 6
 @dataclass(frozen=True)
 class Trace:
     name: str
-    """kl, reward, delta, advantage_sum, advantage, return, whitened, ratio, clip, surrogate, value_loss; see also `compare`."""
+    """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, value_loss; `compare`."""
     formula: str
     substituted: str
     result: float
@@ -32,7 +34,8 @@ class Trace:
     ok: bool | None = None
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
-    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done."""
+    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done.
+    advantage: baseline, share or parts, where no critic was asked; weight: rejected."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
@@ -137,7 +140,13 @@ class _Token:
     def advantage(self) -> list[Trace | None]:
         """As the sum from t to the end, and from the next token's recorded number."""
         i, s, c = _sub(self.t), self.s, self.full.columns
-        if s.estimator == "monte_carlo":
+        if s.estimator in ("uniform", "last_token", "attention"):
+            return [self.share()]
+        if "baselines" in c:
+            return [self.against_baseline()]
+        if s.estimator == "gdpo":
+            return [self.parts()]
+        if s.estimator in ("monte_carlo", "reinforce++"):
             return [self.rewards_then_value("advantage_sum", f"A{i}", len(self.sample), True), self.next_return()]
         delta = self.col("deltas")
         if delta is None:
@@ -145,13 +154,48 @@ class _Token:
         if s.estimator == "td0":
             return [self.make("advantage", f"A{i} = δ{i}", num(delta[0]), delta[0], "advantages", delta)]
         recursion: Trace | None = None
-        decay = s.gamma * s.lam
+        lam = lam_of(s, len(self.steps.at))
+        decay = s.gamma * lam
         if "advantages" in c:
             later = 0.0 if self.n is None else c["advantages"][self.n]
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
             sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{_par(later)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
-        return [self.deltas_sum("advantage_sum", f"A{i}", s.lam, True), recursion]
+        return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
+
+    def against_baseline(self) -> Trace | None:
+        """The outcome (of the response, or from here on) less what it was compared with."""
+        c, i, s = self.full.columns, _sub(self.t), self.s
+        if "token_level_rewards" not in c:
+            return None
+        from_here, gamma = s.estimator in ("remax", "optimal_token_baseline"), s.gamma if s.estimator == "remax" else 1.0
+        at = self.steps.onwards(self.t) if from_here else self.steps.at
+        formula, sub, total, inputs = _series("r", at, c["token_level_rewards"], gamma)
+        b, scale = c["baselines"][self.t], 1.0 if self.full.scale is None else self.full.scale
+        formula, sub = f"{formula} − b{i}", f"{sub} − {_par(b)}"
+        if scale != 1:
+            formula, sub = f"({formula})/σ", f"({sub})/{num(scale)}"
+        size = [*inputs, total / scale, b / scale]
+        return replace(self.make("advantage", f"A{i} = {formula}", sub, (total - b) / scale, "advantages", size), state="baseline")
+
+    def share(self) -> Trace | None:
+        """The token's share of the outcome."""
+        c, i, at = self.full.columns, _sub(self.t), self.steps.at
+        given = {"uniform": {t: 1.0 for t in at}, "last_token": {at[-1]: 1.0}}.get(self.s.estimator)
+        if given is None and "attention" in c:
+            given = {t: c["attention"][t] for t in at}
+        if given is None or "token_level_rewards" not in c:
+            return None
+        total = math.fsum(given.values())
+        w = given.get(self.t, 0.0) / total if total else 0.0
+        formula, sub, outcome, inputs = _series("r", at, c["token_level_rewards"], 1.0)
+        made = self.make("advantage", f"A{i} = w{i}·({formula})", f"{num(w)}·({sub})", w * outcome, "advantages", inputs)
+        return replace(made, state="share")
+
+    def parts(self) -> Trace | None:
+        """Shown, not recomputed: the group's statistics of every part are not recorded."""
+        x = self.col("advantages")
+        return None if x is None else Trace("advantage", f"A{_sub(self.t)} = Σ w·(part − μ)/σ", num(x[0]), x[0], state="parts")
 
     def next_return(self) -> Trace | None:
         x, i, returns = self.col("token_level_rewards", "values"), _sub(self.t), self.full.columns.get("returns")
@@ -199,7 +243,15 @@ class _Token:
         x, i = self.col("advantages", "values"), _sub(self.t)
         if x is None:
             return None
-        return self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {_par(x[1])}", x[0] + x[1], "returns", x)
+        c, s = self.full.columns, self.s
+        if s.estimator in ("remax", "optimal_token_baseline") and "baselines" in c:
+            a, b = x[0], c["baselines"][self.t]
+            return self.make("return", f"R{i} = A{i} + b{i}", f"{num(a)} + {_par(b)}", a + b, "returns", [a, b])
+        if s.lam_critic is not None and "deltas" in c:
+            formula, sub, total, inputs = _series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
+            return self.make("return", f"R{i} = V{i} + {formula}", f"{num(x[1])} + {sub}", x[1] + total, "returns", [*inputs, x[1]])
+        made = self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {_par(x[1])}", x[0] + x[1], "returns", x)
+        return made if s.estimator in BY_CRITIC else replace(made, state="off")
 
     def whitened(self) -> Trace | None:
         x, i, mean, std = self.col("advantages"), _sub(self.t), self.full.whiten_mean, self.full.whiten_std
@@ -217,12 +269,17 @@ class _Token:
         new, old = u.log_probs[t], u.old_log_probs[t]
         recorded = was.ratio[t] if was is not None and was.ratio else None
         formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({num(new)} − {_par(old)})"
-        made = [_checked("ratio", formula, sub, ratio_of(new, old), recorded, ())]
+        weight = self.weight(u, was)
+        if weight and weight.state == "rejected":
+            return [weight]
+        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, ())]
         x = self.col("whitened")
         if x is None:
             return made
         p, a, lo, hi = u.ratio[t], x[0], 1 - s.clip_low, 1 + s.clip_high
         objective = -was.loss[t] if was is not None and was.loss else None
+        if s.loss in OBJECTIVES:
+            return [*made, self.objective(u, objective)]
         (term, state), edge = policy_term(p, a, s), clamp(p, lo, hi)
         formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(lo)}, {num(hi)})·Â{i})"
         sub = f"min({num(p)}×{_par(a)}, {num(edge)}×{_par(a)}) = min({num(p * a)}, {num(edge * a)})"
@@ -237,20 +294,54 @@ class _Token:
         )
         return [*made, clip, surrogate]
 
+    def weight(self, u: ActorUpdate, was: ActorUpdate | None) -> Trace | None:
+        """What the loss is multiplied by, where the sampler's probabilities differ from the trainer's."""
+        s, t, i, sampler = self.s, self.t, _sub(self.t), self.full.columns.get("rollout_log_probs")
+        if sampler is None or s.importance == s.reject == "off":
+            return None
+        recorded = was.weight[t] if was is not None and was.weight else None
+        kept = kept_of(self.full)
+        if not kept[t]:
+            bounds = f"[{num(s.reject_low)}, {num(s.reject_high)}]"
+            return _checked("weight", f"w{i} = 0: π_old/π_sampler is not in {bounds}", "0", 0.0, recorded, (), "rejected")
+        if s.importance == "off":
+            return _checked("weight", f"w{i} = 1: kept", "1", 1.0, recorded, ())
+        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if kept[k])
+        ratio = math.exp(clamp(gap, -20.0, 20.0))
+        name = f"π_old{i}/π_sampler{i}" if s.importance == "token" else "Π π_old/π_sampler"
+        sub = f"min({num(ratio)}, {num(s.importance_cap)})"
+        return _checked("weight", f"w{i} = min({name}, {num(s.importance_cap)})", sub, min(ratio, s.importance_cap), recorded, ())
+
+    def objective(self, u: ActorUpdate, recorded: float | None) -> Trace:
+        """The term of a loss that is neither PPO's clip nor the plain surrogate."""
+        t, i, s, c = self.t, _sub(self.t), self.s, self.full.columns
+        kept = [k for k in self.steps.at if kept_of(self.full)[k]]
+        gaps = [u.log_probs[k] - u.old_log_probs[k] for k in kept]
+        mine = clamp(u.log_probs[t] - u.old_log_probs[t], -20.0, 20.0)
+        selected = bool(u.selected and u.selected[t])
+        whitened = c["whitened"]
+        token = Token(u.ratio[t], whitened[t], u.log_probs[t], mine, selected, gaps, [whitened[k] for k in kept], s)
+        formula, numbers, result = OBJECTIVES[s.loss](token)
+        numbers = {"ρ": u.ratio[t], "Â": whitened[t], **numbers}
+        sub = "[" + ", ".join(f"{name} {num(x)}" for name, x in numbers.items()) + "]"
+        return _checked("objective", f"J{i}[{s.loss}] = {formula}", sub, result, recorded, [result, *numbers.values()])
+
     def value(self, u: CriticUpdate, was: CriticUpdate | None) -> Trace | None:
         x, i, eps = self.col("values", "returns"), _sub(self.t), self.s.clip_value
         if x is None:
             return None
         v, (old, target) = u.values[self.t], x
-        loss, state = value_term(v, old, target, eps)
+        loss, state = value_term(v, old, target, eps, self.s.huber_delta)
         recorded = was.loss[self.t] if was is not None and was.loss else None
+        huber = self.s.huber_delta is not None
+        squared, worse = ("H({})", "max(H({}), H({}))") if huber else ("½·({})²", "½·max(({})², ({})²)")
+        errors = f"v{i} − R{i}", f"{num(v)} − {_par(target)}"
         if eps is None:
-            return _checked(
-                "value_loss", f"L_V{i} = ½·(v{i} − R{i})²", f"½·({num(v)} − {_par(target)})²", loss, recorded, (v, target), state
-            )
+            formula, sub = (squared.format(error) for error in errors)
+            return _checked("value_loss", f"L_V{i} = {formula}", sub, loss, recorded, (v, target), state)
         inside = clamp(v, old - eps, old + eps)
-        formula = f"L_V{i} = ½·max((v{i} − R{i})², (clip(v{i}, V{i} ± {num(eps)}) − R{i})²)"
-        sub = f"½·max(({num(v)} − {_par(target)})², ({num(inside)} − {_par(target)})²)"
+        formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}")
+        sub = worse.format(errors[1], f"{num(inside)} − {_par(target)}")
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
         if recorded is not None and was is not None and was.clipped:
             near = _close(abs(v - target), abs(inside - target), (v, old, target))

@@ -80,6 +80,7 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         parts=dict(row["parts"]),
         truncated=row["truncated"],
         bootstrap=row["bootstrap"],
+        scale=row.get("scale"),
         whiten_mean=row["whiten_mean"],
         whiten_std=row["whiten_std"],
         actor_updates=[ActorUpdate(**update) for update in row["actor_updates"]],

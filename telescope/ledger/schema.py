@@ -9,18 +9,21 @@ import pyarrow as pa
 
 from telescope.batch import COLUMNS
 
-VERSION = 1  # a reader takes any file of its own version or older
+VERSION = 2  # a reader takes any file of its own version or older
 METADATA = b"telescope"  # JSON: version, run, step, settings
 
 _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}
 _FLOATS, _BOOLS = pa.list_(pa.float32()), pa.list_(pa.bool_())
 
-PER_TOKEN = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor in ("action", "state")}
+_OF_UPDATES = ("selected",)  # columns that live as long as an update, and are recorded with it
+PER_TOKEN = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor in ("action", "state") and name not in _OF_UPDATES}
 PER_ROW = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor == "row"}
 
 ACTOR_UPDATE = {
     "old_log_probs": _FLOATS,
     "log_probs": _FLOATS,
+    "weight": _FLOATS,
+    "selected": _BOOLS,
     "ratio": _FLOATS,
     "clipped": _BOOLS,
     "dual_clipped": _BOOLS,

@@ -78,13 +78,16 @@ class Ledger(Notes):
         self._writing: Future[Any] | None = None
         self._urgent = threading.Event()
 
-    def write(self, step: int, batch: TokenBatch, *, kl_coef: float) -> None:
-        """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted."""
+    def write(self, step: int, batch: TokenBatch, *, kl_coef: float, beta: float | None = None) -> None:
+        """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted.
+
+        `kl_coef` and `beta` are those of the step, where they move.
+        """
         self.wait()
         notes = self.take()
         if self.limit and step % self.config.ledger.every == 0:
             self._urgent.clear()
-            self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef)
+            self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef, beta)
 
     def wait(self) -> None:
         """Until what was handed to `write` is on disk; raises what went wrong there."""
@@ -93,21 +96,21 @@ class Ledger(Notes):
         if writing is not None:
             writing.result()
 
-    def _write(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float) -> None:
+    def _write(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float, beta: float | None) -> None:
         self._urgent.wait(0.05)  # by then the next rollout keeps a GPU busy, and Python has little else to do
-        self._save(self._table(step, batch, notes, kl_coef), path_of(self.config.run_dir, step))
+        self._save(self._table(step, batch, notes, kl_coef, beta), path_of(self.config.run_dir, step))
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """What `write` writes."""
         return self._table(step, batch, self.take(), kl_coef)
 
-    def _table(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float) -> pa.Table:
+    def _table(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float, beta: float | None = None) -> pa.Table:
         count = min(self.limit, len(batch))
         exists = batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)
         info = batch.info
         parts = {name.removeprefix("score/"): values for name, values in info.items() if name.startswith("score/")}
-        columns: dict[str, Any] = {name: batch[name][:count].cpu().numpy() for name in PER_ROW}
+        columns: dict[str, Any] = {name: batch[name][:count].cpu().numpy() for name in PER_ROW if name in batch}
         columns |= {
             "prompt": [str(text) for text in info["prompt"][:count]],
             "prompt_index": info["prompt_index"][:count],
@@ -122,9 +125,11 @@ class Ledger(Notes):
         }
         for (name, fields), role in zip(UPDATES.items(), ("actor", "critic"), strict=True):
             columns[name] = _updates(notes[role], fields, lengths)
-        arrays = [columns[f.name] if isinstance(columns[f.name], pa.Array) else pa.array(columns[f.name], f.type) for f in SCHEMA]
-        meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef)}
-        return pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()}))
+        there = [f for f in SCHEMA if f.name in columns]  # some columns only some estimators have, some terms only some losses
+        arrays = [columns[f.name] if isinstance(columns[f.name], pa.Array) else pa.array(columns[f.name], f.type) for f in there]
+        schema = pa.schema([(f.name, array.type) for f, array in zip(there, arrays, strict=True)])
+        meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef, beta)}
+        return pa.Table.from_arrays(arrays, schema=schema.with_metadata({METADATA: json.dumps(meta).encode()}))
 
     def _save(self, table: pa.Table, path: Path) -> None:
         temporary = path.with_name(f".{path.name}.tmp")
@@ -136,19 +141,31 @@ class Ledger(Notes):
             temporary.unlink(missing_ok=True)
             raise TelescopeError(f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume") from error
 
-    def _settings(self, kl_coef: float) -> dict[str, Any]:
+    def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
         credit, actor = self.config.credit, self.config.actor
         return {
             "estimator": credit.estimator,
             "gamma": credit.gamma,
             "lam": credit.lam,
+            "lam_critic": credit.lam_critic,
+            "lam_alpha": credit.lam_alpha,
             "kl_coef": kl_coef,
             "kl_kind": credit.kl_kind,
-            "whiten": credit.whiten,
+            "whiten": credit.whitens,
             "loss": actor.loss,
             "clip_low": actor.clip_low,
             "clip_high": actor.clip_high,
             "dual_clip": actor.dual_clip,
+            "beta": actor.beta if beta is None else beta,
+            "tau_positive": actor.tau_positive,
+            "tau_negative": actor.tau_negative,
+            "ratio_cap": actor.ratio_cap,
+            "importance": actor.importance,
+            "importance_cap": actor.importance_cap,
+            "reject": actor.reject,
+            "reject_low": actor.reject_low,
+            "reject_high": actor.reject_high,
+            "huber_delta": self.config.critic.huber_delta if self.config.critic.loss == "huber" else None,
             "clip_value": self.config.critic.clip_value,
             "temperature": self.config.rollout.temperature,
         }
@@ -195,6 +212,7 @@ def _updates(
     notes: list[tuple[int, int, list[int], dict[str, Tensor]]], fields: dict[str, pa.DataType], lengths: np.ndarray
 ) -> pa.ListArray:
     """For each row the updates it took part in, in time order."""
+    fields = {name: kind for name, kind in fields.items() if all(name in terms for *_, terms in notes)}
     of_row: list[list[tuple[int, int, dict[str, np.ndarray], int]]] = [[] for _ in lengths]
     for epoch, minibatch, rows, terms in notes:
         arrays = {name: terms[name].cpu().numpy() for name in fields}

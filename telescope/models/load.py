@@ -169,8 +169,10 @@ def _generation_settings(path: str) -> Any:
         return AutoConfig.from_pretrained(path)
 
 
-def fingerprint(model: nn.Module) -> str:
+def fingerprint(model: nn.Module | None) -> str:
     """Names, shapes and a few weights of each parameter: tells one model from another, quickly."""
+    if model is None:
+        return "none"
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().flatten()

@@ -1,22 +1,41 @@
-"""The critic: V(s_t) before every token, regressed on the returns."""
+"""The critic: V(s_t) before every token, regressed on the returns; or, where nobody asks it, zeros."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from telescope.algorithms import aggregate, clipped_value_loss
+from telescope.algorithms import ValueTerms, aggregate, clipped_value_loss, huber_value_loss
 from telescope.batch import TokenBatch
-from telescope.config import Config
+from telescope.config import Config, CriticConfig
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
+from telescope.models import shards
 from telescope.models.forward import value_forward
 from telescope.models.load import ValueModel, is_packable
 from telescope.models.parallel import Ranks
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
+
+ValueLoss = Callable[[Tensor, TokenBatch, CriticConfig], ValueTerms]
+"""(values, rows with the values and returns of the rollout, config) -> per-token terms, all [B, T]."""
+
+
+def _mse(values: Tensor, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
+    return clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value)
+
+
+def _huber(values: Tensor, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
+    return huber_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value, delta=config.huber_delta)
+
+
+VALUE_LOSSES: dict[str, ValueLoss] = {
+    "mse": _mse,
+    "huber": _huber,
+}
 
 
 class Critic:
@@ -55,10 +74,34 @@ class Critic:
 
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
         values = value_forward(self.model, rows).values
-        terms = clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=self.config.critic.clip_value)
+        terms = VALUE_LOSSES[self.config.critic.loss](values, rows, self.config.critic)
         note(rows, {"values": values, **vars(terms)})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)
         meter.tokens("critic/vpred_mean", values, rows.mask)
         return loss
+
+
+class ZeroCritic:
+    """The critic of an estimator that asks none: V is 0 everywhere. No model, no optimizer, nothing to compute."""
+
+    def compute_values(self, batch: TokenBatch) -> TokenBatch:
+        zeros = torch.zeros_like(batch["rollout_log_probs"], dtype=torch.float32)
+        return batch.with_columns(values=zeros, bootstrap=zeros.new_zeros(len(batch)))
+
+    def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
+        return {}
+
+    def training_flops(self, batch: TokenBatch) -> float:
+        return 0.0
+
+    def save(self, folder: Path) -> None:
+        """Next to nothing: a checkpoint has a critic, if only of zeros."""
+        shards.save(folder, {"updates": torch.tensor(0)})
+
+    def load(self, folder: Path) -> None:
+        """There is nothing to load."""
+
+    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
+        return torch.zeros(())

@@ -46,6 +46,8 @@ class Learner:
         self.model, self.config, self.total_updates, self.seed, self.padded = model, config, total_updates, seed, padded
         self.ranks = ranks or Ranks()
         self.updates = 0
+        self.kept: dict[str, Tensor] = {}
+        """What else of the role's a checkpoint holds."""
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names, self.weights = list(trained), list(trained.values())
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
@@ -147,7 +149,7 @@ class Learner:
 
     def _state(self) -> dict[str, Tensor]:
         """Everything that training changes, by name, and in the float32 in which it changes."""
-        state = {"updates": torch.tensor(self.updates)}
+        state = {"updates": torch.tensor(self.updates), **self.kept}
         for name, master in zip(self.names, self.masters, strict=True):
             state[f"weight/{name}"] = master.detach()
             moments = self.optimizer.state[master]

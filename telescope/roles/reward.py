@@ -25,8 +25,13 @@ RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
 
 
 class Reward:
-    def __init__(self, functions: Mapping[str, RewardFunction], weights: Mapping[str, float] | None = None) -> None:
-        self.functions, self.weights = dict(functions), dict(weights or {})
+    def __init__(
+        self,
+        functions: Mapping[str, RewardFunction],
+        weights: Mapping[str, float] | None = None,
+        attention: RewardFunction | None = None,
+    ) -> None:
+        self.functions, self.weights, self.attention = dict(functions), dict(weights or {}), attention
         taken = sorted({"kl", "kl_coef", "score_mean", "token_reward_mean"} & set(self.functions))
         if taken:
             raise TelescopeError(f"a reward function cannot be called {taken[0]!r}: reward/{taken[0]} is another metric; rename it")
@@ -35,7 +40,10 @@ class Reward:
             raise TelescopeError(f"reward.weights names {unknown[0]!r}; the parts are {', '.join(self.functions)}")
 
     def compute_reward(self, batch: TokenBatch) -> TokenBatch:
-        """Adds token_level_scores, and `score` with every part by name to the batch's info."""
+        """Adds token_level_scores, and `score` with every part by name to the batch's info.
+
+        And what an estimator asks for besides: greedy_score where the actor has answered greedily too, attention if that is given.
+        """
         scores = torch.zeros(batch.mask.shape)
         parts: dict[str, list[float]] = {}
         for name, function in self.functions.items():
@@ -43,8 +51,27 @@ class Reward:
             scores += self.weights.get(name, 1.0) * part.tokens
             parts[name] = part.rows
         score = [sum(self.weights.get(name, 1.0) * rows[i] for name, rows in parts.items()) for i in range(len(batch))]
-        batch = batch.with_columns(token_level_scores=scores.to(batch["input_ids"].device))
-        return batch.with_info(score=score, **{f"score/{name}": rows for name, rows in parts.items()})
+        device = batch["input_ids"].device
+        batch = batch.with_columns(token_level_scores=scores.to(device))
+        if "greedy_response" in batch.info:
+            batch = batch.with_columns(greedy_score=torch.tensor(self._greedy(batch), device=device))
+        if self.attention is not None:
+            weights = _place("attention", _call("attention", self.attention, batch), batch).tokens
+            if bool((weights < 0).any()):
+                raise TelescopeError("reward.attention returned a weight below 0: shares of the credit are 0 or more")
+            batch = batch.with_columns(attention=weights.to(device))
+        weight = {f"weight/{name}": [self.weights.get(name, 1.0)] * len(batch) for name in parts}
+        return batch.with_info(score=score, **{f"score/{name}": rows for name, rows in parts.items()}, **weight)
+
+    def _greedy(self, batch: TokenBatch) -> list[float]:
+        """The greedy responses' scores, dense ones added up."""
+        greedy = batch.with_info(response=batch.info["greedy_response"], response_ids=batch.info["greedy_response_ids"])
+        total = [0.0] * len(batch)
+        for name, function in self.functions.items():
+            for i, score in enumerate(_call(name, function, greedy)):
+                numbers = _numbers(name, score, f"greedy response {i}")
+                total[i] += self.weights.get(name, 1.0) * (sum(numbers) if isinstance(numbers, list) else numbers)
+        return total
 
 
 class RewardModel:

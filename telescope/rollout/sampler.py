@@ -124,6 +124,7 @@ def sample_batch(sampler: Sampler, prompts: Prompts, tokenizer: Any, device: tor
             "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
             "responses": out.responses,
             "sample": torch.tensor(list(prompts.rows or range(len(responses))), device=device),
+            "group": torch.tensor(prompts.info["prompt_index"], device=device),
             "policy_version": torch.full((len(responses),), version, device=device),
             "response_mask": written.long(),
             "truncated": out.truncated,
@@ -131,6 +132,11 @@ def sample_batch(sampler: Sampler, prompts: Prompts, tokenizer: Any, device: tor
         },
         {**prompts.info, "response": tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
     )
+
+
+def with_baseline(batch: TokenBatch, greedy: TokenBatch) -> TokenBatch:
+    """The batch with the greedy answers to its prompts, whose scores are ReMax's baseline."""
+    return batch.with_info(greedy_response=greedy.info["response"], greedy_response_ids=greedy.info["response_ids"])
 
 
 def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

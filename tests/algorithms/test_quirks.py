@@ -160,7 +160,11 @@ def test_a_nan_kl_leaves_beta_where_it_was():
 
 
 def test_every_quirk_of_a_function_of_ours_has_its_test():
-    not_ours = ("adv", "rollout_rs", "rollout_is")  # estimators and corrections that are not in the package
-    ours = {name for name, case in CASES.items() if name.startswith("quirk__") and case["fn"] not in not_ours}
-    ours -= {"quirk__geo_mean_all_masked", "quirk__vanilla_clip_ratio_alone_is_ignored"}  # no such loss; no such option
-    assert len(ours) == 4 + 3 + 5 + 3 + 2  # gae, policy with garbage, policy without tokens, value, β
+    groups, corrections = (
+        4 + 1 + 3 + 1 + 2,
+        2,
+    )  # test_golden_groups.py: grpo, opo, groups of one, gdpo, token baselines; test_golden_policies.py
+    here = 4 + 3 + 5 + 3 + 2  # gae, policy with garbage, policy without tokens, value, β
+    ours = {name for name in CASES if name.startswith("quirk__")}
+    ours -= {"quirk__vanilla_clip_ratio_alone_is_ignored"}  # no such option
+    assert len(ours) == here + groups + corrections + 1  # and geo_mean without a token

@@ -151,7 +151,7 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_then_in_four(tmp
     kinds = ("timing/", "perf/", "eval/", "data/")
     runs = []
     for name in ("alone", "mixed"):
-        history = Trainer(config_for(tmp_path, model, ("steps", "3"), ("name", name), lora), reward=reward, resume=True).history()
+        history = Trainer(config_for(tmp_path, model, ("steps", "3"), ("name", name)), reward=reward, resume=True).history()
         runs.append([{k: v for k, v in row.items() if not k.startswith(kinds)} for row in history if "actor/pg_loss" in row])
     close(*runs)
 

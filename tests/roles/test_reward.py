@@ -152,3 +152,20 @@ def test_a_reward_model_without_weights_for_its_head_is_refused(tiny_model: Path
 def test_a_part_may_not_take_the_name_of_another_metric() -> None:
     with pytest.raises(TelescopeError, match="cannot be called 'kl'"):
         Reward({"kl": lambda completions: [0.0]})
+
+
+def test_the_greedy_response_is_scored_like_the_sampled_one() -> None:
+    batch = hand_batch([[1, 1], [1, 0]]).with_info(greedy_response=["xyz", ""], greedy_response_ids=[[3, 4, 5], []])
+    dense = lambda response_ids: [[0.5] * len(ids) for ids in response_ids]  # noqa: E731
+    scored = Reward({"length": lambda completions: [len(c) for c in completions], "dense": dense}, {"length": 2.0}).compute_reward(batch)
+    assert scored["greedy_score"].tolist() == [2 * 3 + 1.5, 0.0]
+    assert scored.info["score/length"] == [1, 1]  # of the sampled responses, "r" each
+
+
+def test_attention_goes_on_its_tokens_and_is_never_negative() -> None:
+    def reward(attention):
+        return Reward({"f": lambda completions: [1.0]}, attention=attention).compute_reward(hand_batch([[1, 1, 0]]))
+
+    assert reward(lambda response_ids: [[0.2, 0.6]])["attention"][0].tolist() == pytest.approx([0.2, 0.6, 0.0])
+    with pytest.raises(TelescopeError, match="weight below 0"):
+        reward(lambda response_ids: [[-0.2, 0.6]])

@@ -10,6 +10,7 @@ from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
 from telescope.metrics import Meter
+from telescope.roles.actor import POLICY_LOSSES
 from telescope.roles.learner import Learner, map_rows, micro_batches
 from tests.fakes import hand_batch
 
@@ -46,6 +47,39 @@ def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: 
     for metrics, after in results[1:]:
         assert torch.allclose(after, results[0][1], atol=1e-4)
         assert metrics == pytest.approx(results[0][0], abs=2e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", sorted(POLICY_LOSSES))
+def test_no_policy_loss_feels_the_micro_batch_size(make_config, loss: str) -> None:
+    """Not the ones that compare the tokens of a response, nor those that compare the tokens of the minibatch."""
+    results = []
+    for size in SIZES[::2]:
+        overrides = [("actor.micro_batch_tokens", size), ("actor.loss", loss), ("actor.minibatches", "2"), ("actor.lr", "1e-2")]
+        overrides += [("actor.reject", "token"), ("actor.reject_low", "0.99"), ("actor.reject_high", "1.01")]  # some tokens are left out
+        if loss.endswith("_cov"):
+            overrides += [("actor.cov_share", "0.1")]
+        if loss == "clip_cov":
+            overrides += [("actor.cov_low", "-0.5")]
+        roles, batch = prepared(make_config(*overrides))
+        apart = torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(1)) < 0.3
+        batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] + apart)
+        metrics = roles.actor.update_actor(batch)
+        assert 0.1 < metrics["actor/rejected"] < 0.6
+        results.append((metrics, roles.actor.compute_log_prob(batch) * batch.mask))
+    assert torch.allclose(results[0][1], results[1][1], atol=1e-4)
+    assert results[0][0] == pytest.approx(results[1][0], abs=2e-5, rel=1e-3)
+
+
+def test_rejected_tokens_count_in_no_denominator(make_config) -> None:
+    """verl 4852, rLLM 508: the loss is the mean over the tokens that are left."""
+    roles, batch = prepared(make_config(("actor.reject", "token")))
+    far = torch.zeros_like(batch.mask)
+    far[:, 1:] = True
+    batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] + 5.0 * far)
+    metrics = roles.actor.update_actor(batch)
+    assert metrics["actor/pg_loss"] == pytest.approx(-float(batch["whitened"][:, 0].mean()), abs=1e-6)
+    assert metrics["actor/rejected"] == pytest.approx(1 - len(batch) / batch.num_tokens)
+    assert metrics["rollout/logprob_diff"] == pytest.approx(5 * metrics["actor/rejected"], rel=1e-4)  # the gap of all tokens
 
 
 def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> None:
