@@ -1,6 +1,6 @@
 """Bugs that real PPO systems shipped, one test each. The docstring names where it happened.
 
-Rows that need several ranks (21, and the rank halves of 4, 5, 6, 8) belong to the backend that has ranks.
+Row 21 and the rank halves of 4, 5, 6, 8 are in tests/backends/test_pitfalls.py.
 """
 
 from __future__ import annotations
