@@ -362,7 +362,8 @@ def _connect(config: Config) -> bool:
         try:
             ray.init(**settings, include_dashboard=None if address else False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise TelescopeError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+            hint = "; a cluster that was started with an authentication token needs RAY_AUTH_MODE=token here too" if address else ""
+            raise TelescopeError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}{hint}") from error
     living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = (sum(int(node.get(kind, 0)) for node in living) for kind in ("CPU", "GPU"))
     gpus = 0 if config.device == "cpu" else gpus

@@ -23,7 +23,8 @@ class SamplingRole:
     def __init__(self, config: Config, device: torch.device) -> None:
         source, self.device = resolve_model(config), device
         self.tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
-        self.policy = load_policy(source, device).requires_grad_(False) if config.rollout.engine == "torch" else None
+        plain = source.model_copy(update={"lora_rank": 0})  # adapters come merged
+        self.policy = load_policy(plain, device).requires_grad_(False) if config.rollout.engine == "torch" else None
         self.sampler = make_sampler(config, self.policy, self.tokenizer, device)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:

@@ -40,9 +40,12 @@ def apart(folder: Path, model: Path, *more: tuple[str, str]) -> Config:
     return config_for(folder, model, ("backend", "ray"), ("eval.samples", "4"), *more)
 
 
-def test_samplers_write_what_the_trained_policy_would(tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("rank", ["0", "3"], ids=["", "lora"])
+def test_samplers_write_what_the_trained_policy_would(rank: str, tmp_path: Path, model: Path) -> None:
     """Over three updates, so that twice the weights have to be renewed."""
-    config = apart(tmp_path, model, ("ray.workers", "2"), ("ray.samplers", "2"))
+    if rank != "0":
+        pytest.importorskip("peft")
+    config = apart(tmp_path, model, ("ray.workers", "2" if rank == "0" else "1"), ("ray.samplers", "2"), ("model.lora_rank", rank))
     alone = config.model_copy(update={"backend": "local"})
     expected = three_updates(local.build_roles(alone, reward), alone)
     roles = on_ray.build_roles(config, reward)
