@@ -26,6 +26,7 @@ from telescope.errors import TelescopeError, WorkerError
 from telescope.models import shards
 
 _MANIFEST = "checkpoint.json"
+_FORMAT = 2  # 1 held Hugging Face folders
 
 
 class Role(Protocol):
@@ -49,7 +50,7 @@ def save(folder: Path, step: int, *, actor: Role, critic: Role, state: dict[str,
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {str(path.relative_to(temporary)): seal for path, seal in zip(paths, _seals(paths), strict=True)}
-        (temporary / _MANIFEST).write_text(json.dumps({"step": step, **manifest, "files": files}, indent=1), "utf-8")
+        (temporary / _MANIFEST).write_text(json.dumps({"step": step, "format": _FORMAT, **manifest, "files": files}, indent=1), "utf-8")
         _sync(temporary / _MANIFEST)
         if final.exists():
             final.rename(replaced)
@@ -110,6 +111,11 @@ def check(path: Path, *, origin: dict[str, Any] | None = None) -> dict[str, Any]
 def check_origin(path: Path, origin: dict[str, Any]) -> None:
     """Refuses a checkpoint of another reward or of other models than these, as far as they are named."""
     manifest = _manifest(path)
+    for name, value in origin.get("trained", {}).items():
+        if (was := manifest["trained"].get(name)) != value:
+            raise TelescopeError(
+                f"checkpoint {path} was trained with {name} = {was}, and the config says {value}: set it back, or use another --name"
+            )
     if manifest["reward"] != origin.get("reward", manifest["reward"]):
         raise TelescopeError(
             f"checkpoint {path} was trained with the reward {', '.join(manifest['reward'])}, not {', '.join(origin['reward'])}: "
@@ -129,6 +135,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         manifest["files"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path, f"{_MANIFEST} cannot be read") from None
+    if manifest.get("format") != _FORMAT:
+        raise TelescopeError(f"checkpoint {path} was written by another version of telescope, and this one cannot read it: use that one")
     return manifest
 
 

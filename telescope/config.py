@@ -260,6 +260,11 @@ class Config(Section):
                 raise ValueError(f"model.{key} without model.lora_rank: set the rank of the adapters, e.g. 16")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
+        for name in ("samplers", "critic_workers") if self.backend == "local" else ():
+            if getattr(self.ray, name):
+                raise ValueError(f"ray.{name} = {getattr(self.ray, name)} needs backend = 'ray'")
+        if self.ray.critic_workers and not self.credit.by_critic:
+            raise ValueError(f"credit.estimator = '{self.credit.estimator}' asks no critic: leave out ray.critic_workers")
         if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):
             raise ValueError("rollout.ahead needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more")
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:

@@ -38,6 +38,7 @@ def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction
     config, path, manifest = open_run(run)
     actor = build_actor(config)
     _restore(path, "actor", actor.model)
+    actor.sampler.version = -1  # whatever it has, it is not these weights
     held_out = build_data(config, actor.tokenizer)[1]
     if held_out is None:
         raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,20 @@ class Trainer:
         self.kl_coef = config.credit.kl_coef
         self.step = 0
         self.reward, self.restarts = reward, 0
-        self.roles = build_roles(config, reward)
+        self._build_roles()
+        try:
+            self._prepare(saved)
+        except TelescopeError:
+            self.roles.close()
+            raise
+
+    def _build_roles(self) -> None:
+        self.roles = build_roles(self.config, self.reward)
+        weakref.finalize(self, self.roles.close).atexit = False  # places in a cluster would outlive a trainer that is gone
+
+    def _prepare(self, saved: list[Path]) -> None:
+        """Data, ledger, and the state of the last checkpoint."""
+        config = self.config
         rank = config.model.lora_rank
         lora = f" + LoRA adapters of rank {rank}" if rank else ""
         critic = f"{config.model.critic_path or config.model.path}{lora} + value head" if config.credit.by_critic else "none: values are 0"
@@ -131,7 +145,7 @@ class Trainer:
             self.step,
             actor=roles.actor,
             critic=roles.critic,
-            state={"kl_coef": self.kl_coef, "step": self.step},
+            state={"kl_coef": self.kl_coef, "kl_coef_given": self.config.credit.kl_coef, "step": self.step},
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
@@ -210,6 +224,7 @@ class Trainer:
         """New workers, and the state of the last checkpoint; or the error, where that was done often enough."""
         limit, saved = self.config.ray.max_restarts, checkpoint.list_checkpoints(self.checkpoints)
         if self.restarts >= limit:
+            self.roles.close()
             raise TelescopeError(f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume")
         self.restarts += 1
         self.ledger.wait()
@@ -218,7 +233,7 @@ class Trainer:
         self.step, self.kl_coef = 0, self.config.credit.kl_coef
         self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from " + (saved[-1].name if saved else "the beginning")]
         try:
-            self.roles = build_roles(self.config, self.reward)
+            self._build_roles()
             if saved:
                 self._restore(saved[-1])
         except WorkerError as again:
@@ -265,5 +280,5 @@ class Trainer:
         recipe = self.config.run_dir / "config.toml"
         before = load_config(recipe) if recipe.is_file() else self.config
         self.notes += [f"  config changed: {change}" for change in changes(before, self.config)]
-        if before.credit.kl_coef == self.config.credit.kl_coef:  # else the new one counts
+        if state["kl_coef_given"] == self.config.credit.kl_coef:  # else the new one counts
             self.kl_coef = state["kl_coef"]

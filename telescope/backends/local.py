@@ -56,12 +56,20 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     actor = make_actor(config, policy)
     critic = ZeroCritic() if values is None else Critic(values, config)
     rewards = build_reward(config, actor.tokenizer, device, reward)
-    origin = {"actor": fingerprint(policy), "critic": fingerprint(values), **reward_origin(rewards, reward)}
+    origin = {"actor": fingerprint(policy), "critic": fingerprint(values), **reward_origin(config, rewards, reward)}
     return Roles(actor, critic, Reference(reference, config), rewards, origin)
 
 
-def reward_origin(rewards: Reward, given: Any) -> dict[str, Any]:
-    return {"reward": list(rewards.functions), "reward_in_python": given is not None}
+def reward_origin(config: Config, rewards: Reward, given: Any) -> dict[str, Any]:
+    """What a checkpoint belongs to besides its models: the reward, and the settings that decide what is trained."""
+    model, credit = config.model, config.credit
+    trained = {"model.lora_rank": model.lora_rank, "model.lora_alpha": model.lora_alpha, "model.lora_targets": model.lora_targets}
+    by_critic = f"one {'with' if credit.by_critic else 'without'} a critic"
+    return {
+        "reward": list(rewards.functions),
+        "reward_in_python": given is not None,
+        "trained": {**trained, "credit.estimator": by_critic},
+    }
 
 
 def build_actor(config: Config) -> Actor:

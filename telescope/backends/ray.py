@@ -82,9 +82,7 @@ class Worker:
             if reference is not policy:
                 reference.requires_grad_(False)
             self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
-        if "critic" in roles and not config.credit.by_critic:
-            self.roles["critic"], origin["critic"] = ZeroCritic(), fingerprint(None)
-        elif "critic" in roles:
+        if "critic" in roles:
             (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
             self.roles["critic"] = Critic(critic, config, ranks)
         return origin
@@ -179,6 +177,8 @@ class Group:
     def close(self) -> None:
         import ray
 
+        if not ray.is_initialized():  # nothing is left of the cluster
+            return
         for worker in self.workers:
             ray.kill(worker)
         ray.util.remove_placement_group(self.place)
@@ -293,6 +293,10 @@ class RayActor(_Trained):
             self.sent = version
         return self.samplers
 
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        self.sent = -1  # whatever the samplers have, it is not these weights
+
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         return self.group.update("actor", batch, ledger)
 
@@ -327,7 +331,9 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
             group.close()
 
     try:
-        groups.append(Group(config, config.ray.workers, ("actor", "reference") if own else ("actor", "reference", "critic"), gpus=gpus))
+        valued = config.credit.by_critic
+        shared = ("actor", "reference", "critic") if valued and not own else ("actor", "reference")
+        groups.append(Group(config, config.ray.workers, shared, gpus=gpus))
         if own:
             groups.append(Group(config, own, ("critic",), gpus=gpus))
         critics = groups[-1]
@@ -338,8 +344,8 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
     except TelescopeError:
         close()
         raise
-    origin = {**actors.origin, **critics.origin, **reward_origin(rewards, reward)}
-    return Roles(actor, RayCritic(critics), RayReference(actors), rewards, origin, close)
+    origin = {"critic": fingerprint(None), **actors.origin, **critics.origin, **reward_origin(config, rewards, reward)}
+    return Roles(actor, RayCritic(critics) if valued else ZeroCritic(), RayReference(actors), rewards, origin, close)
 
 
 def _absolute(config: Config) -> Config:
@@ -358,7 +364,7 @@ def _connect(config: Config) -> bool:
     address = config.ray.address or os.environ.get("RAY_ADDRESS")
     workers = config.ray.workers + config.ray.critic_workers + config.ray.samplers
     if not ray.is_initialized():
-        settings: dict[str, Any] = {"address": address} if address else {"num_cpus": max(os.cpu_count() or 1, workers)}
+        settings: dict[str, Any] = {"address": address} if address else {"address": "local", "num_cpus": max(os.cpu_count() or 1, workers)}
         try:
             ray.init(**settings, include_dashboard=None if address else False, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -371,5 +377,5 @@ def _connect(config: Config) -> bool:
     for kind, there in (("CPU", cpus), ("GPU", gpus or workers)):
         if there < workers:
             has = f"the cluster has {there} on {len(living)} node{'s' * (len(living) > 1)}"
-            raise TelescopeError(f"{asked} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
+            raise WorkerError(f"{asked} needs {workers} {kind}s, and {has}: ask for fewer workers, or add nodes")
     return gpus > 0

@@ -36,6 +36,7 @@ class SamplingRole:
             own = self.policy.state_dict()
             for name, value in named:
                 own[name].copy_(value)
+        self.sampler.version = -1  # so that it takes what is sent, which nobody else would
         self.sampler.load_weights(named, version)
 
 

@@ -166,7 +166,11 @@ def _generation_settings(path: str) -> Any:
     try:
         return transformers.GenerationConfig.from_pretrained(path)
     except OSError:
+        pass
+    try:
         return AutoConfig.from_pretrained(path)
+    except (OSError, ValueError):  # code of its own: the tokenizer's EOS has to do
+        return None
 
 
 def fingerprint(model: nn.Module | None) -> str:

@@ -103,10 +103,11 @@ class Actor:
         self.loss = config.actor  # its beta may move
         single = config.actor.epochs == config.actor.minibatches == 1
         on_policy = single and config.actor.reject == "off" and not config.rollout.ahead
+        on_policy = on_policy and config.credit.estimator != "optimal_token_baseline"  # which compares two forwards
         self.skips_old = config.actor.old_log_probs == "auto" and on_policy
         updates = max(config.steps - config.critic.head_start, 1)
         self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded, ranks=self.ranks)
-        self.learner.kept["beta"] = torch.tensor(config.actor.beta, dtype=torch.float64)
+        self.learner.kept |= {name: torch.tensor(config.actor.beta, dtype=torch.float64) for name in ("beta", "beta_given")}
 
     def generate_sequences(self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False) -> TokenBatch:
         """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
@@ -186,8 +187,10 @@ class Actor:
     def load(self, folder: Path) -> None:
         self.learner.load(folder)
         self.sampler.version = -1  # whatever it has, it is not these
-        if self.config.actor.beta_target is not None:
-            self._set_beta(float(self.learner.kept["beta"]))
+        given, kept = self.config.actor.beta, self.learner.kept
+        goes_on = self.config.actor.beta_target is not None and float(kept["beta_given"]) == given  # else the new one counts
+        self._set_beta(float(kept["beta"]) if goes_on else given)
+        kept["beta_given"].fill_(given)
 
     def _set_beta(self, beta: float) -> None:
         self.loss = self.loss.model_copy(update={"beta": beta})
