@@ -142,7 +142,7 @@ def test_scores_that_are_no_numbers_are_refused_as_a_functions_are(server: Serve
 
 
 def test_a_column_that_json_cannot_hold_is_refused() -> None:
-    with pytest.raises(TelescopeError, match="cannot be sent to the reward server http://host/x as JSON: .*bytes"):
+    with pytest.raises(TelescopeError, match=r"cannot be sent to the reward server http://host/x as JSON: .*bytes"):
         RemoteReward("http://host/x", timeout=1, retries=0)(["p"], ["r"], image=[b"\0"])
 
 
