@@ -109,11 +109,11 @@ class Trainer:
                 with timer("advantages"):
                     batch = compute_advantages(batch, config.credit, kl_coef=self.kl_coef)
                     metrics = credit_metrics(batch) | refilled | {"reward/kl_coef": self.kl_coef}
-                    self._adapt_kl(metrics["reward/kl"], len(batch))
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)
-                if step >= config.critic.head_start:
+                if step >= config.critic.head_start:  # till then the policy stands still, and a β that adapts with it
+                    self._adapt_kl(metrics["reward/kl"], len(batch))
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                 with timer("ledger"):
@@ -229,7 +229,7 @@ class Trainer:
 
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit
-        if credit.kl_target is not None and self.step >= self.config.critic.head_start:  # till then the policy stands still
+        if credit.kl_target is not None:
             self.kl_coef = adapt_kl_coef(self.kl_coef, kl, target=credit.kl_target, horizon=credit.kl_horizon, n_steps=samples)
 
     def _open_run_folder(self) -> None:

@@ -52,6 +52,7 @@ class RemoteReward:
                 with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                     return bytes(answer.read())
             except urllib.error.HTTPError as error:
+                error.close()
                 problem = f"HTTP {error.code} {error.reason}"
                 if error.code < 500 and error.code not in _PASSING:
                     raise TelescopeError(f"{self.server} refused the request: {problem}") from None
