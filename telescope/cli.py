@@ -12,6 +12,7 @@ from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
 
 _TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
+_EVAL_USAGE = "telescope eval RUN [--section.key value ...]"
 _PLAN_USAGE = "telescope plan [recipe.toml] [--gpus 1,8,64] [--shape 7B] [--section.key value ...]"
 
 
@@ -44,7 +45,9 @@ def _run(arguments: list[str]) -> None:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("train", add_help=False, help=f"train a model: {_TRAIN_USAGE}")
     commands.add_parser("plan", add_help=False, help=f"memory, network and time of a recipe on some GPUs: {_PLAN_USAGE}")
-    evaluation = commands.add_parser("eval", help="accuracy of a run's last checkpoint on its held-out prompts")
+    evaluation = commands.add_parser(
+        "eval", usage=_EVAL_USAGE, help="accuracy of a run's last checkpoint on its held-out prompts; settings may be changed: --eval.k 8"
+    )
     evaluation.add_argument("run", type=Path, help="run folder, e.g. runs/arithmetic")
     exporting = commands.add_parser(
         "export", help="write a run's last checkpoint as Hugging Face folders: the actor, and its critic in DIR/critic"
@@ -68,9 +71,11 @@ def _run(arguments: list[str]) -> None:
     if arguments[:1] == ["plan"]:
         _plan(arguments[1:])
         return
-    chosen = parser.parse_args(arguments)
+    chosen, rest = parser.parse_known_args(arguments)
+    if rest and chosen.command != "eval":
+        parser.parse_args(arguments)  # refuses them
     if chosen.command == "eval":
-        _eval(chosen.run)
+        _eval(chosen.run, rest)
     elif chosen.command == "explain":
         explain_command.run(chosen)
     elif chosen.command == "report":
@@ -166,10 +171,13 @@ def train_help() -> str:
     return "\n".join(lines)
 
 
-def _eval(run: Path) -> None:
+def _eval(run: Path, settings: list[str]) -> None:
     from telescope.export import evaluate_run
 
-    for name, value in evaluate_run(run).items():
+    unexpected, overrides, resume = _parse_train(settings)
+    if unexpected or resume:
+        raise TelescopeError(f"eval takes a run and settings alone; usage: {_EVAL_USAGE}")
+    for name, value in evaluate_run(run, overrides=overrides).items():
         print(f"{name:24} {value:.4f}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import re
 import tomllib
 import types
 import typing
@@ -76,6 +77,11 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
     top_p: float = Field(1.0, gt=0, le=1, description="sample from the smallest set of tokens with this much probability; 1: all")
     top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
+    refill: int = Field(
+        0,
+        ge=0,
+        description="dynamic sampling: replace prompts whose n responses all score alike by further ones; most rounds of it in a step",
+    )
     engine: Literal["torch", "vllm"] = Field(
         "torch", description="what samples: torch, with the actor's own weights; vllm (extra `vllm`), with a copy renewed after each update"
     )
@@ -86,12 +92,23 @@ class RolloutConfig(Section):
 
 class RewardConfig(Section):
     functions: list[str] = Field(
-        [], description="reward functions, 'module:function' or 'file.py:function'; none: the built-in task's verdict and sum"
+        [],
+        description="reward functions, 'module:function', 'file.py:function', or the address of a server, 'https://host/path' or "
+        "'name=https://…'; none: the built-in task's verdict and sum",
     )
+    timeout: float = Field(60.0, gt=0, description="seconds that a reward server may be silent")
+    retries: int = Field(3, ge=0, description="further tries where a reward server fails, after 1, 2, 4, … s")
     model: str | None = Field(None, description="HF sequence-classification reward model, added to the functions")
+    micro_batch_tokens: int = Field(16_384, ge=1, description="most tokens in one forward of the reward model")
     weights: dict[str, float] = Field(
         {}, description="weight of each part by name (function name, or 'model'); default 1 each, built-in 0.5"
     )
+    normalise: bool = Field(False, description="(score − μ)/σ, both of all responses trained on so far")
+    clip: float | None = Field(None, gt=0, description="then cut the score of a response to ± this; none: no clipping")
+    overlong_tokens: int = Field(
+        0, ge=0, description="then take off a penalty that grows over this many last tokens before the limit; 0: none"
+    )
+    overlong_penalty: float = Field(1.0, gt=0, description="that penalty at rollout.max_response_tokens")
     attention: str | None = Field(
         None,
         description="for credit.estimator = 'attention': a function like a reward's that gives each response token its share of the credit",
@@ -179,7 +196,9 @@ class CriticConfig(OptimizerConfig):
     loss: Literal["mse", "huber"] = Field("mse", description="of a value prediction: half its squared error, or Huber's")
     huber_delta: float = Field(1.0, gt=0, description="huber: errors beyond this count linearly")
     clip_value: float | None = Field(0.2, gt=0, description="value predictions are clipped to V_old ± this in the loss; none: no clipping")
-    head_start: int = Field(0, ge=0, description="first steps that train the critic alone")
+    head_start: int = Field(
+        0, ge=0, description="value pre-training: first steps that train the critic alone, on what the policy as it is writes"
+    )
 
 
 class CheckpointConfig(Section):
@@ -203,6 +222,12 @@ class EvalConfig(Section):
     every: int = Field(0, ge=0, description="steps between evaluations during training; 0: only before and after")
     samples: int = Field(512, ge=1, description="responses sampled at the rollout temperature; greedy answers each held-out prompt once")
     right: float = Field(1.0, description="a response counts as right when its score reaches this")
+    k: int = Field(0, ge=0, description="also eval/pass@k and eval/maj@k, from `n` samples of each held-out prompt; 0: neither")
+    n: int | None = Field(None, ge=1, description="those samples; more than k make the estimates steadier; default: k")
+    answer: str | None = Field(
+        None,
+        description="maj@k: regular expression whose last match (its group 1, if it has one) is the answer; default: the whole response",
+    )
 
 
 class RayConfig(Section):
@@ -212,6 +237,9 @@ class RayConfig(Section):
         None, ge=1, description="workers over which a model is sliced, e.g. those of one machine; the others hold copies; default: all"
     )
     critic_workers: int = Field(0, ge=0, description="workers that hold the critic and nothing else; 0: it shares those of the actor")
+    reward_workers: int = Field(
+        0, ge=0, description="workers that score with reward.model, each with all of it; 0: the controlling process does, on its CPU"
+    )
     address: str | None = Field(None, description="of the cluster to join; default: RAY_ADDRESS, or else a cluster started here")
     timeout: float = Field(600.0, gt=0, description="seconds after which a call without an answer ends the step, naming who is silent")
     max_restarts: int = Field(3, ge=0, description="times a run goes on by itself from its last checkpoint after a worker or a node died")
@@ -267,6 +295,23 @@ class Config(Section):
             raise ValueError(f"credit.estimator = '{self.credit.estimator}' asks no critic: leave out ray.critic_workers")
         if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):
             raise ValueError("rollout.ahead needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more")
+        if self.rollout.refill and self.rollout.n == 1:
+            raise ValueError("rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2")
+        if self.rollout.refill and self.rollout.ahead:
+            raise ValueError("rollout.refill asks further prompts once a step is scored, rollout.ahead samples before that: turn one off")
+        if self.ray.reward_workers and self.reward.model is None:
+            raise ValueError(
+                f"ray.reward_workers = {self.ray.reward_workers} would hold reward.model, and there is none: name one, or use 0"
+            )
+        if self.reward.overlong_tokens > self.rollout.max_response_tokens:
+            limit = f"rollout.max_response_tokens = {self.rollout.max_response_tokens}"
+            raise ValueError(f"reward.overlong_tokens = {self.reward.overlong_tokens} are more than {limit}: use fewer")
+        try:
+            re.compile(self.eval.answer or "")
+        except re.error as error:
+            raise ValueError(f"eval.answer = {self.eval.answer!r} is no regular expression: {error}") from None
+        if self.eval.n is not None and self.eval.n < self.eval.k:
+            raise ValueError(f"eval.n = {self.eval.n} samples cannot tell eval.k = {self.eval.k}: use at least {self.eval.k}")
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:
             raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
         _refuse_unused(self)
@@ -279,6 +324,10 @@ class Config(Section):
             raise ValueError(
                 "credit.estimator = 'gdpo' compares the parts of the score, where credit.kl_coef has no place: set it to 0, "
                 "and use actor.kl_loss_coef"
+            )
+        if estimator == "gdpo" and (self.reward.normalise or self.reward.clip is not None):
+            raise ValueError(
+                "credit.estimator = 'gdpo' compares the parts of the score; reward.normalise and reward.clip change only the sum"
             )
         if self.actor.reject_low >= self.actor.reject_high:
             raise ValueError(f"actor.reject_low = {self.actor.reject_low:g} keeps nothing below reject_high = {self.actor.reject_high:g}")
@@ -320,6 +369,10 @@ def _refuse_unused(config: Config) -> None:
         "credit.lam_alpha": ("credit.estimator", ("gae",)),
         "reward.attention": ("credit.estimator", ("attention",)),
     }
+    if not config.eval.k and (config.eval.n is not None or config.eval.answer is not None):
+        raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
+    if not config.reward.overlong_tokens and config.reward.overlong_penalty != 1.0:
+        raise ValueError("reward.overlong_penalty does nothing without reward.overlong_tokens: say over how many tokens it grows")
     now, default = dict(_flat(config.model_dump())), {name: value for name, _, value, _ in fields()}
     for name, (choice, values) in used_by.items():
         if now[name] != default[name] and now[choice] not in values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from telescope.models.shards import load_weights
 from telescope.roles.reward import RewardFunction
 
 
-def open_run(run: Path) -> tuple[Config, Path, dict[str, Any]]:
+def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> tuple[Config, Path, dict[str, Any]]:
     """A run's config, its newest checkpoint and that one's manifest."""
     recipe = run / "config.toml"
     if not recipe.is_file():
@@ -30,12 +30,14 @@ def open_run(run: Path) -> tuple[Config, Path, dict[str, Any]]:
     found = checkpoint.list_checkpoints(run / "checkpoints")
     if not found:
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
-    return load_config(recipe), found[-1], checkpoint.check(found[-1])
+    return load_config(recipe, overrides), found[-1], checkpoint.check(found[-1])
 
 
-def evaluate_run(run: Path, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> dict[str, float]:
-    """eval/* of the newest checkpoint. A run whose reward was given to Trainer in Python needs it here too."""
-    config, path, manifest = open_run(run)
+def evaluate_run(
+    run: Path, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, overrides: Sequence[tuple[str, str]] = ()
+) -> dict[str, float]:
+    """eval/* of the newest checkpoint, with some settings changed. A run whose reward was given to Trainer in Python needs it here too."""
+    config, path, manifest = open_run(run, overrides)
     actor = build_actor(config)
     _restore(path, "actor", actor.model)
     actor.sampler.version = -1  # whatever it has, it is not these weights

@@ -60,7 +60,7 @@ def _roles(model: str | None) -> tuple[Config, Roles]:
         config = config.model_copy(update={"device": "cpu"})
         roles = build_roles(config)
         checkpoint.check(path, origin={role: roles.origin[role] for role in ("actor", "critic")})
-        checkpoint.load(path, actor=roles.actor, critic=roles.critic)
+        roles.reward.load(checkpoint.load(path, actor=roles.actor, critic=roles.critic).get("reward", {}))
         return config, roles
     config = Config.builtin(device="cpu", **({"model": {"path": model}} if model else {}))
     return config, build_roles(config)

@@ -25,6 +25,7 @@ from telescope.ledger.writer import Ledger
 from telescope.metrics import MetricsLog, read_metrics
 from telescope.perf import Timer
 from telescope.progress import Progress, Stop, graceful_stop
+from telescope.refill import refill
 from telescope.roles.reward import RewardFunction
 from telescope.tasks import DataLoader
 
@@ -111,6 +112,7 @@ class Trainer:
                 with timer("rollout"):
                     upcoming = self.dataloader.at(step + 1) if config.rollout.ahead and step + 1 < config.steps else None
                     batch = actor.generate_sequences(prompts, upcoming=upcoming)
+                    batch, refilled = refill(batch, step, actor, reward, self.dataloader, rounds=config.rollout.refill)
                 # Stage 2: what the update needs
                 with timer("values"):
                     batch = critic.compute_values(batch)
@@ -120,12 +122,12 @@ class Trainer:
                     batch = reward.compute_reward(batch)
                 with timer("advantages"):
                     batch = compute_advantages(batch, config.credit, kl_coef=self.kl_coef)
-                    metrics = credit_metrics(batch) | {"reward/kl_coef": self.kl_coef}
-                    self._adapt_kl(metrics["reward/kl"], len(batch))
+                    metrics = credit_metrics(batch) | refilled | {"reward/kl_coef": self.kl_coef}
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)
-                if step >= config.critic.head_start:
+                if step >= config.critic.head_start:  # till then the policy stands still, and a β that adapts with it
+                    self._adapt_kl(metrics["reward/kl"], len(batch))
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                 with timer("ledger"):
@@ -145,7 +147,12 @@ class Trainer:
             self.step,
             actor=roles.actor,
             critic=roles.critic,
-            state={"kl_coef": self.kl_coef, "kl_coef_given": self.config.credit.kl_coef, "step": self.step},
+            state={
+                "kl_coef": self.kl_coef,
+                "kl_coef_given": self.config.credit.kl_coef,
+                "step": self.step,
+                "reward": roles.reward.state(),
+            },
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
@@ -276,6 +283,7 @@ class Trainer:
         checkpoint.check(path, origin=roles.origin)
         state = checkpoint.load(path, actor=roles.actor, critic=roles.critic)
         self.step = state["step"]
+        roles.reward.load(state.get("reward", {}))
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
         recipe = self.config.run_dir / "config.toml"
         before = load_config(recipe) if recipe.is_file() else self.config

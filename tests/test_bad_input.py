@@ -255,6 +255,11 @@ def test_messages_that_a_chat_template_cannot_take_are_named_by_their_row(
 # ---- reward functions
 
 
+def test_two_servers_of_one_name_are_refused_with_how_to_tell_them_apart(job: Job):
+    message = refusal(job(("reward.functions", "http://one/score,http://two/score")), reward=None)
+    assert "two reward functions are called 'score': rename one (of an address: name=https://…)" in message
+
+
 def raises(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     raise KeyError("no such answer")
 

@@ -384,6 +384,18 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
         ([("actor.reject", "token"), ("actor.reject_low", "3")], "actor.reject_low = 3 keeps nothing"),
         ([("critic.huber_delta", "2")], "it belongs to huber"),
+        ([("rollout.refill", "2")], "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2"),
+        (
+            [("rollout.refill", "2"), ("rollout.n", "2"), ("rollout.ahead", "true"), ("backend", "ray"), ("ray.samplers", "1")],
+            "rollout.ahead samples before that: turn one off",
+        ),
+        ([("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")], "reward.overlong_tokens = 9 are more than"),
+        ([("reward.overlong_penalty", "2")], "does nothing without reward.overlong_tokens"),
+        ([("credit.estimator", "gdpo"), ("rollout.n", "2"), ("credit.kl_coef", "0"), ("reward.clip", "1")], "change only the sum"),
+        ([("ray.reward_workers", "1")], "would hold reward.model, and there is none"),
+        ([("eval.n", "4")], "do nothing without eval.k"),
+        ([("eval.k", "4"), ("eval.n", "3")], "eval.n = 3 samples cannot tell eval.k = 4: use at least 4"),
+        ([("eval.k", "4"), ("eval.answer", "(")], "eval.answer = '(' is no regular expression"),
     ],
 )
 def test_what_an_algorithm_would_ignore_or_lacks_is_refused_in_one_line(overrides, why: str):

@@ -142,6 +142,38 @@ def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
     assert "actor/pg_loss" not in metrics
 
 
+def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
+    """The KL is 0 then, however large β is: it would shrink towards nothing before the policy moves at all."""
+    adaptive = [
+        ("steps", "3"),
+        ("critic.head_start", "2"),
+        ("credit.kl_coef", "0.1"),
+        ("credit.kl_target", "0.01"),
+        ("credit.kl_horizon", "50"),
+    ]
+    trainer = Trainer(make_config(*adaptive), reward=lambda response_ids: [1.0] * len(response_ids))
+    trainer.fit()
+    assert [row["reward/kl_coef"] for row in trainer.history() if "reward/kl_coef" in row] == [0.1, 0.1, 0.1]
+    assert trainer.kl_coef != 0.1  # after the actor's first step
+
+
+def test_value_pretraining_teaches_the_critic_what_the_policy_earns_on_average(make_config) -> None:
+    pretraining = [("steps", "30"), ("critic.head_start", "30"), ("critic.lr", "1e-2"), ("critic.clip_value", "none")]
+    more = [
+        ("rollout.batch_size", "32"),
+        ("credit.lam_critic", "1"),
+        ("eval.samples", "1"),
+        ("checkpoint.every", "0"),
+        ("ledger.samples", "off"),
+    ]
+    trainer = Trainer(make_config(*pretraining, *more), reward=lambda response_ids: [float(len(ids)) for ids in response_ids])
+    trainer.held_out = None
+    trainer.fit()
+    first, *_, last = [row for row in trainer.history() if "critic/value_mean" in row]
+    assert first["critic/value_mean"] == 0
+    assert last["critic/value_mean"] == pytest.approx(last["critic/return_mean"], rel=0.1)
+
+
 def test_a_truncated_response_bootstraps_only_where_configured(make_config) -> None:
     for setting, some in (("true", True), ("false", False)):
         trainer = Trainer(make_config(("credit.bootstrap_truncated", setting)), resume=True)
@@ -165,13 +197,21 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make_config, 
 
 def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     """Every setting that adds a metric is on; docs/metrics.md names them all and no other. <part> stands for reward parts."""
-    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty")]
+    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty"), ("eval.k", "2")]
+    extra += [
+        ("reward.normalise", "true"),
+        ("reward.clip", "2"),
+        ("reward.overlong_tokens", "2"),
+        ("rollout.n", "2"),
+        ("rollout.refill", "1"),
+    ]
     config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
     trainer = Trainer(config)
     trainer.fit()
     logged = {key for row in trainer.history() for key in row} - {"step"}
     logged = {"reward/<part>" if key in ("reward/verdict", "reward/sum") else key for key in logged}
-    documented = set(re.findall(r"^\| `([a-z]+/[a-z_<>]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M))
+    logged = {key.replace("@2", "@k") for key in logged}
+    documented = set(re.findall(r"^\| `([a-z]+/[a-z_<>@]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M))
     assert logged == documented
 
 

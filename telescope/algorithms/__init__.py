@@ -31,6 +31,7 @@ from telescope.algorithms.losses import (
     surrogate_loss,
 )
 from telescope.algorithms.masked import masked_mean, masked_sum, masked_var, masked_whiten, whitening
+from telescope.algorithms.scores import Moments, majority, overlong_penalty, pass_at_k
 from telescope.algorithms.surrogates import (
     adapt_penalty,
     cispo_loss,
@@ -49,6 +50,7 @@ from telescope.algorithms.surrogates import (
 
 __all__ = [
     "Credit",
+    "Moments",
     "PolicyTerms",
     "ValueTerms",
     "adapt_kl_coef",
@@ -80,6 +82,7 @@ __all__ = [
     "last_action",
     "length_adaptive_lam",
     "log_probs_from_logits",
+    "majority",
     "masked_mean",
     "masked_sum",
     "masked_var",
@@ -88,6 +91,8 @@ __all__ = [
     "n_step_advantages",
     "opo",
     "optimal_token_baseline",
+    "overlong_penalty",
+    "pass_at_k",
     "remax",
     "rloo",
     "sapo_loss",

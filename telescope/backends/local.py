@@ -26,7 +26,9 @@ from telescope.models.parallel import Ranks
 from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.reference import Reference
+from telescope.roles.remote import remote_reward
 from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
+from telescope.roles.shaping import Shaping
 from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.tasks import PromptSet, arithmetic
 from telescope.tasks.files import read_rows
@@ -108,26 +110,39 @@ def resolve_model(config: Config) -> ModelConfig:
     return config.model.model_copy(update={"path": str(made[config.model.path]())})
 
 
-def build_reward(config: Config, tokenizer: Any, device: torch.device, given: Any = None) -> Reward:
+def build_reward(config: Config, tokenizer: Any, device: torch.device, given: Any = None, model: RewardFunction | None = None) -> Reward:
+    """`model` stands for the reward model where that lives elsewhere."""
     functions: dict[str, RewardFunction] = {}
     if isinstance(given, Mapping):
         functions |= given
     elif given is not None:
         functions[getattr(given, "__name__", "reward")] = given
     for spec in config.reward.functions:
-        name, function = load_function(spec)
+        name, function = _function(spec, config)
         if name in functions:
-            raise TelescopeError(f"two reward functions are called {name!r}: rename one, parts are reported by name")
+            raise TelescopeError(
+                f"two reward functions are called {name!r}: rename one (of an address: name=https://…), parts are reported by name"
+            )
         functions[name] = function
     if config.reward.model is not None:
-        model = load_reward_model(config.reward.model, device)
-        functions["model"] = RewardModel(model, load_tokenizer(config.reward.model), tokenizer)
-    attention = load_function(config.reward.attention)[1] if config.reward.attention else None
+        functions["model"] = model or make_reward_model(config, tokenizer, device)
+    attention = _function(config.reward.attention, config)[1] if config.reward.attention else None
+    shape = Shaping(config.reward, config.rollout.max_response_tokens)
     if functions:
-        return Reward(functions, config.reward.weights, attention)
+        return Reward(functions, config.reward.weights, attention, shape)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
-    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention)
+    return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention, shape)
+
+
+def make_reward_model(config: Config, tokenizer: Any, device: torch.device) -> RewardModel:
+    assert config.reward.model is not None
+    model = load_reward_model(config.reward.model, device)
+    return RewardModel(model, load_tokenizer(config.reward.model), tokenizer, tokens=config.reward.micro_batch_tokens)
+
+
+def _function(spec: str, config: Config) -> tuple[str, RewardFunction]:
+    return remote_reward(spec, timeout=config.reward.timeout, retries=config.reward.retries) or load_function(spec)
 
 
 def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import torch
 
-from telescope.backends.local import Roles, build_reward, choose_device, make_actor, resolve_model, reward_origin
+from telescope.backends.local import Roles, build_reward, choose_device, make_actor, make_reward_model, resolve_model, reward_origin
 from telescope.backends.samplers import Link, SamplingRole
 from telescope.batch import TokenBatch, merge
 from telescope.config import Config
@@ -66,6 +66,11 @@ class Worker:
         self.device, self.link = choose_device(config.device), cast(Link | None, None)
         if "sampler" in roles:  # each on its own; vLLM makes a process group itself
             self.roles: dict[str, Any] = {"sampler": SamplingRole(config, self.device)}
+            return {}
+        if "reward" in roles:
+            source = resolve_model(config)
+            tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+            self.roles = {"reward": make_reward_model(config, tokenizer, self.device)}
             return {}
         torch.distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo",  # metrics and counts meet on the CPU
@@ -319,10 +324,27 @@ class RayReference:
         return self.group.rows("reference", "compute_log_prob", batch)
 
 
+class RayRewardModel:
+    """The reward model in workers of its own, for the reward a function like any other. Each worker scores a share of the tokens."""
+
+    group: Group
+
+    def __call__(
+        self, prompts: Sequence[str], completions: Sequence[str], prompt_ids: Any, response_ids: Any, messages: Any = None, **_: Any
+    ) -> list[float]:
+        columns = (prompts, completions, prompt_ids, response_ids, messages or [None] * len(prompts))
+        lengths = [len(prompt) + len(response) for prompt, response in zip(prompt_ids, response_ids, strict=True)]
+        parts = balance(lengths, len(self.group.workers))
+        answers = self.group.all("call", "reward", "__call__", each=[tuple([c[i] for i in part] for c in columns) for part in parts])
+        scores = {i: score for part, mine in zip(parts, answers, strict=True) for i, score in zip(part, mine, strict=True)}
+        return [scores[i] for i in range(len(prompts))]
+
+
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
-    rewards = build_reward(config, tokenizer, torch.device("cpu"), reward)
+    scorer = RayRewardModel() if config.ray.reward_workers else None
+    rewards = build_reward(config, tokenizer, torch.device("cpu"), reward, scorer)
     config, gpus, own = _absolute(config), _connect(config), config.ray.critic_workers
     groups: list[Group] = []
 
@@ -341,6 +363,9 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
             groups.append(Group(config, config.ray.samplers, ("sampler",), gpus=gpus))
         actors, samplers = groups[0], groups[-1] if config.ray.samplers else None
         actor = RayActor(actors, tokenizer, samplers)
+        if scorer is not None:
+            groups.append(Group(config, config.ray.reward_workers, ("reward",), gpus=gpus))
+            scorer.group = groups[-1]
     except TelescopeError:
         close()
         raise
@@ -352,7 +377,10 @@ def _absolute(config: Config) -> Config:
     """Workers have a working folder of their own: paths of this one's are made whole."""
     places = {key: path for key in ("path", "critic_path") if (path := getattr(config.model, key)) and Path(path).expanduser().is_dir()}
     whole = {key: str(Path(path).expanduser().absolute()) for key, path in places.items()}
-    return config.model_copy(update={"model": config.model.model_copy(update=whole)})
+    model = config.reward.model
+    reward = {"model": str(Path(model).expanduser().absolute())} if model and Path(model).expanduser().is_dir() else {}
+    sections = {"model": config.model.model_copy(update=whole), "reward": config.reward.model_copy(update=reward)}
+    return config.model_copy(update=sections)
 
 
 def _connect(config: Config) -> bool:
@@ -362,7 +390,8 @@ def _connect(config: Config) -> bool:
     except ImportError:
         raise TelescopeError("backend = 'ray' needs Ray: pip install 'telescope-rl[ray]'") from None
     address = config.ray.address or os.environ.get("RAY_ADDRESS")
-    workers = config.ray.workers + config.ray.critic_workers + config.ray.samplers
+    kinds = ("workers", "critic_workers", "samplers", "reward_workers")
+    workers = sum(getattr(config.ray, kind) for kind in kinds)
     if not ray.is_initialized():
         settings: dict[str, Any] = {"address": address} if address else {"address": "local", "num_cpus": max(os.cpu_count() or 1, workers)}
         try:
@@ -373,7 +402,7 @@ def _connect(config: Config) -> bool:
     living = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = (sum(int(node.get(kind, 0)) for node in living) for kind in ("CPU", "GPU"))
     gpus = 0 if config.device == "cpu" else gpus
-    asked = " + ".join(f"ray.{name} = {n}" for name in ("workers", "critic_workers", "samplers") if (n := getattr(config.ray, name)))
+    asked = " + ".join(f"ray.{name} = {n}" for name in kinds if (n := getattr(config.ray, name)))
     for kind, there in (("CPU", cpus), ("GPU", gpus or workers)):
         if there < workers:
             has = f"the cluster has {there} on {len(living)} node{'s' * (len(living) > 1)}"

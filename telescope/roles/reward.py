@@ -7,15 +7,17 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from telescope.algorithms import Moments
 from telescope.batch import TokenBatch
 from telescope.errors import TelescopeError
+from telescope.roles import shaping
 
 RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
 """f(prompts, completions, **columns) -> a float per sample, or a list of floats per sample: one for each response token.
@@ -30,9 +32,10 @@ class Reward:
         functions: Mapping[str, RewardFunction],
         weights: Mapping[str, float] | None = None,
         attention: RewardFunction | None = None,
+        shape: shaping.Shaping | None = None,
     ) -> None:
-        self.functions, self.weights, self.attention = dict(functions), dict(weights or {}), attention
-        taken = sorted({"kl", "kl_coef", "score_mean", "token_reward_mean"} & set(self.functions))
+        self.functions, self.weights, self.attention, self.shape = dict(functions), dict(weights or {}), attention, shape
+        taken = sorted({"kl", "kl_coef", "score_mean", "token_reward_mean", *shaping.METRICS} & set(self.functions))
         if taken:
             raise TelescopeError(f"a reward function cannot be called {taken[0]!r}: reward/{taken[0]} is another metric; rename it")
         unknown = [name for name in self.weights if name not in self.functions]
@@ -40,7 +43,12 @@ class Reward:
             raise TelescopeError(f"reward.weights names {unknown[0]!r}; the parts are {', '.join(self.functions)}")
 
     def compute_reward(self, batch: TokenBatch) -> TokenBatch:
-        """Adds token_level_scores, and `score` with every part by name to the batch's info.
+        """Adds token_level_scores, what is paid: the task's scores (unless the batch has them), shaped where that is configured."""
+        batch = batch if "score" in batch.info else self.score(batch)
+        return self.shape(batch) if self.shape is not None else batch
+
+    def score(self, batch: TokenBatch) -> TokenBatch:
+        """The task's own scores as token_level_scores, and `score` with every part by name in the batch's info.
 
         And what an estimator asks for besides: greedy_score where the actor has answered greedily too, attention if that is given.
         """
@@ -63,6 +71,14 @@ class Reward:
         weight = {f"weight/{name}": [self.weights.get(name, 1.0)] * len(batch) for name in parts}
         return batch.with_info(score=score, **{f"score/{name}": rows for name, rows in parts.items()}, **weight)
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"moments": asdict(self.shape.moments)} if self.shape is not None else {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        if self.shape is not None and "moments" in state:
+            self.shape.moments = Moments(**state["moments"])
+
     def _greedy(self, batch: TokenBatch) -> list[float]:
         """The greedy responses' scores, dense ones added up."""
         greedy = batch.with_info(response=batch.info["greedy_response"], response_ids=batch.info["greedy_response_ids"])
@@ -78,11 +94,11 @@ class RewardModel:
     """A sequence-classification model as a reward function: one number for prompt and response.
 
     With the actor's own vocabulary it reads the sampled ids; otherwise it gets the text in its own tokens, chat messages
-    through its own template. Rows of equal length go together: nothing is padded, so nothing can be read off padding.
+    through its own template. Rows of equal length go together, up to `tokens` tokens: nothing is padded, so nothing can be read off it.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, actor_tokenizer: Any, *, rows: int = 64) -> None:
-        self.model, self.tokenizer, self.rows = model, tokenizer, rows
+    def __init__(self, model: Any, tokenizer: Any, actor_tokenizer: Any, *, tokens: int = 16_384) -> None:
+        self.model, self.tokenizer, self.tokens = model, tokenizer, tokens
         self.same_tokens = tokenizer.get_vocab() == actor_tokenizer.get_vocab()
         for config in (model.config, model.config.get_text_config()):
             config.pad_token_id = -1  # HF looks for the last token that is not pad, and pad may be EOS
@@ -105,8 +121,9 @@ class RewardModel:
         scores = [0.0] * len(ids)
         for length in sorted({len(row) for row in ids}):
             same = [i for i, row in enumerate(ids) if len(row) == length]
-            for first in range(0, len(same), self.rows):
-                chunk = same[first : first + self.rows]
+            rows = max(self.tokens // max(length, 1), 1)
+            for first in range(0, len(same), rows):
+                chunk = same[first : first + rows]
                 input_ids = torch.tensor([ids[i] for i in chunk], device=self.model.device)
                 logits = self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
                 for i, score in zip(chunk, logits.squeeze(-1).float().tolist(), strict=True):

@@ -100,6 +100,17 @@ class DataLoader:
         index = [self._at(position) for position in range(first, first + self.batch_size)]
         return self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step, 0))
 
+    def further(self, step: int) -> Iterator[int]:
+        """Prompts that the step does not have, each once: drawn at random by (seed, step), or without shuffling those that come next."""
+        first, size = step * self.batch_size, len(self.data)
+        seen = {self._at(position) for position in range(first, first + self.batch_size)}
+        chance, position = random.Random(mix_seed(self.seed, step, 4)), first + self.batch_size
+        while len(seen) < size:
+            index, position = chance.randrange(size) if self.shuffle else position % size, position + 1
+            if index not in seen:
+                seen.add(index)
+                yield index
+
     def _at(self, position: int) -> int:
         epoch, offset = divmod(position, len(self.data))
         return self._order(epoch)[offset]

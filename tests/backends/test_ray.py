@@ -22,6 +22,7 @@ from telescope.export import export_run
 from telescope.ledger import samples
 from telescope.ledger.writer import Ledger
 from telescope.models import shards
+from telescope.models.load import load_tokenizer, quiet
 from telescope.trainer import Trainer
 from tests.fakes import read_shards, tiny_config, write_tiny_model
 
@@ -184,6 +185,49 @@ def test_a_bfloat16_checkpoint_is_the_same_bit_for_bit_wherever_it_is_loaded(tmp
 
     export_run(config.run_dir, tmp_path / "exported")
     assert torch.equal(load_file(tmp_path / "exported" / "model.safetensors")[name.removeprefix("weight/")], weight.bfloat16())
+
+
+def test_a_reward_model_in_workers_of_its_own_scores_as_one_in_process(tmp_path: Path, model: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    with quiet():
+        torch.manual_seed(0)
+        scorer = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1)
+        torch.nn.init.normal_(scorer.score.weight)
+        scorer.save_pretrained(tmp_path / "rm")
+        load_tokenizer(str(model)).save_pretrained(tmp_path / "rm")
+    config = config_for(tmp_path, model, ("reward.model", str(tmp_path / "rm")))
+    near = local.build_roles(config)
+    on_two = config_for(tmp_path, model, ("reward.model", str(tmp_path / "rm")), ("backend", "ray"), ("ray.reward_workers", "2"))
+    far = on_ray.build_roles(on_two)
+    try:
+        prompts = build_data(config, near.actor.tokenizer)[0].take(range(7), seed=0)
+        batch = near.actor.sample(prompts)
+        one, other = (roles.reward.score(part) for roles, part in ((near, batch), (far, batch)))
+        assert one.info["score/model"] == pytest.approx(other.info["score/model"], abs=1e-5)
+        alone = batch.rows(torch.tensor([3]))  # fewer rows than workers
+        assert far.reward.score(alone).info["score/model"] == pytest.approx(one.info["score/model"][3:4], abs=1e-5)
+    finally:
+        far.close()
+
+
+def test_a_refilled_run_on_ray_is_the_one_in_process(tmp_path: Path, model: Path) -> None:
+    def picky(prompts, response_ids):
+        return [len(set(ids)) / 6 if sum(map(ord, p)) % 3 == 0 else 1.0 for p, ids in zip(prompts, response_ids, strict=True)]
+
+    def train(name: str, *more: tuple[str, str]) -> list[dict]:
+        settings = [("name", name), ("rollout.n", "2"), ("rollout.refill", "2"), ("eval.samples", "1"), ("reward.normalise", "true")]
+        trainer = Trainer(config_for(tmp_path, model, *settings, *more), reward=picky)
+        trainer.held_out = None
+        trainer.fit()
+        trainer.roles.close()
+        return history(trainer)
+
+    one, other = train("one"), train("two", ("backend", "ray"), ("ray.workers", "2"))
+    assert any(row.get("rollout/refilled_groups") for row in one)
+    for a, b in zip(one, other, strict=True):
+        assert a.keys() == b.keys()
+        assert all(a[key] == pytest.approx(b[key], abs=1e-4) for key in a)
 
 
 def test_more_workers_than_the_cluster_has_room_for_are_refused(tmp_path: Path, model: Path) -> None:
