@@ -346,7 +346,10 @@ def _absolute(config: Config) -> Config:
     """Workers have a working folder of their own: paths of this one's are made whole."""
     places = {key: path for key in ("path", "critic_path") if (path := getattr(config.model, key)) and Path(path).expanduser().is_dir()}
     whole = {key: str(Path(path).expanduser().absolute()) for key, path in places.items()}
-    return config.model_copy(update={"model": config.model.model_copy(update=whole)})
+    changed: dict[str, Any] = {"model": config.model.model_copy(update=whole)}
+    if config.rollout.corpus:
+        changed["rollout"] = config.rollout.model_copy(update={"corpus": str(Path(config.rollout.corpus).expanduser().absolute())})
+    return config.model_copy(update=changed)
 
 
 def _connect(config: Config) -> bool:
