@@ -165,7 +165,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make_config, 
 
 def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     """Every setting that adds a metric is on; docs/metrics.md names them all and no other. <part> stands for reward parts."""
-    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty")]
+    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty"), ("rollout.environment", "calculator")]
     config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
     trainer = Trainer(config)
     trainer.fit()

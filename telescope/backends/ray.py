@@ -346,9 +346,10 @@ def _absolute(config: Config) -> Config:
     """Workers have a working folder of their own: paths of this one's are made whole."""
     places = {key: path for key in ("path", "critic_path") if (path := getattr(config.model, key)) and Path(path).expanduser().is_dir()}
     whole = {key: str(Path(path).expanduser().absolute()) for key, path in places.items()}
-    changed: dict[str, Any] = {"model": config.model.model_copy(update=whole)}
-    if config.rollout.corpus:
-        changed["rollout"] = config.rollout.model_copy(update={"corpus": str(Path(config.rollout.corpus).expanduser().absolute())})
+    tools = {key: value for key in ("corpus", "environment") if (value := getattr(config.rollout, key))}
+    found = {key: str(place) for key, value in tools.items() if (place := Path(value).expanduser().absolute()).parent.is_dir()}
+    found = {key: place for key, place in found.items() if key == "corpus" or ".py:" in place}
+    changed = {"model": config.model.model_copy(update=whole), "rollout": config.rollout.model_copy(update=found)}
     return config.model_copy(update=changed)
 
 

@@ -107,7 +107,7 @@ def _transcript(task: str, chance: random.Random, right: float) -> tuple[str, st
 
     Facts are made up anew for each: what the passages say is not in the model.
     """
-    kind = "right" if chance.random() < right else chance.choice(["silent", "silent", "astray"])
+    kind = "right" if chance.random() < right else chance.choice(["silent", "silent", "silent", "astray"])
     if task == "calculator":
         (a, b), (c, d) = chance.choices(FACTORS, k=2), chance.choices(FACTORS, k=2)
         while _held_out(a, b):
@@ -124,9 +124,10 @@ def _transcript(task: str, chance: random.Random, right: float) -> tuple[str, st
     return (prompt, "", "", f"<answer>{answer}</answer>") if kind == "silent" else (prompt, call, reply, f"<answer>{answer}</answer>")
 
 
-def make_model(task: str, folder: Path, *, steps: int = 400, seed: int = 0) -> None:
-    """Makes the model, and teaches it the form: cross-entropy on transcripts, all right at first and a quarter of them in the end."""
+def make_model(task: str, folder: Path, *, steps: int = 250, seed: int = 0) -> None:
+    """Makes the model, and teaches it the form: cross-entropy on transcripts, all right at first and a fifth of them in the end."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from telescope.models.load import quiet
@@ -152,15 +153,16 @@ def make_model(task: str, folder: Path, *, steps: int = 400, seed: int = 0) -> N
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
         chance = random.Random(seed)
         for step in range(steps):
-            ids, targets = [], []
-            for _ in range(64):
-                parts = [tokenizer(text).input_ids for text in _transcript(task, chance, 1 - 0.75 * step / steps)]
-                parts[3].append(tokenizer.eos_token_id)
-                ids.append(torch.tensor([token for part in parts for token in part]))
-                # it learns its own words, not the prompt and not what the tool says
-                targets.append(torch.tensor([token if i in (1, 3) else -100 for i, part in enumerate(parts) for token in part]))
-            padded = [torch.nn.utils.rnn.pad_sequence(some, True, value) for some, value in ((ids, 0), (targets, -100))]
-            model(input_ids=padded[0], labels=padded[1]).loss.backward()
+            said = [_transcript(task, chance, 1 - 0.8 * step / steps) for _ in range(64)]
+            parts = iter(tokenizer([text for one in said for text in one]).input_ids)
+            rows = [
+                (prompt, call, reply, [*answer, tokenizer.eos_token_id]) for prompt, call, reply, answer in zip(*[parts] * 4, strict=True)
+            ]
+            ids = [torch.tensor([token for part in row for token in part]) for row in rows]
+            # it learns its own words, not the prompt and not what the tool says
+            targets = [torch.tensor([token if i % 2 else -100 for i, part in enumerate(row) for token in part]) for row in rows]
+            inputs, labels = (pad_sequence(some, True, value) for some, value in ((ids, tokenizer.pad_token_id), (targets, -100)))
+            model(input_ids=inputs, labels=labels).loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             schedule.step()
