@@ -58,7 +58,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             Column("sample", "row", "int", _GENERATE, "", "which response of the step this is", "本步的第几个回答"),
             Column("policy_version", "row", "int", _GENERATE, "", "updates that the weights which wrote the response had seen", "写出该回答的权重经历过的更新次数"),
             Column("group", "row", "int", _GENERATE, "", "which prompt it answers: responses of one prompt share the number", "回答的是哪个提示：同一提示的回答共用一个编号"),
-            Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the length limit instead of EOS", "回答因长度上限而被截断，没有写出 EOS"),
+            Column("truncated", "row", "bool", _GENERATE, "", "the response stopped at the limit of its length, or of its turns, instead of EOS", "回答因长度或轮数上限而被截断，没有写出 EOS"),
             Column("rollout_log_probs", "action", "float", _GENERATE, "log π(a_t|s_t)", "the sampler's own log-probability, at the sampling temperature", "采样器自己给出的对数概率（采样温度下）"),
             Column("old_log_probs", "action", "float", _GENERATE, "log π_old(a_t|s_t)", "the same from the training forward; π_old is the policy at rollout time. With one epoch and one minibatch the update's own forward is that one, and this is the sampler's", "训练前向算出的对数概率；π_old 是采样时的策略。只有一轮、一个小批时，更新自己的前向就是它，此列取采样器的值"),
             Column("sum_pi_squared", "action", "float", _GENERATE, "Σ_v π(v|s_t)²", "how peaked π is; only for the optimal token baseline", "π 有多集中；只用于最优 token 基线"),

@@ -47,7 +47,7 @@ class Section(BaseModel):
 class ModelConfig(Section):
     path: str = Field(
         "builtin",
-        description="HF causal LM: a folder, a hub name, 'builtin' (tiny, for the built-in task) or 'smollm2' (135M, extra `smollm`)",
+        description="HF causal LM: a folder, a hub name, 'builtin' (tiny, for the built-in tasks) or 'smollm2' (135M, extra `smollm`)",
     )
     critic_path: str | None = Field(None, description="backbone of the critic; default: the same as `path`")
     dtype: Literal["float32", "bfloat16"] = Field(
@@ -85,6 +85,14 @@ class RolloutConfig(Section):
     engine: Literal["torch", "vllm"] = Field(
         "torch", description="what samples: torch, with the actor's own weights; vllm (extra `vllm`), with a copy renewed after each update"
     )
+    environment: str | None = Field(
+        None,
+        description="tools that answer while the policy writes: 'calculator', 'search', 'module:Class' or 'file.py:Class'; none: no tools",
+    )
+    max_turns: int = Field(4, ge=2, description="environment: turns of the policy, the one with its answer included")
+    tool_seconds: float = Field(10.0, gt=0, description="environment: a tool that takes longer is answered by a message about it")
+    corpus: str | None = Field(None, description="search: jsonl or parquet file with a `text` column, or a folder that bm25s saved")
+    passages: int = Field(3, ge=1, description="search: passages that a query is answered with")
     ahead: bool = Field(False, description="sample step k+1 while step k trains, by weights that are one update older; needs ray.samplers")
     cuda_graphs: bool = Field(True, description="on a GPU, sample by captured graphs; false: step by step, which is slower")
     cache_share: float = Field(0.8, gt=0, lt=1, description="of the free GPU memory the sampler may use; further prompts wait their turn")
@@ -288,7 +296,7 @@ class Config(Section):
                 raise ValueError(f"model.{key} without model.lora_rank: set the rank of the adapters, e.g. 16")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
-        for name in ("samplers", "critic_workers") if self.backend == "local" else ():
+        for name in ("samplers", "critic_workers", "reward_workers") if self.backend == "local" else ():
             if getattr(self.ray, name):
                 raise ValueError(f"ray.{name} = {getattr(self.ray, name)} needs backend = 'ray'")
         if self.ray.critic_workers and not self.credit.by_critic:
@@ -312,6 +320,7 @@ class Config(Section):
             raise ValueError(f"eval.answer = {self.eval.answer!r} is no regular expression: {error}") from None
         if self.eval.n is not None and self.eval.n < self.eval.k:
             raise ValueError(f"eval.n = {self.eval.n} samples cannot tell eval.k = {self.eval.k}: use at least {self.eval.k}")
+        _check_environment(self)
         if self.credit.kl_target is not None and self.credit.kl_coef == 0:
             raise ValueError("credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt")
         _refuse_unused(self)
@@ -334,6 +343,12 @@ class Config(Section):
         return self
 
     @property
+    def toy(self) -> str | None:
+        """The environment whose built-in task and model the run is about, if it is."""
+        built_in = self.model.path == "builtin" and not self.data.files
+        return self.rollout.environment if built_in and self.rollout.environment in ("calculator", "search") else None
+
+    @property
     def run_dir(self) -> Path:
         return Path(self.dir) / self.name
 
@@ -344,6 +359,18 @@ class Config(Section):
         for key, value in changes.items():
             data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
         return _validate(data)
+
+
+def _check_environment(config: Config) -> None:
+    chosen, kind = config.rollout, config.rollout.environment
+    if kind is not None and kind not in ("calculator", "search") and ":" not in kind:
+        raise ValueError(f"rollout.environment = {kind!r}: it is calculator, search, module:Class, file.py:Class or none")
+    own = kind is not None and kind != "calculator"  # an environment of the user's reads what it likes
+    for name, read in {"max_turns": kind, "tool_seconds": kind, "corpus": own, "passages": own}.items():
+        if not read and getattr(chosen, name) != RolloutConfig.model_fields[name].default:
+            raise ValueError(f"rollout.{name} = {getattr(chosen, name)} does nothing with rollout.environment = {kind or 'none'!r}")
+    if kind == "search" and chosen.corpus is None and not config.toy:
+        raise ValueError("rollout.environment = 'search' needs rollout.corpus, the passages to search")
 
 
 def _refuse_unused(config: Config) -> None:

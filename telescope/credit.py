@@ -154,6 +154,8 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
         "response/truncated": batch["truncated"].sum() / rows,
     }
     for name, values in batch.info.items():
+        if name in ("tool_calls", "tool_failures"):
+            metrics[f"response/{name}"] = sum(values) / rows
         if name.startswith(("score/", "shaping/")):
             metrics[f"reward/{name.partition('/')[2]}"] = sum(values) / rows
     return {name: float(value) for name, value in metrics.items()}

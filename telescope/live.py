@@ -21,7 +21,8 @@ from telescope.ledger.reader import sample_of
 from telescope.ledger.writer import Ledger
 from telescope.metrics import Meter
 from telescope.roles.learner import Denominators
-from telescope.tasks import PromptSet
+from telescope.rollout.sampler import GivenSampler, sample_batch
+from telescope.tasks import PromptSet, toys
 
 
 @dataclass(frozen=True)
@@ -68,27 +69,17 @@ def _roles(model: str | None) -> tuple[Config, Roles]:
 
 def _given(prompt: str, response: str, roles: Roles, config: Config) -> TokenBatch:
     tokenizer = roles.actor.tokenizer
-    prompts = PromptSet([{"prompt": prompt, **_columns(prompt)}], tokenizer, config.data).take([0])
-    answer = [*tokenizer(response, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-    if len(answer) < 2:
+    known = toys.row_of(config.toy, prompt) if config.toy else _columns(prompt)
+    prompts = PromptSet([{"prompt": prompt, **known}], tokenizer, config.data).take([0])
+    tools = roles.actor.tools
+    ends = "|".join(re.escape(mark) for mark in tools.environment.call_ends) if tools else ""
+    said = re.sub(ends, "\\g<0>\0", response).split("\0") if ends else [response]  # the tools' own words come between
+    turns = [tokenizer(text, add_special_tokens=False).input_ids for text in said]
+    if not any(turns):
         raise TelescopeError("the response is empty: give at least one token, e.g. --response 是的，等于2！")
-    ids = torch.tensor([prompts.ids[0] + answer])
-    ones, width = torch.ones_like(ids), len(prompts.ids[0])
-    return TokenBatch(
-        {
-            "prompts": ids[:, :width],
-            "input_ids": ids,
-            "attention_mask": ones,
-            "position_ids": ones.cumsum(1) - 1,
-            "responses": ids[:, width:],
-            "response_mask": ones[:, width:],
-            "sample": torch.zeros(1, dtype=torch.long),
-            "group": torch.zeros(1, dtype=torch.long),
-            "policy_version": torch.tensor([roles.actor.learner.updates]),
-            "truncated": torch.zeros(1, dtype=torch.bool),
-        },
-        {**prompts.info, "response": [response], "response_ids": [answer]},
-    )
+    turns[-1].append(tokenizer.eos_token_id)
+    sampler = GivenSampler(turns, roles.actor.learner.updates)
+    return sample_batch(sampler, prompts, tokenizer, roles.actor.device, greedy=True, tools=tools)
 
 
 def _columns(prompt: str) -> dict[str, Any]:

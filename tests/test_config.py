@@ -409,3 +409,27 @@ def test_a_resolved_config_of_a_critic_free_run_loads_again(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), "utf-8")
     assert load_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ({"environment": "abacus"}, "it is calculator, search, module:Class, file.py:Class or none"),
+        ({"max_turns": "3"}, "rollout.max_turns = 3 does nothing with rollout.environment = 'none'"),
+        ({"tool_seconds": "3"}, "rollout.tool_seconds = 3.0 does nothing"),
+        ({"environment": "calculator", "corpus": "x"}, "rollout.corpus = x does nothing with rollout.environment = 'calculator'"),
+        ({"environment": "calculator", "max_turns": "1"}, "greater than or equal to 2"),
+    ],
+)
+def test_settings_of_tools_that_nobody_would_read_are_refused(overrides: dict[str, str], why: str):
+    assert why in refusal(*((f"rollout.{key}", value) for key, value in overrides.items()))
+
+
+def test_search_needs_a_corpus_but_for_the_builtin_task(tmp_path: Path):
+    search = ("rollout.environment", "search")
+    assert given(search).toy == "search"
+    assert "needs rollout.corpus" in refusal(search, ("model.path", "some/model"))
+    config = given(search, ("model.path", "some/model"), ("rollout.corpus", "x.jsonl"), ("rollout.passages", "5"))
+    assert config.toy is None
+    assert round_trip(config, tmp_path) == config
+    assert given(("rollout.environment", "none")).rollout.environment is None

@@ -204,6 +204,7 @@ def test_documented_metrics_are_the_logged_ones(make_config) -> None:
         ("reward.overlong_tokens", "2"),
         ("rollout.n", "2"),
         ("rollout.refill", "1"),
+        ("rollout.environment", "calculator"),
     ]
     config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
     trainer = Trainer(config)

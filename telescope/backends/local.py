@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,9 @@ from telescope.roles.remote import remote_reward
 from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_function
 from telescope.roles.shaping import Shaping
 from telescope.rollout.sampler import Sampler, TorchSampler
-from telescope.tasks import PromptSet, arithmetic
+from telescope.rollout.tools import Tools
+from telescope.tasks import PromptSet, arithmetic, toys
+from telescope.tasks.environments import ENVIRONMENTS, Search, exact_match
 from telescope.tasks.files import read_rows
 
 
@@ -81,16 +84,33 @@ def build_actor(config: Config) -> Actor:
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     source = resolve_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tools = make_tools(config, tokenizer, ranks)
     if ranks is not None and (config.rollout.engine == "torch" or config.ray.samplers):  # graphs cannot be captured of slices
-        sampler: Sampler = TorchSampler(policy, config.rollout, stop=stop_ids(policy, tokenizer), pad=tokenizer.pad_token_id)
+        stop = stop_ids(policy, tokenizer) + (tools.stop if tools else [])
+        sampler: Sampler = TorchSampler(policy, config.rollout, stop=stop, pad=tokenizer.pad_token_id)
     else:
-        sampler = make_sampler(config, policy, tokenizer, policy.device)
-    return Actor(policy, tokenizer, sampler, config, ranks)
+        sampler = make_sampler(config, policy, tokenizer, policy.device, tools)
+    return Actor(policy, tokenizer, sampler, config, ranks, tools)
 
 
-def make_sampler(config: Config, policy: Any, tokenizer: Any, device: torch.device) -> Sampler:
+def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> Tools | None:
+    """The environment that rollouts talk to, if the run has one."""
+    name = config.rollout.environment
+    if name is None:
+        return None
+    kind: Any = ENVIRONMENTS.get(name) or load_function(name, "environment")[1]
+    try:
+        environment = Search(config.rollout, toys.PASSAGES) if config.toy == "search" else kind(config.rollout)
+    except TelescopeError:
+        raise
+    except Exception as error:
+        raise TelescopeError(f"rollout.environment = {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    return Tools(environment, tokenizer, config.rollout, ranks)
+
+
+def make_sampler(config: Config, policy: Any, tokenizer: Any, device: torch.device, tools: Tools | None) -> Sampler:
     """What writes responses: with the policy's own weights, or vLLM, which takes its first from the model's folder."""
-    stop, pad = stop_ids(policy, tokenizer), tokenizer.pad_token_id
+    stop, pad = stop_ids(policy, tokenizer) + (tools.stop if tools else []), tokenizer.pad_token_id
     if config.rollout.engine == "vllm":
         from telescope.rollout.vllm import VllmSampler
 
@@ -104,7 +124,8 @@ def make_sampler(config: Config, policy: Any, tokenizer: Any, device: torch.devi
 
 def resolve_model(config: Config) -> ModelConfig:
     """The model section with the name of a model that is made here replaced by its folder."""
-    made = {"builtin": arithmetic.ensure_model, "smollm2": smollm.ensure_model}
+    builtin = partial(toys.ensure_model, config.toy) if config.toy else arithmetic.ensure_model
+    made = {"builtin": builtin, "smollm2": smollm.ensure_model}
     if config.model.path not in made:
         return config.model
     return config.model.model_copy(update={"path": str(made[config.model.path]())})
@@ -130,6 +151,8 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
     shape = Shaping(config.reward, config.rollout.max_response_tokens)
     if functions:
         return Reward(functions, config.reward.weights, attention, shape)
+    if config.toy:
+        return Reward({"exact_match": exact_match}, config.reward.weights, attention, shape)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
     return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention, shape)
@@ -148,7 +171,8 @@ def _function(spec: str, config: Config) -> tuple[str, RewardFunction]:
 def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:
     """Training prompts, and held-out ones where there are any."""
     if not config.data.files:
-        sets = (arithmetic.rows(evaluation=False), arithmetic.rows(evaluation=True))
+        rows_of = partial(toys.rows, config.toy) if config.toy else arithmetic.rows
+        sets = (rows_of(evaluation=False), rows_of(evaluation=True))
         train, held_out = (PromptSet(rows, tokenizer, config.data.model_copy(update={"prompt_key": "prompt"})) for rows in sets)
         return train, held_out
     train = PromptSet(read_rows(config.data.files, config.data.prompt_key), tokenizer, config.data)

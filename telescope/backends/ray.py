@@ -379,8 +379,11 @@ def _absolute(config: Config) -> Config:
     whole = {key: str(Path(path).expanduser().absolute()) for key, path in places.items()}
     model = config.reward.model
     reward = {"model": str(Path(model).expanduser().absolute())} if model and Path(model).expanduser().is_dir() else {}
-    sections = {"model": config.model.model_copy(update=whole), "reward": config.reward.model_copy(update=reward)}
-    return config.model_copy(update=sections)
+    tools = {key: value for key in ("corpus", "environment") if (value := getattr(config.rollout, key))}
+    found = {key: str(place) for key, value in tools.items() if (place := Path(value).expanduser().absolute()).parent.is_dir()}
+    found = {key: place for key, place in found.items() if key == "corpus" or ".py:" in place}
+    changed = {"model": whole, "reward": reward, "rollout": found}
+    return config.model_copy(update={name: getattr(config, name).model_copy(update=of) for name, of in changed.items()})
 
 
 def _connect(config: Config) -> bool:

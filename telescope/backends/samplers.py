@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from telescope.backends.local import make_sampler, resolve_model
+from telescope.backends.local import make_sampler, make_tools, resolve_model
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.models.load import load_policy, load_tokenizer
@@ -25,10 +25,11 @@ class SamplingRole:
         self.tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
         plain = source.model_copy(update={"lora_rank": 0})  # adapters come merged
         self.policy = load_policy(plain, device).requires_grad_(False) if config.rollout.engine == "torch" else None
-        self.sampler = make_sampler(config, self.policy, self.tokenizer, device)
+        self.tools = make_tools(config, self.tokenizer)
+        self.sampler = make_sampler(config, self.policy, self.tokenizer, device, self.tools)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy)
+        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools)
 
     @torch.no_grad()
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:

@@ -42,6 +42,7 @@ from telescope.models.parallel import Ranks, whole_tensor
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.rollout.sampler import Sampler, sample_batch, with_baseline
+from telescope.rollout.tools import Tools
 from telescope.seeds import mix_seed
 from telescope.tasks import Prompts
 
@@ -95,9 +96,11 @@ SELECTIONS: dict[str, Callable[[Tensor, Tensor, TokenBatch, ActorConfig, torch.G
 
 
 class Actor:
-    def __init__(self, model: Any, tokenizer: Any, sampler: Sampler, config: Config, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, sampler: Sampler, config: Config, ranks: Ranks | None = None, tools: Tools | None = None
+    ) -> None:
         self.ranks = ranks or Ranks()
-        self.model, self.tokenizer, self.sampler, self.config = model, tokenizer, sampler, config
+        self.model, self.tokenizer, self.sampler, self.tools, self.config = model, tokenizer, sampler, tools, config
         self.cost, self.device = cost_of(model), model.device
         self.padded = not is_packable(model)
         self.loss = config.actor  # its beta may move
@@ -130,7 +133,7 @@ class Actor:
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
         self.sampler.load_weights(self.weights(), self.learner.updates)
-        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy)
+        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """All weights by their names in Hugging Face files, adapters merged; put together one by one where sliced: a meeting of all."""

@@ -22,7 +22,8 @@ from telescope.roles import shaping
 RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
 """f(prompts, completions, **columns) -> a float per sample, or a list of floats per sample: one for each response token.
 
-`columns` are the data's own columns, prompt_ids and response_ids, the tokens. Arguments a function does not take are left out.
+`columns` are the data's own columns; prompt_ids and response_ids, the tokens; last_turns, what the policy wrote after a tool had
+its last word (without tools the same as completions, which hold what tools wrote). Arguments a function does not take are left out.
 """
 
 
@@ -81,7 +82,7 @@ class Reward:
 
     def _greedy(self, batch: TokenBatch) -> list[float]:
         """The greedy responses' scores, dense ones added up."""
-        greedy = batch.with_info(response=batch.info["greedy_response"], response_ids=batch.info["greedy_response_ids"])
+        greedy = batch.with_info(**{name.removeprefix("greedy_"): of for name, of in batch.info.items() if name.startswith("greedy_")})
         total = [0.0] * len(batch)
         for name, function in self.functions.items():
             for i, score in enumerate(_call(name, function, greedy)):
@@ -173,6 +174,7 @@ def _arguments(name: str, function: RewardFunction, batch: TokenBatch) -> dict[s
         "completions": info["response"],
         "prompt_ids": batch.prompt_ids(),
         "response_ids": info["response_ids"],
+        "last_turns": info.get("last_turn", info["response"]),
     }
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -223,16 +225,16 @@ def _numbers(name: str, score: Any, where: str) -> float | list[float]:
     return numbers if hasattr(score, "__iter__") else numbers[0]
 
 
-def load_function(spec: str) -> tuple[str, RewardFunction]:
-    """'module:function' or 'path/to/file.py:function' -> (function name, function)."""
+def load_function(spec: str, what: str = "reward function") -> tuple[str, RewardFunction]:
+    """'module:function' or 'path/to/file.py:function' -> (function name, function); `what` is what errors call it."""
     source, _, name = spec.rpartition(":")
     if not source:
-        raise TelescopeError(f"reward function {spec!r}: write it as module:function or path/to/file.py:function")
+        raise TelescopeError(f"{what} {spec!r}: write it as module:function or path/to/file.py:function")
     try:
         if source.endswith(".py"):
             path = Path(source).expanduser()
             if not path.is_file():
-                raise TelescopeError(f"reward function {spec!r}: there is no file {path}")
+                raise TelescopeError(f"{what} {spec!r}: there is no file {path}")
             module_spec = importlib.util.spec_from_file_location(f"telescope_reward_{path.stem}", path)
             assert module_spec is not None
             assert module_spec.loader is not None
@@ -249,7 +251,7 @@ def load_function(spec: str) -> tuple[str, RewardFunction]:
     except TelescopeError:
         raise
     except Exception as error:
-        raise TelescopeError(f"reward function {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise TelescopeError(f"{what} {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise TelescopeError(f"reward function {spec!r}: {source} has no function {name!r}")
+        raise TelescopeError(f"{what} {spec!r}: {source} has no {what.split()[-1]} {name!r}")
     return name, function

@@ -67,7 +67,9 @@ class State:
         self.seed = torch.zeros(1, dtype=torch.long, device=device)
         self.noise = torch.ones(1, dtype=torch.float32, device=device)
 
-    def begin(self, stop: Tensor, seed: int, greedy: bool) -> None:
+    def begin(self, stop: Tensor, seed: int, greedy: bool, limits: Sequence[int]) -> None:
+        self.limits = torch.tensor(limits, device=self.place.device)
+        self.first = self.responses.shape[1] - self.limits  # graphs know one limit: who may write less starts further on
         self.stop.fill_(-1)[: len(stop)] = stop
         self.seed.fill_(seed)
         self.noise.fill_(0.0 if greedy else 1.0)
@@ -76,11 +78,14 @@ class State:
 
     def rollout(self, prompts: int, pad: int) -> Rollout:
         """What the first `prompts` requests have become."""
-        responses, log_probs, ended = self.responses[:prompts], self.log_probs[:prompts], self.ended[:prompts].bool()
+        t = torch.arange(int(self.limits.max()), device=self.limits.device)
+        places = (self.first[:, None] + t).clamp(max=self.responses.shape[1] - 1)
+        responses, log_probs = (part[:prompts].gather(1, places) for part in (self.responses, self.log_probs))
+        ended = self.ended[:prompts].bool()
         stops = torch.isin(responses, self.stop)
-        lengths = torch.where(ended, stops.int().argmax(1) + 1, responses.shape[1])
+        lengths = torch.where(ended, stops.int().argmax(1) + 1, self.limits)
         longest = int(lengths.max())
-        past = torch.arange(longest, device=lengths.device) >= lengths[:, None]
+        past = t[:longest] >= lengths[:, None]
         return Rollout(responses[:, :longest].masked_fill(past, pad), lengths, log_probs[:, :longest].masked_fill(past, 0.0), ~ended)
 
     def rows(self) -> tuple[Tensor, ...]:
@@ -112,29 +117,40 @@ class GraphSampler(TorchSampler):
 
     @torch.no_grad()
     def generate(
-        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        seed: int,
+        greedy: bool = False,
+        rows: Sequence[int] | None = None,
+        limits: Sequence[int] | None = None,
     ) -> Rollout:
         if self._works and len(self.stop) <= _STOPS:
             try:
-                return self._run(input_ids, attention_mask, seed, greedy, rows or range(len(input_ids)))
+                return self._run(input_ids, attention_mask, seed, greedy, rows or range(len(input_ids)), limits)
             except (RuntimeError, NotImplementedError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 self._works = False
                 self._graphs.clear()
                 _log.warning("sampling step by step, which is slower: no CUDA graph (%s)", str(error).splitlines()[0])
-        return super().generate(input_ids, attention_mask, seed=seed, greedy=greedy, rows=rows)
+        return super().generate(input_ids, attention_mask, seed=seed, greedy=greedy, rows=rows, limits=limits)
 
-    def _run(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, numbers: Sequence[int]) -> Rollout:
-        limit, device = self.config.max_response_tokens, input_ids.device
+    def _run(
+        self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, numbers: Sequence[int], limits: Sequence[int] | None
+    ) -> Rollout:
+        most, device = self.config.max_response_tokens, input_ids.device
+        limits = limits or [most] * len(input_ids)
+        limit = max(limits)
         mask = attention_mask.bool().cpu()
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), mask, strict=True)]
         slots = self._slots_that_fit(max(map(len, prompts)) + limit)
         # as many as there are prompts, or a size for which there will be a graph the next time too
         slots = len(prompts) if slots >= len(prompts) else max([size for size in _BUCKETS if size <= slots], default=slots)
-        state = self._prepare(slots, len(prompts), limit)
+        state = self._prepare(slots, len(prompts), most)
         cache = Cache(self.model, slots + 1, max(map(len, prompts)) + limit, state.place)  # one slot more, for rows that only fill a bucket
-        state.begin(self.stop, seed, greedy)
+        state.begin(self.stop, seed, greedy, limits)
         waiting, free = list(range(len(prompts))), list(range(slots))
         count = bucket = left = 0  # rows that run, rows of the graph, steps after which every row has met the limit
         while count or waiting:
@@ -172,7 +188,7 @@ class GraphSampler(TorchSampler):
             state.request[rows] = torch.tensor(requests[:count], device=device)
             state.slot[rows] = torch.tensor(slots[:count], device=device)
             state.position[rows] = torch.tensor(lengths, device=device) - 1
-            state.step[rows] = 0
+            state.step[rows] = state.first[state.request[rows]]
             state.alive[rows] = 1
             layout = Prefill(lengths, state.slot[rows], state.place)
             ids = torch.tensor([token for prompt in prompts[:count] for token in prompt], device=device)

@@ -16,6 +16,7 @@ from telescope.config import RolloutConfig
 from telescope.models.parallel import whole
 
 if TYPE_CHECKING:
+    from telescope.rollout.tools import Tools
     from telescope.tasks import Prompts
 
 
@@ -31,6 +32,8 @@ class Rollout:
     """[B, T] log-probability of each token at the sampling temperature, before top-p / top-k, 0 past the end."""
     truncated: Tensor
     """[B] True where the limit came before EOS."""
+    chosen: Tensor | None = None
+    """[B, T] False where a tool wrote the token; none: all were sampled."""
 
 
 class Sampler(Protocol):
@@ -42,9 +45,16 @@ class Sampler(Protocol):
         ...
 
     def generate(
-        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        seed: int,
+        greedy: bool = False,
+        rows: Sequence[int] | None = None,
+        limits: Sequence[int] | None = None,
     ) -> Rollout:
-        """Continues left-padded prompts [B, P] until EOS or `max_response_tokens`.
+        """Continues left-padded prompts [B, P] until EOS or their `limits`, by default `max_response_tokens` each.
 
         `rows` are their numbers within the step (default: 0, 1, …). What is drawn for a row depends on seed, number and token
         alone, so it is the same whichever rows are sampled beside it.
@@ -65,18 +75,30 @@ class TorchSampler:
 
     @torch.no_grad()
     def generate(
-        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        seed: int,
+        greedy: bool = False,
+        rows: Sequence[int] | None = None,
+        limits: Sequence[int] | None = None,
     ) -> Rollout:
         with whole(self.model):
-            return self._generate(input_ids, attention_mask, seed, greedy, rows)
+            return self._generate(
+                input_ids, attention_mask, seed, greedy, rows, limits or [self.config.max_response_tokens] * len(input_ids)
+            )
 
-    def _generate(self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, rows: Sequence[int] | None) -> Rollout:
-        limit, device = self.config.max_response_tokens, input_ids.device
-        count, prompt = input_ids.shape
+    def _generate(
+        self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, rows: Sequence[int] | None, limits: Sequence[int]
+    ) -> Rollout:
+        device, (count, prompt), limit = input_ids.device, input_ids.shape, max(limits)
+        most = torch.tensor(limits, device=device)
         chances = uniforms(seed, list(range(count)) if rows is None else rows, limit).to(device)
         mask = torch.cat([attention_mask, attention_mask.new_ones(count, limit)], dim=1)
         position = attention_mask.sum(1, keepdim=True)  # of the next token
         alive = torch.ones(count, dtype=torch.bool, device=device)
+        ended = torch.zeros_like(alive)
         tokens, log_probs, lengths = [], [], torch.zeros(count, dtype=torch.long, device=device)
         cache, step_ids = None, input_ids
         step_positions = (attention_mask.cumsum(1) - 1).clamp(min=0)
@@ -95,11 +117,12 @@ class TorchSampler:
             tokens.append(torch.where(alive, token, self.pad))
             log_probs.append(torch.where(alive, log_probs_from_logits(logits, token), 0.0))
             lengths += alive
-            alive = alive & ~torch.isin(token, self.stop)
+            ended = ended | (alive & torch.isin(token, self.stop))
+            alive = ~ended & (lengths < most)
             if not bool(alive.any()):
                 break
             step_ids, step_positions, position = token.unsqueeze(1), position, position + 1
-        return Rollout(torch.stack(tokens, 1), lengths, torch.stack(log_probs, 1), alive)
+        return Rollout(torch.stack(tokens, 1), lengths, torch.stack(log_probs, 1), ~ended)
 
     def _sample(self, logits: Tensor, chance: Tensor) -> Tensor:
         """The token at which the probability summed up so far passes `chance`."""
@@ -107,11 +130,32 @@ class TorchSampler:
         return torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
 
 
-def sample_batch(sampler: Sampler, prompts: Prompts, tokenizer: Any, device: torch.device, *, greedy: bool) -> TokenBatch:
-    """A batch of the prompts and what the sampler answers."""
+class GivenSampler:
+    """Writes what it was given, one turn a call, whatever the prompts."""
+
+    def __init__(self, turns: Iterable[Sequence[int]], version: int = 0) -> None:
+        self.turns, self.version = iter(turns), version
+
+    def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """It has none."""
+
+    def generate(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Rollout:
+        responses = torch.tensor([list(next(self.turns))], device=input_ids.device).expand(len(input_ids), -1)  # [B, T]
+        lengths = torch.full((len(responses),), responses.shape[1], device=input_ids.device)
+        return Rollout(responses, lengths, torch.zeros(responses.shape, device=input_ids.device), torch.zeros_like(lengths).bool())
+
+
+def sample_batch(
+    sampler: Sampler, prompts: Prompts, tokenizer: Any, device: torch.device, *, greedy: bool, tools: Tools | None = None
+) -> TokenBatch:
+    """A batch of the prompts and what the sampler answers, with `tools` over several turns."""
     input_ids, attention_mask = left_pad(prompts.ids, tokenizer.pad_token_id, device)
     version = sampler.version
-    out = sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
+    more: dict[str, list[Any]] = {}
+    if tools is None:
+        out = sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
+    else:
+        out, more = tools.roll(sampler, prompts, device, greedy=greedy)
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
     written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
     attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
@@ -126,17 +170,18 @@ def sample_batch(sampler: Sampler, prompts: Prompts, tokenizer: Any, device: tor
             "sample": torch.tensor(list(prompts.rows or range(len(responses))), device=device),
             "group": torch.tensor(prompts.info["prompt_index"], device=device),
             "policy_version": torch.full((len(responses),), version, device=device),
-            "response_mask": written.long(),
+            "response_mask": (written if out.chosen is None else written & out.chosen).long(),
             "truncated": out.truncated,
             "rollout_log_probs": out.log_probs,
         },
-        {**prompts.info, "response": tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
+        {**prompts.info, **more, "response": tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
     )
 
 
 def with_baseline(batch: TokenBatch, greedy: TokenBatch) -> TokenBatch:
     """The batch with the greedy answers to its prompts, whose scores are ReMax's baseline."""
-    return batch.with_info(greedy_response=greedy.info["response"], greedy_response_ids=greedy.info["response_ids"])
+    names = [name for name in ("response", "response_ids", "last_turn") if name in greedy.info]
+    return batch.with_info(**{f"greedy_{name}": greedy.info[name] for name in names})
 
 
 def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

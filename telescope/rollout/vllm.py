@@ -52,12 +52,21 @@ class VllmSampler:
             self.version = version
 
     def generate(
-        self, input_ids: Tensor, attention_mask: Tensor, *, seed: int, greedy: bool = False, rows: Sequence[int] | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        seed: int,
+        greedy: bool = False,
+        rows: Sequence[int] | None = None,
+        limits: Sequence[int] | None = None,
     ) -> Rollout:
         numbers = range(len(input_ids)) if rows is None else rows
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), attention_mask.bool().cpu(), strict=True)]
         with self._running() as engine:
-            sampling = [self._sampling(None if greedy else mix_seed(seed, number)) for number in numbers]
+            most = limits or [self.config.rollout.max_response_tokens] * len(prompts)
+            seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
+            sampling = [self._sampling(own, max_tokens=limit) for own, limit in zip(seeds, most, strict=True)]
             answers = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
             if self.sleeps:
                 self._wait()  # a step that nobody needs may still run
@@ -77,7 +86,7 @@ class VllmSampler:
 
         config = self.config.rollout
         chosen = {"temperature": 0.0} if seed is None else {"temperature": 1.0, "top_p": config.top_p, "top_k": config.top_k, "seed": seed}
-        ending = {"max_tokens": config.max_response_tokens, "ignore_eos": True, "stop_token_ids": [i for i in self.stop.tolist() if i >= 0]}
+        ending = {"ignore_eos": True, "stop_token_ids": [i for i in self.stop.tolist() if i >= 0]}
         return SamplingParams(**chosen, **{**ending, **changes}, logprobs=0, flat_logprobs=True, detokenize=False)
 
     @contextmanager
