@@ -125,15 +125,17 @@ class Tools:
     def _replies(self, rows: list[Row]) -> list[Reply]:
         """What the environment says to each row's turn. A tool that raises or takes too long answers with a message."""
         show, seconds = self.environment.show, self.config.tool_seconds
-        calls = [functools.partial(self._step, row) for row in rows]
+        calls = [functools.partial(self._step, row.state, self._spoken(row)) for row in rows]
         late = Reply(show(f"error: no answer within {seconds:g} s"), failed=True)
         return [reply or late for reply in side_by_side(calls, seconds)]
 
-    def _step(self, row: Row) -> Reply:
-        # an EOS ends the turn, and is none of the environment's business
-        spoken = row.turn[:-1] if {*row.turn[-1:]} & self.endings else row.turn
+    def _spoken(self, row: Row) -> str:
+        """The last turn as text, without the EOS that ended it."""
+        return str(self.tokenizer.decode(row.turn[:-1] if {*row.turn[-1:]} & self.endings else row.turn))
+
+    def _step(self, state: Any, spoken: str) -> Reply:
         try:
-            text = self.environment.step(row.state, self.tokenizer.decode(spoken))
+            text = self.environment.step(state, spoken)
             if not isinstance(text, str | None):
                 raise TypeError(f"a tool returned {type(text).__name__}, not text")
             return Reply(text)
