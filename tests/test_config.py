@@ -392,7 +392,7 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")], "reward.overlong_tokens = 9 are more than"),
         ([("reward.overlong_penalty", "2")], "does nothing without reward.overlong_tokens"),
         ([("credit.estimator", "gdpo"), ("rollout.n", "2"), ("credit.kl_coef", "0"), ("reward.clip", "1")], "change only the sum"),
-        ([("ray.reward_workers", "1")], "would hold reward.model, and there is none"),
+        ([("backend", "ray"), ("ray.reward_workers", "1")], "would hold reward.model, and there is none"),
         ([("eval.n", "4")], "do nothing without eval.k"),
         ([("eval.k", "4"), ("eval.n", "3")], "eval.n = 3 samples cannot tell eval.k = 4: use at least 4"),
         ([("eval.k", "4"), ("eval.answer", "(")], "eval.answer = '(' is no regular expression"),
