@@ -33,7 +33,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest.fixture(scope="module")
 def two(config: Config) -> Iterator[Roles]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     roles = on_ray.build_roles(config, reward)
     yield roles
     roles.close()
