@@ -11,7 +11,7 @@ from pathlib import Path
 from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
 
-_TRAIN_USAGE = "telescope train [recipe.toml] [--resume] [--section.key value ...]"
+_TRAIN_USAGE = "telescope train [recipe.toml] [--resume | --smoke] [--section.key value ...]"
 _EVAL_USAGE = "telescope eval RUN [--section.key value ...]"
 _PLAN_USAGE = "telescope plan [recipe.toml] [--gpus 1,8,64] [--shape 7B] [--section.key value ...]"
 
@@ -89,15 +89,22 @@ def _run(arguments: list[str]) -> None:
 
 
 def _train(arguments: list[str]) -> None:
-    from telescope.config import BUILTIN_RECIPE, load_config
+    from telescope.config import BUILTIN_RECIPE, load_config, smoke
 
     if "--help" in arguments or "-h" in arguments:
         print(train_help())
         return
-    recipe, overrides, resume = _parse_train(arguments)
-    if recipe is None and not {"model.path", "data.files"} & {key for key, _ in overrides}:
+    small = "--smoke" in arguments
+    recipe, overrides, resume = _parse_train([argument for argument in arguments if argument != "--smoke"])
+    if small and resume:
+        raise TelescopeError("--smoke begins anew in a folder of its own, so there is nothing to --resume: leave one of them out")
+    if recipe is None and not {"model.path", "data.files", "data.task"} & {key for key, _ in overrides}:
         recipe = BUILTIN_RECIPE
     config = load_config(recipe, overrides)
+    if small:
+        import tempfile
+
+        config = smoke(config).model_copy(update={"dir": tempfile.mkdtemp(prefix="telescope-")})
 
     from telescope.trainer import Interrupted, Trainer
 
@@ -160,6 +167,7 @@ def train_help() -> str:
         "Trains on a recipe (TOML), with settings overridden one by one. Without a recipe: the built-in arithmetic job.",
         "",
         "  --resume    go on from the run's last checkpoint, if it has one",
+        "  --smoke     2 steps of 8 prompts in a temporary folder: does the recipe work here?",
         "",
     ]
     section = ""

@@ -62,11 +62,21 @@ class ModelConfig(Section):
 
 
 class DataConfig(Section):
-    files: list[str] = Field([], description="training prompts: parquet or jsonl files; none: the built-in task")
+    files: list[str] = Field([], description="training prompts: parquet or jsonl files; none: `task`, or else the built-in task")
     eval_files: list[str] = Field([], description="held-out prompts for `eval`; none with `files`: no evaluation")
     prompt_key: str = Field("prompt", description="column with the prompt, as text or as chat messages")
     max_prompt_tokens: int = Field(512, ge=1, description="longest prompt")
     overlong: Literal["drop", "error"] = Field("drop", description="what happens to longer prompts; dropped ones are counted")
+    task: str | None = Field(
+        None, description="instead of files: problems and scores of this reasoning-gym task, e.g. 'chain_sum' (extra `gym`)"
+    )
+    options: dict[str, bool | int | float | str | list[str]] = Field({}, description="task: reasoning-gym's own, e.g. {max_terms = 2}")
+    size: int = Field(10_000, ge=1, description="task: different problems made to train on, if it has so many")
+    instruction: str | None = Field(None, description="task: system message before each problem; none: the problem alone")
+    answer: str | None = Field(
+        None,
+        description="task: regular expression whose last match in the response is scored; none: what <answer> tags hold, or else all of it",
+    )
     shuffle: bool = Field(True, description="new order every epoch, from the seed")
 
 
@@ -229,6 +239,7 @@ class LogConfig(Section):
 class EvalConfig(Section):
     every: int = Field(0, ge=0, description="steps between evaluations during training; 0: only before and after")
     samples: int = Field(512, ge=1, description="responses sampled at the rollout temperature; greedy answers each held-out prompt once")
+    prompts: int | None = Field(None, ge=1, description="held-out prompts that are used, the first ones; none: all, 500 of a `data.task`")
     right: float = Field(1.0, description="a response counts as right when its score reaches this")
     k: int = Field(0, ge=0, description="also eval/pass@k and eval/maj@k, from `n` samples of each held-out prompt; 0: neither")
     n: int | None = Field(None, ge=1, description="those samples; more than k make the estimates steadier; default: k")
@@ -294,6 +305,8 @@ class Config(Section):
         for key in ("lora_alpha", "lora_targets") if not self.model.lora_rank else ():
             if getattr(self.model, key):
                 raise ValueError(f"model.{key} without model.lora_rank: set the rank of the adapters, e.g. 16")
+        if self.data.task is not None and self.data.files:
+            raise ValueError("data.task makes its problems and data.files names others: leave one of them out")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
         for name in ("samplers", "critic_workers", "reward_workers") if self.backend == "local" else ():
@@ -314,10 +327,11 @@ class Config(Section):
         if self.reward.overlong_tokens > self.rollout.max_response_tokens:
             limit = f"rollout.max_response_tokens = {self.rollout.max_response_tokens}"
             raise ValueError(f"reward.overlong_tokens = {self.reward.overlong_tokens} are more than {limit}: use fewer")
-        try:
-            re.compile(self.eval.answer or "")
-        except re.error as error:
-            raise ValueError(f"eval.answer = {self.eval.answer!r} is no regular expression: {error}") from None
+        for name, pattern in (("eval", self.eval.answer), ("data", self.data.answer)):
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise ValueError(f"{name}.answer = {pattern!r} is no regular expression: {error}") from None
         if self.eval.n is not None and self.eval.n < self.eval.k:
             raise ValueError(f"eval.n = {self.eval.n} samples cannot tell eval.k = {self.eval.k}: use at least {self.eval.k}")
         _check_environment(self)
@@ -345,7 +359,7 @@ class Config(Section):
     @property
     def toy(self) -> str | None:
         """The environment whose built-in task and model the run is about, if it is."""
-        built_in = self.model.path == "builtin" and not self.data.files
+        built_in = self.model.path == "builtin" and not self.data.files and not self.data.task
         return self.rollout.environment if built_in and self.rollout.environment in ("calculator", "search") else None
 
     @property
@@ -359,6 +373,23 @@ class Config(Section):
         for key, value in changes.items():
             data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
         return _validate(data)
+
+
+def smoke(config: Config) -> Config:
+    """The same job, cut down to what shows in a minute that it works: 2 steps of 8 prompts, in a folder of its own."""
+    rollout, held_out, tokens = config.rollout, min(config.eval.prompts or 8, 8), min(config.rollout.max_response_tokens, 16)
+    cut = {
+        "name": f"{config.name}-smoke",
+        "steps": min(config.steps, 2),
+        "rollout": {"batch_size": min(rollout.batch_size, 8), "n": min(rollout.n, 2), "max_response_tokens": tokens},
+        "data": {"size": min(config.data.size, 64)} if config.data.task else {},
+        "actor": {"minibatches": min(config.actor.minibatches, 2)},
+        "critic": {"minibatches": min(config.critic.minibatches, 2), "head_start": min(config.critic.head_start, 1)},
+        "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},
+        "eval": {"samples": 8, "prompts": held_out, "k": 0, "n": None, "answer": None, "every": 0},
+    }  # fmt: skip
+    data = config.model_dump()
+    return _validate({**data, **{key: {**data[key], **value} if isinstance(value, dict) else value for key, value in cut.items()}})
 
 
 def _check_environment(config: Config) -> None:
@@ -398,6 +429,9 @@ def _refuse_unused(config: Config) -> None:
     }
     if not config.eval.k and (config.eval.n is not None or config.eval.answer is not None):
         raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
+    for name in ("options", "size", "instruction", "answer") if config.data.task is None else ():
+        if getattr(config.data, name) != DataConfig.model_fields[name].default:
+            raise ValueError(f"data.{name} does nothing without data.task, the reasoning-gym task that it is of")
     if not config.reward.overlong_tokens and config.reward.overlong_penalty != 1.0:
         raise ValueError("reward.overlong_penalty does nothing without reward.overlong_tokens: say over how many tokens it grows")
     now, default = dict(_flat(config.model_dump())), {name: value for name, _, value, _ in fields()}
@@ -510,7 +544,7 @@ def _explain(key: str, errors: Sequence[Any], given: Sequence[str], recipe: Path
 
 def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        if isinstance(value, dict) and key != "weights":
+        if isinstance(value, dict) and key not in ("weights", "options"):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from telescope.algorithms import majority, pass_at_k
 from telescope.config import Config, EvalConfig
 from telescope.roles.actor import Actor
 from telescope.roles.reward import Reward
 from telescope.seeds import mix_seed
-from telescope.tasks import PromptSet
+from telescope.tasks import PromptSet, last_match
 
 
 def evaluate(actor: Actor, reward: Reward, prompts: PromptSet | None, config: Config) -> dict[str, float]:
@@ -48,8 +46,7 @@ def answer_of(text: str, pattern: str | None) -> str | None:
     """What votes are compared by: the text, or the pattern's last match in it; none where it does not match."""
     if pattern is None:
         return text.strip()
-    found = list(re.finditer(pattern, text))
-    last = found[-1][1 if found[-1].re.groups else 0] if found else None  # a group may have had no part in the match
+    last = last_match(pattern, text)
     return None if last is None else last.strip()
 
 

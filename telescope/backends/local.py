@@ -32,7 +32,7 @@ from telescope.roles.reward import Reward, RewardFunction, RewardModel, load_fun
 from telescope.roles.shaping import Shaping
 from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.rollout.tools import Tools
-from telescope.tasks import PromptSet, arithmetic, toys
+from telescope.tasks import PromptSet, arithmetic, gym, toys
 from telescope.tasks.environments import ENVIRONMENTS, Search, exact_match
 from telescope.tasks.files import read_rows
 
@@ -153,6 +153,8 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
         return Reward(functions, config.reward.weights, attention, shape)
     if config.toy:
         return Reward({"exact_match": exact_match}, config.reward.weights, attention, shape)
+    if config.data.task:
+        return Reward({"gym_score": gym.scorer(config.data.answer)}, config.reward.weights, attention, shape)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
     return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention, shape)
@@ -170,15 +172,19 @@ def _function(spec: str, config: Config) -> tuple[str, RewardFunction]:
 
 def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:
     """Training prompts, and held-out ones where there are any."""
-    if not config.data.files:
+    data, prompts = config.data, config.eval.prompts
+    if data.files:
+        train = PromptSet(read_rows(data.files, data.prompt_key), tokenizer, data)
+        if not data.eval_files:
+            return train, None
+        return train, PromptSet(read_rows(data.eval_files, data.prompt_key)[:prompts], tokenizer, data)
+    if data.task:
+        made = gym.rows(data.task, data.options, data.size, prompts or gym.HELD_OUT, data.instruction)
+    else:
         rows_of = partial(toys.rows, config.toy) if config.toy else arithmetic.rows
-        sets = (rows_of(evaluation=False), rows_of(evaluation=True))
-        train, held_out = (PromptSet(rows, tokenizer, config.data.model_copy(update={"prompt_key": "prompt"})) for rows in sets)
-        return train, held_out
-    train = PromptSet(read_rows(config.data.files, config.data.prompt_key), tokenizer, config.data)
-    if not config.data.eval_files:
-        return train, None
-    return train, PromptSet(read_rows(config.data.eval_files, config.data.prompt_key), tokenizer, config.data)
+        made = (rows_of(evaluation=False), rows_of(evaluation=True)[:prompts])
+    train, held_out = (PromptSet(rows, tokenizer, data.model_copy(update={"prompt_key": "prompt"})) for rows in made)
+    return train, held_out
 
 
 def choose_device(name: str) -> torch.device:

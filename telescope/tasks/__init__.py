@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,12 @@ class DataLoader:
             if self.shuffle:
                 random.Random(mix_seed(self.seed, epoch, 1)).shuffle(self._permutation)
         return self._permutation
+
+
+def last_match(pattern: str, text: str) -> str | None:
+    """The pattern's last match in the text, its group 1 if it has one; none where it does not match, or the group had no part in it."""
+    found = list(re.finditer(pattern, text))
+    return found[-1][1 if found[-1].re.groups else 0] if found else None
 
 
 def _tokenise(prompt: Any, tokenizer: Any) -> tuple[str, list[int]]:
