@@ -1,8 +1,9 @@
-"""The built-in job with every estimator and every policy loss, same responses per step: python benchmarks/estimators.py
+"""The built-in job with every estimator and every loss, same responses per step: python benchmarks/estimators.py
 
 Each runs from the same model over the same number of responses, 256 a step: 256 prompts once, or 64 prompts four times where
 responses of one prompt are compared. Everything else is the built-in recipe's, learning rates included: they were chosen for GAE
-and PPO's clip, so this shows that each of them learns, not which is best. Losses run with GAE.
+and PPO's clip, so this shows that each of them learns, not which is best. Losses run with GAE; value losses other than
+the recipe's are named «value».
 
 Writes one JSON object per run (accuracies before and after, the mean score every tenth of the way, seconds) to --out as it goes,
 skips the runs that are there already, and prints the table of docs/algorithms.md.
@@ -18,6 +19,7 @@ from telescope import Config, Trainer
 from telescope.config import BY_GROUP
 from telescope.credit import ESTIMATORS
 from telescope.roles.actor import POLICY_LOSSES
+from telescope.roles.critic import VALUE_LOSSES
 
 GROUPS = {"rollout": {"batch_size": 64, "n": 4}}
 OWN = {
@@ -38,6 +40,7 @@ def runs() -> dict[str, dict]:
     """Name of a run -> what differs from the built-in recipe."""
     made = {f"estimator {name}": {"credit": {"estimator": name}, **(GROUPS if name in BY_GROUP else {})} for name in ESTIMATORS}
     made |= {f"loss {name}": {"actor": {"loss": name}} for name in POLICY_LOSSES}
+    made |= {f"value {name}": {"critic": {"loss": name}} for name in VALUE_LOSSES if name != "mse"}
     for name, changes in made.items():
         for section, values in OWN.get(name.split()[1], {}).items():
             changes[section] = {**changes.get(section, {}), **values}

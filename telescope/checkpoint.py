@@ -112,7 +112,7 @@ def check_origin(path: Path, origin: dict[str, Any]) -> None:
     """Refuses a checkpoint of another reward or of other models than these, as far as they are named."""
     manifest = _manifest(path)
     for name, value in origin.get("trained", {}).items():
-        if (was := manifest["trained"].get(name)) != value:
+        if (was := manifest["trained"].get(name, value)) != value:  # an older one may not say
             raise TelescopeError(
                 f"checkpoint {path} was trained with {name} = {was}, and the config says {value}: set it back, or use another --name"
             )

@@ -13,6 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -209,14 +210,42 @@ class ActorConfig(OptimizerConfig):
     target_kl: float | None = Field(None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it")
 
 
+@dataclass(frozen=True)
+class Bins:
+    """What a critic that predicts a histogram says: the probability of each of `count` bins of equal width over [low, high]."""
+
+    count: int
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        return (self.high - self.low) / self.count
+
+    def __str__(self) -> str:
+        return f"{self.count} bins from {self.low:g} to {self.high:g}"
+
+
 class CriticConfig(OptimizerConfig):
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
-    loss: Literal["mse", "huber"] = Field("mse", description="of a value prediction: half its squared error, or Huber's")
+    loss: Literal["mse", "huber", "hl_gauss"] = Field(
+        "mse", description="of a value prediction: half its squared error, Huber's, or hl_gauss: it is a histogram, and classified"
+    )
     huber_delta: float = Field(1.0, gt=0, description="huber: errors beyond this count linearly")
-    clip_value: float | None = Field(0.2, gt=0, description="value predictions are clipped to V_old ± this in the loss; none: no clipping")
+    bins: int = Field(51, ge=2, description="hl_gauss: outputs of the value head")
+    value_low: float = Field(-2.0, allow_inf_nan=False, description="hl_gauss: lower end of the bins; a few bins below the returns")
+    value_high: float = Field(2.0, allow_inf_nan=False, description="hl_gauss: upper end; a return outside counts as the end")
+    sigma: float = Field(0.75, gt=0, allow_inf_nan=False, description="hl_gauss: of the Gaussian around a return, in widths of a bin")
+    clip_value: float | None = Field(
+        0.2, gt=0, description="mse, huber: value predictions are clipped to V_old ± this in the loss; none: no clipping"
+    )
     head_start: int = Field(
         0, ge=0, description="value pre-training: first steps that train the critic alone, on what the policy as it is writes"
     )
+
+    @property
+    def histogram(self) -> Bins | None:
+        return Bins(self.bins, self.value_low, self.value_high) if self.loss == "hl_gauss" else None
 
 
 class CheckpointConfig(Section):
@@ -352,6 +381,8 @@ class Config(Section):
             raise ValueError(
                 "credit.estimator = 'gdpo' compares the parts of the score; reward.normalise and reward.clip change only the sum"
             )
+        if self.critic.value_low >= self.critic.value_high:
+            raise ValueError(f"critic.value_low = {self.critic.value_low:g} is not below critic.value_high = {self.critic.value_high:g}")
         if self.actor.reject_low >= self.actor.reject_high:
             raise ValueError(f"actor.reject_low = {self.actor.reject_low:g} keeps nothing below reject_high = {self.actor.reject_high:g}")
         return self
@@ -420,6 +451,8 @@ def _refuse_unused(config: Config) -> None:
         "actor.reject_low": of_reject,
         "actor.reject_high": of_reject,
         "critic.huber_delta": ("critic.loss", ("huber",)),
+        **dict.fromkeys(("critic.bins", "critic.value_low", "critic.value_high", "critic.sigma"), ("critic.loss", ("hl_gauss",))),
+        "critic.clip_value": ("critic.loss", ("mse", "huber")),
         "critic.head_start": of_critic,
         "model.critic_path": of_critic,
         "credit.bootstrap_truncated": of_critic,

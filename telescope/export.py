@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
         temporary.mkdir(parents=True)
-        parts = [("actor", load_policy, temporary), ("critic", load_critic, temporary / "critic")]
+        parts: list[tuple[str, Any, Path]] = [
+            ("actor", load_policy, temporary),
+            ("critic", partial(load_critic, bins=config.critic.histogram), temporary / "critic"),
+        ]
         for role, load, place in parts if config.credit.by_critic else parts[:1]:
             model = load(source, cpu)
             _restore(path, role, model)

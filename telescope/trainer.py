@@ -69,7 +69,8 @@ class Trainer:
         config = self.config
         rank = config.model.lora_rank
         lora = f" + LoRA adapters of rank {rank}" if rank else ""
-        critic = f"{config.model.critic_path or config.model.path}{lora} + value head" if config.credit.by_critic else "none: values are 0"
+        head = f"value head of {bins}" if (bins := config.critic.histogram) else "value head"
+        critic = f"{config.model.critic_path or config.model.path}{lora} + {head}" if config.credit.by_critic else "none: values are 0"
         self.notes = [
             f"actor      {config.model.path}{lora}",
             f"critic     {critic}",

@@ -353,12 +353,14 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
     from typing import get_args
 
     from telescope.algorithms.losses import Aggregation
-    from telescope.config import ActorConfig, CreditConfig
+    from telescope.config import ActorConfig, CreditConfig, CriticConfig
     from telescope.credit import ESTIMATORS
     from telescope.roles.actor import POLICY_LOSSES
+    from telescope.roles.critic import VALUE_LOSSES
 
     assert set(get_args(CreditConfig.model_fields["estimator"].annotation)) == set(ESTIMATORS)
     assert set(get_args(ActorConfig.model_fields["loss"].annotation)) == set(POLICY_LOSSES)
+    assert set(get_args(CriticConfig.model_fields["loss"].annotation)) == set(VALUE_LOSSES)
     assert get_args(ActorConfig.model_fields["aggregation"].annotation) == ("auto", *get_args(Aggregation))
 
 
@@ -384,6 +386,14 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
         ([("actor.reject", "token"), ("actor.reject_low", "3")], "actor.reject_low = 3 keeps nothing"),
         ([("critic.huber_delta", "2")], "it belongs to huber"),
+        ([("critic.bins", "21")], "critic.bins = 21 does nothing with critic.loss = 'mse': it belongs to hl_gauss"),
+        ([("critic.value_low", "-1")], "it belongs to hl_gauss"),
+        ([("critic.value_high", "1")], "it belongs to hl_gauss"),
+        ([("critic.loss", "huber"), ("critic.sigma", "1")], "critic.sigma = 1.0 does nothing with critic.loss = 'huber'"),
+        ([("critic.loss", "hl_gauss"), ("critic.clip_value", "0.5")], "critic.clip_value = 0.5 does nothing with critic.loss = 'hl_gauss'"),
+        ([("critic.loss", "hl_gauss"), ("critic.value_low", "2")], "critic.value_low = 2 is not below critic.value_high = 2"),
+        ([("critic.loss", "hl_gauss"), ("critic.bins", "1")], "critic.bins = 1: input should be greater than or equal to 2"),
+        ([("critic.loss", "hl_gauss"), ("critic.value_high", "inf")], "critic.value_high = inf: input should be a finite number"),
         ([("rollout.refill", "2")], "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2"),
         (
             [("rollout.refill", "2"), ("rollout.n", "2"), ("rollout.ahead", "true"), ("backend", "ray"), ("ray.samplers", "1")],

@@ -205,6 +205,7 @@ def test_documented_metrics_are_the_logged_ones(make_config) -> None:
         ("rollout.n", "2"),
         ("rollout.refill", "1"),
         ("rollout.environment", "calculator"),
+        ("critic.loss", "hl_gauss"),
     ]
     config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
     trainer = Trainer(config)

@@ -54,7 +54,7 @@ class Roles:
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source, device = resolve_model(config), choose_device(config.device)
     policy = load_policy(source, device)
-    values = load_critic(source, device) if config.credit.by_critic else None
+    values = load_critic(source, device, config.critic.histogram) if config.credit.by_critic else None
     reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
     if device.type == "cuda" and reference is not policy:
         join(reference)  # copying tore its weights apart
@@ -68,12 +68,19 @@ def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunc
 def reward_origin(config: Config, rewards: Reward, given: Any) -> dict[str, Any]:
     """What a checkpoint belongs to besides its models: the reward, and the settings that decide what is trained."""
     model, credit = config.model, config.credit
-    trained = {"model.lora_rank": model.lora_rank, "model.lora_alpha": model.lora_alpha, "model.lora_targets": model.lora_targets}
-    by_critic = f"one {'with' if credit.by_critic else 'without'} a critic"
+    trained: dict[str, Any] = {
+        "model.lora_rank": model.lora_rank,
+        "model.lora_alpha": model.lora_alpha,
+        "model.lora_targets": model.lora_targets,
+    }
+    trained["credit.estimator"] = f"one {'with' if credit.by_critic else 'without'} a critic"
+    if credit.by_critic:
+        bins = config.critic.histogram
+        trained["critic.loss"] = f"hl_gauss with {bins}" if bins else "one without bins"
     return {
         "reward": list(rewards.functions),
         "reward_in_python": given is not None,
-        "trained": {**trained, "credit.estimator": by_critic},
+        "trained": trained,
     }
 
 

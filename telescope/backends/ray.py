@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -88,7 +89,7 @@ class Worker:
                 reference.requires_grad_(False)
             self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
         if "critic" in roles:
-            (critic,), origin["critic"] = load_sliced(new_value_model, source, ranks)
+            (critic,), origin["critic"] = load_sliced(partial(new_value_model, bins=config.critic.histogram), source, ranks)
             self.roles["critic"] = Critic(critic, config, ranks)
         return origin
 

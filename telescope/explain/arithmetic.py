@@ -61,6 +61,17 @@ def value_term(value: float, old: float, target: float, clip: float | None, hube
     return plain, "inside" if inside == value else "kept"
 
 
+def histogram_target(target: float, first: int, count: int, s: Settings) -> list[float]:
+    """What `count` bins from `first` on should have: the mass in each of the Gaussian around R, over its mass in the whole range."""
+    target, width = clamp(target, s.value_low, s.value_high), (s.value_high - s.value_low) / s.bins
+
+    def below(edge: int) -> float:
+        return 0.5 * math.erfc((target - s.value_low - edge * width) / (s.value_sigma * math.sqrt(2)))
+
+    whole = below(s.bins) - below(0)
+    return [(below(k + 1) - below(k)) / whole for k in range(first, first + count)]
+
+
 def lam_of(s: Settings, tokens: int) -> float:
     """The λ of a response of so many tokens."""
     return s.lam if s.lam_alpha is None else max(1 - 1 / (s.lam_alpha * max(tokens, 1)), 0.0)
@@ -168,7 +179,7 @@ def _fill_actor(full: Sample, u: ActorUpdate) -> ActorUpdate:
 
 def _fill_critic(full: Sample, u: CriticUpdate) -> CriticUpdate:
     old, target = full.columns.get("values"), full.columns.get("returns")
-    if u.loss or old is None or target is None:
+    if u.loss or old is None or target is None or full.settings.bins:
         return u
     rows = zip(u.values, old, target, full.mask, strict=True)
     s = full.settings

@@ -42,6 +42,12 @@ NOTE = {
     "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)\n",
 }
 
+HISTOGRAM = {
+    "zh": "\n（这次训练的 critic 预测直方图（critic.loss = hl_gauss）：代替平方误差的是与 R 摊成的分布的交叉熵，也不裁剪。）",
+    "en": "\n(This run's critic predicts a histogram (critic.loss = hl_gauss): cross-entropy with R spread out replaces the squared error, "
+    "without a clip.)",
+}
+
 
 @functools.cache
 def _questions() -> dict[int, dict[str, Any]]:
@@ -68,7 +74,8 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
         key = f"{key}_raw" if f"{key}_raw" in entry else key
     known = facts(used, lang)
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
-    return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known)
+    after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
+    return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
 
 
 def facts(sample: Sample, lang: Lang) -> dict[str, str]:

@@ -47,6 +47,12 @@ class Settings:
     reject_high: float = 2.0
     huber_delta: float | None = None
     """None: the critic's error is squared."""
+    bins: int = 0
+    """Of the critic's histogram, from value_low to value_high; 0: it says a number."""
+    value_low: float = 0.0
+    value_high: float = 0.0
+    value_sigma: float = 0.0
+    """σ of the Gaussian around a return, in the units of the returns."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,9 @@ class CriticUpdate:
     """V under the weights of that moment; the values of the rollout are the sample's own column."""
     clipped: list[bool]
     loss: list[float]
+    log_p: list[list[float]] = field(default_factory=list)
+    """Of the bins from first_bin on, which hold the target."""
+    first_bin: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

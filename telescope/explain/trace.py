@@ -14,12 +14,24 @@ from typing import Any
 
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import Steps, clamp, fill, kept_of, kl_estimate, lam_of, policy_term, ratio_of, value_term
+from telescope.explain.arithmetic import (
+    Steps,
+    clamp,
+    fill,
+    histogram_target,
+    kept_of,
+    kl_estimate,
+    lam_of,
+    policy_term,
+    ratio_of,
+    value_term,
+)
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
 SHOWN_TERMS = 6
+SHOWN_BINS = 5
 """A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
 
 
@@ -34,7 +46,7 @@ class Trace:
     ok: bool | None = None
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
-    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done.
+    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done. histogram.
     advantage: baseline, share or parts, where no critic was asked; weight: rejected."""
 
     def to_json(self) -> dict[str, Any]:
@@ -331,6 +343,8 @@ class _Token:
         if x is None:
             return None
         v, (old, target) = u.values[self.t], x
+        if self.s.bins:
+            return self.histogram(u, was, target)
         loss, state = value_term(v, old, target, eps, self.s.huber_delta)
         recorded = was.loss[self.t] if was is not None and was.loss else None
         huber = self.s.huber_delta is not None
@@ -347,6 +361,25 @@ class _Token:
             near = _close(abs(v - target), abs(inside - target), (v, old, target))
             trace = _agree(trace, "clipped" if was.clipped[self.t] else None, ("clipped",), near)
         return trace
+
+    def histogram(self, u: CriticUpdate, was: CriticUpdate | None, target: float) -> Trace | None:
+        """Cross-entropy over the recorded bins, which hold all of the target; those with most of it are shown, the rest as a sum."""
+        if not u.log_p:
+            return None
+        s, t, i, first = self.s, self.t, _sub(self.t), u.first_bin[self.t]
+        shares = histogram_target(target, first, len(u.log_p[t]), s)
+        terms = [q * log_p for q, log_p in zip(shares, u.log_p[t], strict=True)]
+        shown = sorted(sorted(range(len(terms)), key=lambda k: -shares[k])[:SHOWN_BINS])
+        rest = math.fsum(term for k, term in enumerate(terms) if k not in shown)
+        sub = " + ".join(f"{num(shares[k])}·log {num(math.exp(u.log_p[t][k]))}" for k in shown)
+        sub = f"[v {num(u.values[t])}, R {num(target)}] −({sub} + …({num(rest)}))"
+        width = (s.value_high - s.value_low) / s.bins
+        edges = (num(s.value_low + width * (first + k)) for k in (shown[0], shown[-1] + 1))
+        inside = s.value_low <= target <= s.value_high
+        mean = f"R{i}" if inside else f"clip(R{i}, {num(s.value_low)}, {num(s.value_high)})"
+        formula = f"L_V{i} = −Σ q·log p, q = N({mean}, {num(s.value_sigma)}), bins {' … '.join(edges)}, …"
+        recorded = was.loss[t] if was is not None and was.loss else None
+        return _checked("value_loss", formula, sub, -math.fsum(terms), recorded, u.log_p[t], "histogram")
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:

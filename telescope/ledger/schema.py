@@ -29,7 +29,7 @@ ACTOR_UPDATE = {
     "dual_clipped": _BOOLS,
     "loss": _FLOATS,
 }
-CRITIC_UPDATE = {"values": _FLOATS, "clipped": _BOOLS, "loss": _FLOATS}
+CRITIC_UPDATE = {"values": _FLOATS, "clipped": _BOOLS, "loss": _FLOATS, "log_p": pa.list_(_FLOATS), "first_bin": pa.list_(pa.int32())}
 UPDATES = {"actor_updates": ACTOR_UPDATE, "critic_updates": CRITIC_UPDATE}
 
 

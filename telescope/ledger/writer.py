@@ -142,7 +142,10 @@ class Ledger(Notes):
             raise TelescopeError(f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume") from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
-        credit, actor = self.config.credit, self.config.actor
+        credit, actor, critic = self.config.credit, self.config.actor, self.config.critic
+        of_bins: dict[str, Any] = {}
+        if bins := critic.histogram:
+            of_bins = {"bins": bins.count, "value_low": bins.low, "value_high": bins.high, "value_sigma": critic.sigma * bins.width}
         return {
             "estimator": credit.estimator,
             "gamma": credit.gamma,
@@ -165,8 +168,9 @@ class Ledger(Notes):
             "reject": actor.reject,
             "reject_low": actor.reject_low,
             "reject_high": actor.reject_high,
-            "huber_delta": self.config.critic.huber_delta if self.config.critic.loss == "huber" else None,
-            "clip_value": self.config.critic.clip_value,
+            "huber_delta": critic.huber_delta if critic.loss == "huber" else None,
+            "clip_value": None if bins else critic.clip_value,
+            **of_bins,
             "temperature": self.config.rollout.temperature,
         }
 
@@ -205,7 +209,8 @@ def _byte_level() -> dict[str, int]:
 def _lists(flat: np.ndarray, lengths: np.ndarray, kind: pa.DataType) -> pa.ListArray:
     """Values of all rows one after the other, to one list per row."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat).cast(kind))
+    values = pa.array(list(flat), kind) if pa.types.is_list(kind) else pa.array(flat).cast(kind)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
 def _updates(

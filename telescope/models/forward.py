@@ -31,6 +31,8 @@ class ValueOutput(NamedTuple):
     """V(s_t), before token t, [B, T]."""
     final: Tensor
     """V of the state after the last token that exists in the row, [B]."""
+    logits: Tensor | None = None
+    """Of the bins of the states before the tokens, [B, T, K], where the head says a histogram."""
 
 
 def policy_forward(
@@ -53,10 +55,12 @@ def value_forward(model: ValueModel, batch: TokenBatch) -> ValueOutput:
     if is_packable(model.backbone):
         return within(model, lambda: _packed_values(model, PackedRows(batch)))
     width = batch["responses"].shape[1]
-    values = model(**_inputs(batch))  # [B, P+T]
+    outputs = within(model, lambda: model.outputs(model.backbone(**_inputs(batch), use_cache=False).last_hidden_state))  # [B, P+T, K]
+    values = model.values(outputs)  # [B, P+T]
     existing = batch["attention_mask"].bool()
     last = torch.where(existing, torch.arange(existing.shape[1], device=existing.device), 0).amax(1, keepdim=True)
-    return ValueOutput(values[:, -width - 1 : -1], values.gather(1, last).squeeze(1))
+    logits = outputs[:, -width - 1 : -1] if model.bins else None
+    return ValueOutput(values[:, -width - 1 : -1], values.gather(1, last).squeeze(1), logits)
 
 
 def _packed_policy(model: Any, rows: PackedRows, temperature: float, entropy: str) -> PolicyOutput:
@@ -68,8 +72,10 @@ def _packed_policy(model: Any, rows: PackedRows, temperature: float, entropy: st
 
 
 def _packed_values(model: ValueModel, rows: PackedRows) -> ValueOutput:
-    everywhere = model.value(rows.hidden(model.backbone))  # [N]
-    return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last])
+    outputs = model.outputs(rows.hidden(model.backbone))  # [N, K]
+    everywhere = model.values(outputs)  # [N]
+    logits = rows.unpack(outputs[rows.before]) if model.bins else None
+    return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last], logits)
 
 
 class PackedRows(Packed):
@@ -100,8 +106,9 @@ class PackedRows(Packed):
         return hidden_states(backbone, ids[None], self.positions[None], self)
 
     def unpack(self, values: Tensor) -> Tensor:
-        """Numbers of response tokens [M] to [B, T], 0 where there is none."""
-        return values.new_zeros(self.shape[0] * self.shape[1]).index_put((self._slots,), values).view(self.shape)
+        """Numbers of response tokens [M, ...] to [B, T, ...], 0 where there is none."""
+        more = values.shape[1:]
+        return values.new_zeros(self.shape[0] * self.shape[1], *more).index_put((self._slots,), values).view(*self.shape, *more)
 
 
 def _inputs(batch: TokenBatch) -> dict[str, Tensor]:

@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from telescope.config import ModelConfig
+from telescope.algorithms import hl_gauss_values
+from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
@@ -26,25 +27,38 @@ from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
 
 
 class ValueModel(nn.Module):
-    """A backbone with a scalar head: V(s) at every position. The head is float32 and starts at zero, so V starts at 0."""
+    """A backbone with a head: V(s) at every position. The head is float32 and starts at zero, so V starts at 0.
 
-    def __init__(self, backbone: Any) -> None:
+    With `bins` the head says a histogram, V is its mean, and starts at the middle of the range: all bins are as likely.
+    """
+
+    def __init__(self, backbone: Any, bins: Bins | None = None) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.head = nn.Linear(backbone.config.get_text_config().hidden_size, 1, dtype=torch.float32)
+        self.backbone, self.bins = backbone, bins
+        self.head = nn.Linear(backbone.config.get_text_config().hidden_size, bins.count if bins else 1, dtype=torch.float32)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        return self.value(self.backbone(**inputs, use_cache=False).last_hidden_state)  # [B, L]
+        return self.values(self.outputs(self.backbone(**inputs, use_cache=False).last_hidden_state))  # [B, L]
 
-    def value(self, hidden: Tensor) -> Tensor:
-        return self.head(hidden.float()).squeeze(-1)
+    def outputs(self, hidden: Tensor) -> Tensor:
+        """[..., H] to [..., K]: V itself (K = 1), or the logits of the bins."""
+        return self.head(hidden.float())
+
+    def values(self, outputs: Tensor) -> Tensor:
+        return hl_gauss_values(outputs, low=self.bins.low, high=self.bins.high) if self.bins else outputs.squeeze(-1)
 
     def save_pretrained(self, folder: Path) -> None:
-        """A folder that AutoModelForTokenClassification loads (one label: the value), where transformers has one for it."""
+        """A folder that AutoModelForTokenClassification loads, where transformers has one for it.
+
+        One label: the value; or one for each bin, named after its middle.
+        """
         config = copy.deepcopy(self.backbone.config)
-        config.num_labels = 1
+        config.num_labels = self.head.out_features
+        if self.bins:
+            config.id2label = {k: repr(self.bins.low + self.bins.width * (k + 0.5)) for k in range(self.bins.count)}
+            config.label2id = {label: k for k, label in config.id2label.items()}
         classes: Any = transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
         if type(config) in classes:
             config.architectures = [classes[type(config)].__name__]
@@ -102,8 +116,8 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     return _prepare(model, config)
 
 
-def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
-    return _prepare(new_value_model(config).to(device), config)
+def load_critic(config: ModelConfig, device: torch.device, bins: Bins | None = None) -> ValueModel:
+    return _prepare(new_value_model(config, bins=bins).to(device), config)
 
 
 def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
@@ -112,10 +126,10 @@ def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
     return add_adapters(model, config, path=config.path, task="CAUSAL_LM") if config.lora_rank else model
 
 
-def new_value_model(config: ModelConfig, *, empty: bool = False) -> ValueModel:
+def new_value_model(config: ModelConfig, *, empty: bool = False, bins: Bins | None = None) -> ValueModel:
     path, trusted = config.critic_path or config.path, config.trust_remote_code
     backbone = _load(AutoModel, path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
-    return ValueModel(add_adapters(backbone, config, path=path, task="TOKEN_CLS") if config.lora_rank else backbone)
+    return ValueModel(add_adapters(backbone, config, path=path, task="TOKEN_CLS") if config.lora_rank else backbone, bins)
 
 
 def load_sliced(make: Any, config: ModelConfig, ranks: ProcessGroup, count: int = 1) -> tuple[list[Any], str]:

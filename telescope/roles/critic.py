@@ -8,33 +8,42 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from telescope.algorithms import ValueTerms, aggregate, clipped_value_loss, huber_value_loss
+from telescope.algorithms import ValueTerms, aggregate, clipped_value_loss, hl_gauss_loss, huber_value_loss
 from telescope.batch import TokenBatch
 from telescope.config import Config, CriticConfig
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.metrics import Meter
 from telescope.models import shards
-from telescope.models.forward import value_forward
+from telescope.models.forward import ValueOutput, value_forward
 from telescope.models.load import ValueModel, is_packable
 from telescope.models.parallel import Ranks
 from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
 
-ValueLoss = Callable[[Tensor, TokenBatch, CriticConfig], ValueTerms]
-"""(values, rows with the values and returns of the rollout, config) -> per-token terms, all [B, T]."""
+ValueLoss = Callable[[ValueOutput, TokenBatch, CriticConfig], ValueTerms]
+"""(what the critic says now, rows with the values and returns of the rollout, config) -> per-token terms."""
 
 
-def _mse(values: Tensor, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    return clipped_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value)
+def _mse(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
+    return clipped_value_loss(out.values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value)
 
 
-def _huber(values: Tensor, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    return huber_value_loss(values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value, delta=config.huber_delta)
+def _huber(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
+    clip, delta = config.clip_value, config.huber_delta
+    return huber_value_loss(out.values, rows["values"], rows["returns"], rows.mask, clip_value=clip, delta=delta)
+
+
+def _hl_gauss(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
+    bins = config.histogram
+    assert bins is not None
+    assert out.logits is not None
+    return hl_gauss_loss(out.logits, rows["returns"], rows.mask, low=bins.low, high=bins.high, sigma=config.sigma * bins.width)
 
 
 VALUE_LOSSES: dict[str, ValueLoss] = {
     "mse": _mse,
     "huber": _huber,
+    "hl_gauss": _hl_gauss,
 }
 
 
@@ -48,12 +57,12 @@ class Critic:
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
         budget = self.config.critic.micro_batch_tokens
-        values, final = map_rows(batch, budget, lambda rows: tuple(value_forward(self.model, rows)), padded=self.padded, ranks=self.ranks)
+        values, final = map_rows(batch, budget, lambda rows: value_forward(self.model, rows)[:2], padded=self.padded, ranks=self.ranks)
         cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
-        """Epochs × minibatches of clipped regression on the returns, which are fixed; the ledger gets every token's terms."""
+        """Epochs × minibatches of `critic.loss` against the returns, which are fixed; the ledger gets every token's terms."""
         meter = Meter(self.ranks)
         for epoch, index, minibatch in self.learner.minibatches(batch):
             note = ledger.note("critic", epoch, index) if ledger else ignore
@@ -73,13 +82,16 @@ class Critic:
         self.learner.load(folder)
 
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
-        values = value_forward(self.model, rows).values
-        terms = VALUE_LOSSES[self.config.critic.loss](values, rows, self.config.critic)
-        note(rows, {"values": values, **vars(terms)})
+        out, config = value_forward(self.model, rows), self.config.critic
+        terms = VALUE_LOSSES[config.loss](out, rows, config)
+        note(rows, {"values": out.values} | {name: term for name, term in vars(terms).items() if term is not None})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)
-        meter.tokens("critic/vpred_mean", values, rows.mask)
+        meter.tokens("critic/vpred_mean", out.values, rows.mask)
+        if config.histogram:
+            outside = (rows["returns"] < config.value_low) | (rows["returns"] > config.value_high)
+            meter.tokens("critic/out_of_range", outside, rows.mask)
         return loss
 
 

@@ -124,6 +124,18 @@ def test_ray_equals_local_with_lora(tmp_path: Path, model: Path) -> None:
         roles.close()
 
 
+def test_ray_equals_local_with_a_histogram_of_values(tmp_path: Path, model: Path) -> None:
+    """A head of seven outputs over two workers, one of which holds a row more."""
+    bins = (("critic.loss", "hl_gauss"), ("critic.bins", "7"), ("critic.value_low", "-1"))
+    here = config_for(tmp_path / "here", model, *bins)
+    there = config_for(tmp_path, model, *bins, ("backend", "ray"), ("ray.workers", "2"))
+    roles = on_ray.build_roles(there, reward)
+    try:
+        close(three_updates(local.build_roles(here, reward), here), three_updates(roles, there))
+    finally:
+        roles.close()
+
+
 def test_frozen_bfloat16_weights_are_sliced_beside_float32_adapters(tmp_path: Path, model: Path) -> None:
     pytest.importorskip("peft")
     lora = (("model.lora_rank", "3"), ("model.dtype", "bfloat16"), ("actor.lr", "1e-2"))

@@ -10,7 +10,7 @@ import torch
 
 from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
-from telescope.config import ModelConfig, RolloutConfig
+from telescope.config import Bins, ModelConfig, RolloutConfig
 from telescope.models import packed
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.fuse import _whole, fuse, join, joined_linear, unfuse
@@ -85,14 +85,20 @@ def test_policy_packed_equals_padded(packable: str, entropy: str) -> None:
     assert_same(*results)
 
 
-def test_values_packed_equal_padded(packable: str) -> None:
+@pytest.mark.parametrize("bins", [None, Bins(7, -1.0, 3.0)], ids=["number", "histogram"])
+def test_values_packed_equal_padded(packable: str, bins: Bins | None) -> None:
     results = []
     for packs in (True, False):
-        model = load_critic(ModelConfig(path=packable), DEVICE)
-        model.head.weight.data = torch.linspace(-1, 1, model.head.weight.numel(), device=DEVICE)[None]
+        model = load_critic(ModelConfig(path=packable), DEVICE, bins)
+        model.head.weight.data = torch.linspace(-1, 1, model.head.weight.numel(), device=DEVICE).view_as(model.head.weight)
         model.backbone.packable = packs
-        out = value_forward(model, batch())
-        results.append([out.values[batch().mask].detach(), out.final.detach(), *gradients(weigh(out.values) + out.final.sum(), model)])
+        out, mask = value_forward(model, batch()), batch().mask
+        loss = weigh(out.values) + out.final.sum()
+        if out.logits is not None:
+            loss = loss + out.logits[mask].log_softmax(-1)[:, 2].sum()
+        said = [] if out.logits is None else [out.logits[mask].detach()]
+        results.append([out.values[mask].detach(), out.final.detach(), *said, *gradients(loss, model)])
+        assert (out.logits is None) == (bins is None)
     assert_same(*results)
 
 
