@@ -22,9 +22,11 @@ from telescope.roles.actor import POLICY_LOSSES
 from telescope.roles.critic import VALUE_LOSSES
 
 GROUPS = {"rollout": {"batch_size": 64, "n": 4}}
+BARE = {"credit": {"whiten": False}, "actor": {"entropy_coef": 0.0}}  # tokens without credit are left alone, not pushed apart
 OWN = {
     "gdpo": {"credit": {"kl_coef": 0.0}, "actor": {"kl_loss_coef": 0.01}},
-    "attention": {"reward": {"attention": f"{Path(__file__).resolve()}:looked_at"}},
+    "last_token": BARE,
+    "attention": {**BARE, "reward": {"attention": f"{Path(__file__).resolve()}:looked_at"}},
     "kl_penalty": {"actor": {"beta_target": 0.01}},
     "clip_cov": {"actor": {"cov_share": 0.002}},
     "kl_cov": {"actor": {"cov_share": 0.002}},

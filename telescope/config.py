@@ -418,6 +418,7 @@ def smoke(config: Config) -> Config:
         "critic": {"minibatches": min(config.critic.minibatches, 2), "head_start": min(config.critic.head_start, 1)},
         "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},
         "eval": {"samples": 8, "prompts": held_out, "k": 0, "n": None, "answer": None, "every": 0},
+        "log": {"every": 1},
     }  # fmt: skip
     data = config.model_dump()
     return _validate({**data, **{key: {**data[key], **value} if isinstance(value, dict) else value for key, value in cut.items()}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from telescope.batch import TokenBatch
+from telescope.config import Config
 
 _GIB = 2**30
 
@@ -119,3 +120,16 @@ def matmul_flops(device: torch.device) -> float:
             torch.cuda.synchronize(device)
         best = max(best, 2.0 * size**3 / timer.seconds("product"))
     return best
+
+
+def expected_hours(config: Config, actor: Any, prompts: Sequence[Sequence[int]]) -> float:
+    """A rough upper bound of a run without a GPU, from the speed of a matrix product: responses as long as they may be.
+
+    Passes over a step's tokens: sampling, values, reference, π_old, and 3 per epoch of actor and critic. Real layers reach about half
+    of a large product's speed.
+    """
+    cost, rollout = cost_of(actor.model), config.rollout
+    row = sum(map(len, prompts)) / len(prompts) + rollout.max_response_tokens
+    passes = 4.0 + 3 * config.actor.epochs + (3 * config.critic.epochs if config.credit.by_critic else 0)
+    tokens = rollout.batch_size * rollout.n * row * passes * config.steps
+    return 2.0 * (cost.matrices * tokens + cost.head * tokens / passes * (passes - 2)) / (0.5 * matmul_flops(torch.device("cpu"))) / 3600

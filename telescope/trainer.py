@@ -23,7 +23,7 @@ from telescope.errors import TelescopeError, WorkerError
 from telescope.evaluate import evaluate
 from telescope.ledger.writer import Ledger
 from telescope.metrics import MetricsLog, read_metrics
-from telescope.perf import Timer
+from telescope.perf import Timer, expected_hours
 from telescope.progress import Progress, Stop, graceful_stop
 from telescope.refill import refill
 from telescope.roles.reward import RewardFunction
@@ -89,6 +89,10 @@ class Trainer:
             seed=config.seed,
             shuffle=config.data.shuffle,
         )
+        if config.backend == "local" and self.roles.actor.device.type == "cpu":
+            hours = expected_hours(config, self.roles.actor, train.ids)
+            if hours > 1:
+                self.notes.append(f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works")
         if saved:
             self._restore(saved[-1])
         self._write_config()  # last: a start that is refused leaves the folder as it was
