@@ -166,6 +166,9 @@ def vllm_decode(parent: Parent) -> None:
 
 
 def telescope_update(parent: Parent, package: str | None = None) -> None:
+    from telescope import ahead
+
+    ahead.begin(telescope_config(parent.job))  # as `telescope train` does
     from telescope.trainer import Trainer
 
     parent.imported()

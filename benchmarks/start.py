@@ -24,9 +24,6 @@ def child(job: dict) -> None:
     marks = [["Python started", time.time()]]
 
     def mark(phase: str) -> None:
-        cuda = sys.modules.get("torch.cuda")
-        if cuda is not None and cuda.is_initialized():
-            cuda.synchronize()
         marks.append([phase, time.time()])
 
     def marked(owner: object, name: str, phase: str) -> None:
@@ -34,6 +31,8 @@ def child(job: dict) -> None:
 
         def timed(*args, **kwargs):
             result = function(*args, **kwargs)
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             mark(phase)
             return result
 
@@ -43,7 +42,10 @@ def child(job: dict) -> None:
 
     config = load_config(None, [(key, str(value)) for key, value in job["settings"].items()])
     mark("settings read")
-    import torch  # noqa: F401
+    from telescope import ahead
+
+    ahead.begin(config)  # as `telescope train` does
+    import torch
 
     mark("torch imported")
     import telescope.models  # noqa: F401

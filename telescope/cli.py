@@ -99,6 +99,9 @@ def _train(arguments: list[str]) -> None:
         recipe = BUILTIN_RECIPE
     config = load_config(recipe, overrides)
 
+    from telescope import ahead
+
+    ahead.begin(config)
     from telescope.trainer import Interrupted, Trainer
 
     trainer = Trainer(config, resume=resume)

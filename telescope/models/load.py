@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.fuse import join
 from telescope.models.imports import on_paper, put_off
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
@@ -103,8 +104,22 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     return _prepare(model, config)
 
 
-def load_critic(config: ModelConfig, device: torch.device) -> ValueModel:
-    return _prepare(new_value_model(config).to(device), config)
+def load_critic(config: ModelConfig, device: torch.device, policy: Any = None) -> ValueModel:
+    """With the weights of `policy`, which were read a moment ago, where the critic's are the same."""
+    if policy is None or not _shares_backbone(policy, config):
+        return _prepare(new_value_model(config).to(device), config)
+    backbone = copy.deepcopy(policy.base_model)
+    backbone.packable = policy.packable
+    if device.type == "cuda":
+        join(backbone)  # copying tore its weights apart
+    return ValueModel(backbone).to(device).eval()
+
+
+def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
+    """Whether a critic would read what the policy has in the same class of model, prepared in the same way."""
+    own_way = config.lora_rank or config.compile or config.gradient_checkpointing or config.trust_remote_code
+    classes: Any = transformers.MODEL_MAPPING
+    return config.critic_path in (None, config.path) and not own_way and type(policy.base_model) is classes.get(type(policy.config), None)
 
 
 def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
@@ -179,11 +194,13 @@ def fingerprint(model: nn.Module | None) -> str:
     if model is None:
         return "none"
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().flatten()
-        digest.update(f"{name}{tuple(parameter.shape)}".encode())
-        some = flat[:: max(1, flat.numel() // 16)].bfloat16()  # the same in whatever precision it was loaded
-        digest.update(some.float().cpu().numpy().tobytes())
+    weights = sorted(model.named_parameters())
+    flat = [weight.detach().flatten() for _, weight in weights]
+    some = [each[:: max(1, each.numel() // 16)].bfloat16().float() for each in flat]  # the same in whatever precision it was loaded
+    read = torch.cat(some).cpu().split([len(each) for each in some])  # from a GPU all at once
+    for (name, weight), values in zip(weights, read, strict=True):
+        digest.update(f"{name}{tuple(weight.shape)}".encode())
+        digest.update(values.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
