@@ -168,8 +168,8 @@ def vllm_decode(parent: Parent) -> None:
 def telescope_update(parent: Parent, package: str | None = None) -> None:
     from telescope import ahead
 
-    ahead.begin(telescope_config(parent.job))  # as `telescope train` does
-    from telescope.trainer import Trainer
+    with ahead.starting(telescope_config(parent.job)):  # as `telescope train` does
+        from telescope.trainer import Trainer
 
     parent.imported()
     job, lengths = parent.job, []

@@ -44,17 +44,17 @@ def child(job: dict) -> None:
     mark("settings read")
     from telescope import ahead
 
-    ahead.begin(config)  # as `telescope train` does
-    import torch
+    with ahead.starting(config):  # as `telescope train` does
+        import torch
 
-    mark("torch imported")
-    import telescope.models  # noqa: F401
+        mark("torch imported")
+        import telescope.models  # noqa: F401
 
-    mark("transformers imported")
-    from telescope import trainer
-    from telescope.backends import local
+        mark("transformers imported")
+        from telescope import trainer
+        from telescope.backends import local
 
-    mark("the rest of telescope imported")
+        mark("the rest of telescope imported")
     for name, phase in [
         ("choose_device", "device chosen"),
         ("load_policy", "actor loaded"),

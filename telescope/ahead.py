@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from telescope.config import Config
 
 
-def begin(config: Config) -> None:
-    """Reads the model's files and starts the GPU, each in a thread. Nobody waits for them, and nobody is told if they fail: who needs
-    a file or the GPU does the same again, in less time or with an error that says more."""
+@contextmanager
+def starting(config: Config) -> Iterator[None]:
+    """Around the imports. Reads the model's files and starts the GPU, each in a thread; nobody waits for them, and nobody is told if
+    they fail: who needs a file or the GPU does the same again, in less time or with an error that says more. Garbage, of which
+    imports leave none, is not looked for meanwhile."""
     if config.backend == "local":
         _beside(lambda: _read(Path(config.model.path).expanduser()))
         if config.device != "cpu":
             _beside(lambda: _start_gpu(config.device))
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _beside(work: Callable[[], None]) -> None:
     def run() -> None:
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             work()
 
     threading.Thread(target=run, daemon=True).start()

@@ -101,8 +101,8 @@ def _train(arguments: list[str]) -> None:
 
     from telescope import ahead
 
-    ahead.begin(config)
-    from telescope.trainer import Interrupted, Trainer
+    with ahead.starting(config):
+        from telescope.trainer import Interrupted, Trainer
 
     trainer = Trainer(config, resume=resume)
     try:
