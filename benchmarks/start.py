@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("sympy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "accelerate", "pandas", "scipy", "sklearn", "torchvision")
 
 
 def child(job: dict) -> None:
@@ -61,7 +62,8 @@ def child(job: dict) -> None:
         ("load_critic", "critic loaded"),
         ("load_tokenizer", "tokenizer loaded"),
         ("make_sampler", "sampler made"),
-        ("fingerprint", "fingerprint taken"),
+        ("make_actor", "actor made, and the reference"),
+        ("Critic", "critic made"),
     ]:
         marked(local, name, phase)
     marked(trainer, "build_roles", "roles built")
@@ -80,7 +82,10 @@ def child(job: dict) -> None:
 
     def stop(*_):
         mark("first update done")
-        print("\n" + json.dumps({"marks": marks, "modules": len(sys.modules)}), flush=True)
+        print(
+            "\n" + json.dumps({"marks": marks, "modules": len(sys.modules), "heavy": [name for name in HEAVY if name in sys.modules]}),
+            flush=True,
+        )
         os._exit(0)  # no checkpoint
 
     run._after_step = stop
@@ -112,7 +117,8 @@ def start(args: argparse.Namespace, *options: str) -> tuple[dict, str]:
 def phases(args: argparse.Namespace) -> None:
     results = [start(args)[0] for _ in range(args.runs)]
     later = results[1:] or results
-    print(f"{args.model}, {args.batch} prompts, {args.tokens} tokens, {results[-1]['modules']} modules; seconds since the process began:\n")
+    modules = f"{results[-1]['modules']} modules, with {', '.join(results[-1]['heavy']) or 'nothing heavy'}"
+    print(f"{args.model}, {args.batch} prompts, {args.tokens} tokens; {modules}; seconds since the process began:\n")
     print(f"| phase is over | first run | median of {len(later)} more | of which its own |\n|---|---|---|---|")
     before = 0.0
     for number, (phase, first) in enumerate(results[0]["marks"]):

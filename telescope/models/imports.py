@@ -13,8 +13,10 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -58,6 +60,8 @@ class Later:
         return self._real()(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python itself asks
+            raise AttributeError(name)
         return getattr(self._real(), name)
 
     def __instancecheck__(self, value: object) -> bool:
@@ -66,8 +70,10 @@ class Later:
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
         return (self._real(),)
 
-    def __ror__(self, other: Any) -> Any:  # Tensor | BlockMask, in an annotation
-        return other | Later
+    def __or__(self, other: Any) -> Any:  # Tensor | BlockMask, in an annotation
+        return Later | other
+
+    __ror__ = __or__
 
     def __rfloordiv__(self, other: Any) -> Any:
         return other // self._real()
@@ -102,11 +108,15 @@ class _Compiler(ModuleType, importlib.abc.MetaPathFinder):
         if function is None:
             return functools.partial(self.disable, recursive=recursive)
 
+        real: list[Any] = []
+
         @functools.wraps(function)
         def disabled(*args: Any, **kwargs: Any) -> Any:
             if self.__name__ not in sys.modules:  # nobody compiles
                 return function(*args, **kwargs)
-            return torch._disable_dynamo(function, recursive)(*args, **kwargs)
+            if not real:
+                real.append(torch.compiler.disable(function, recursive))
+            return real[0](*args, **kwargs)
 
         return disabled
 
@@ -126,10 +136,14 @@ class _Compiler(ModuleType, importlib.abc.MetaPathFinder):
         return spec
 
 
+_COMPILER = _Compiler()
+_ONE_AT_A_TIME = threading.RLock()
+
+
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Within it transformers imports nothing HEAVY."""
-    plain, compiler = builtins.__import__, _Compiler()
+    """Within it transformers imports nothing HEAVY, and torch no compiler to mark functions for it."""
+    plain, compiler = builtins.__import__, _COMPILER.__name__
 
     def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         importer = (globals or {}).get("__name__") or ""
@@ -137,43 +151,64 @@ def put_off() -> Iterator[None]:
             full = importlib.util.resolve_name("." * level + name, globals["__package__"]) if level else name
             if full in HEAVY and full not in sys.modules:
                 return _Names(full)
-        if name == compiler.__name__ and importer in ("torch._compile", "torch.compiler") and "_dynamo" in vars(torch):
+        if name == compiler and compiler not in sys.modules and importer in ("torch._compile", "torch.compiler"):
             return torch
         return plain(name, globals, locals, fromlist, level)
 
-    if compiler.__name__ not in sys.modules:
-        torch._dynamo = compiler
-        sys.meta_path.insert(0, compiler)
-    builtins.__import__ = importing
-    try:
-        yield
-    finally:
-        builtins.__import__ = plain
-        if vars(torch).get("_dynamo") is compiler:
-            del torch._dynamo
+    with _ONE_AT_A_TIME:
+        if compiler not in sys.modules:
+            torch._dynamo = _COMPILER
+            if _COMPILER not in sys.meta_path:
+                sys.meta_path.insert(0, _COMPILER)
+        with _replaced(builtins, "__import__", importing):
+            try:
+                yield
+            finally:
+                if vars(torch).get("_dynamo") is _COMPILER:
+                    del torch._dynamo
+
+
+class _Distributions(dict[str, list[str]]):
+    """importlib.metadata.packages_distributions() for transformers, which asks it for the names under which a few packages are installed:
+    a package's own is the first that it tries. The file lists of all that is installed are read where that is no answer, and for
+    flash_attn, which several distributions have."""
+
+    read_all = staticmethod(metadata.packages_distributions)
+
+    def get(self, package: str, default: Any = None) -> Any:
+        if not self and importlib.util.find_spec(package) is not None:
+            if not package.startswith("flash_attn"):
+                with suppress(metadata.PackageNotFoundError):
+                    return [metadata.distribution(package).name]
+            self.update(self.read_all())
+        return super().get(package, default)
 
 
 def import_transformers() -> None:
     """All of transformers that every model needs."""
     with put_off():
+        with _replaced(metadata, "packages_distributions", _Distributions):
+            import transformers.utils.import_utils as lists
         import transformers.distributed.utils as distributed
-        import transformers.utils.import_utils as lists
-
-        of_file = lists.define_import_structure  # reads all models' files, and again where it is asked by the name of a file
-
-        def of_folder(path: str, prefix: str | None = None) -> Any:
-            return of_file(Path(path).parent, prefix)
 
         is_dtensor: Any = distributed.is_dtensor  # asked of every weight; imports the class to compare with
-        distributed.is_dtensor = lambda value: "torch.distributed.tensor" in sys.modules and is_dtensor(value)  # type: ignore[assignment]
-        lists.define_import_structure = of_folder  # type: ignore[assignment]
-        try:
+        define: Any = lists.define_import_structure  # reads all models' files, and reads them again if it is given a file of the folder
+        setattr(distributed, "is_dtensor", lambda value: "torch.distributed.tensor" in sys.modules and is_dtensor(value))  # noqa: B010
+        with _replaced(lists, "define_import_structure", lambda path, prefix=None: define(Path(path).parent, prefix)):
             import transformers.models
-        finally:
-            lists.define_import_structure = of_file
         import transformers.generation.utils
         import transformers.modeling_utils
         import transformers.models.auto.modeling_auto  # noqa: F401
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
 
 
 def on_paper(build: Callable[[], T]) -> T:

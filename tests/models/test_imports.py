@@ -41,6 +41,8 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers import masking_utils
 assert isinstance(masking_utils.create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 8, 8, device="cpu"), masking_utils.BlockMask)
 assert not isinstance(ids, masking_utils.BlockMask)
+with torch.device("meta"):
+    assert torch.nn.Embedding(3, 2).weight.shape == torch.ones(3, 2).shape
 assert id(type(model["sdpa"]).can_record_outputs.fget) in torch._dynamo.trace_rules._allowed_callable_ids
 """
 
@@ -66,3 +68,19 @@ def test_what_was_put_off_works_when_it_is_used() -> None:
 def test_what_was_imported_before_is_taken_as_it_is(first: str) -> None:
     code = f"import {first}, sys; own = sys.modules[{first!r}]; import telescope.models.load; import {first}; assert {first} is own"
     run(f"{code}\nfrom transformers import masking_utils as m\nprint(type(m.BlockMask))")
+
+
+def test_versions_of_packages_are_those_that_their_file_lists_give() -> None:
+    run("""
+from importlib import metadata
+import telescope.models
+from transformers.utils import import_utils
+
+quick, full = import_utils.PACKAGE_DISTRIBUTION_MAPPING, metadata.packages_distributions()
+assert type(quick) is not type(full)
+for package in ("torch", "numpy", "tokenizers", "PIL", "yaml", "flash_attn", "nowhere"):
+    found = []
+    for import_utils.PACKAGE_DISTRIBUTION_MAPPING in (quick, full):
+        found.append(import_utils._is_package_available(package, return_version=True))
+    assert found[0] == found[1], found
+""")
