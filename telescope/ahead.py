@@ -16,15 +16,18 @@ def starting(config: Config) -> Iterator[None]:
     """Around the imports. Reads the model's files and starts the GPU, each in a thread; nobody waits for them, and nobody is told if
     they fail: who needs a file or the GPU does the same again, in less time or with an error that says more. Garbage, of which
     imports leave none, is not looked for meanwhile."""
-    if config.backend == "local":
-        _beside(lambda: _read(Path(config.model.path).expanduser()))
-        if config.device != "cpu":
-            _beside(lambda: _start_gpu(config.device))
     collects = gc.isenabled()
     gc.disable()
     try:
+        if config.backend == "local":
+            _beside(lambda: _read(Path(config.model.path).expanduser()))
+            import torch  # noqa: F401 -- in the main thread, as everybody does
+
+            if config.device != "cpu":
+                _beside(lambda: _start_gpu(config.device))
         yield
     finally:
+        gc.freeze()  # nor among what was imported, later
         if collects:
             gc.enable()
 
