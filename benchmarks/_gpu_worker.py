@@ -166,7 +166,10 @@ def vllm_decode(parent: Parent) -> None:
 
 
 def telescope_update(parent: Parent, package: str | None = None) -> None:
-    from telescope.trainer import Trainer
+    from telescope import ahead
+
+    with ahead.starting(telescope_config(parent.job)):  # as `telescope train` does
+        from telescope.trainer import Trainer
 
     parent.imported()
     job, lengths = parent.job, []

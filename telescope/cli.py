@@ -106,7 +106,10 @@ def _train(arguments: list[str]) -> None:
 
         config = smoke(config).model_copy(update={"dir": tempfile.mkdtemp(prefix="telescope-")})
 
-    from telescope.trainer import Interrupted, Trainer
+    from telescope import ahead
+
+    with ahead.starting(config):
+        from telescope.trainer import Interrupted, Trainer
 
     trainer = Trainer(config, resume=resume)
     try:

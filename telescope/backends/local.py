@@ -54,7 +54,7 @@ class Roles:
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source, device = resolve_model(config), choose_device(config.device)
     policy = load_policy(source, device)
-    values = load_critic(source, device, config.critic.histogram) if config.credit.by_critic else None
+    values = load_critic(source, device, config.critic.histogram, policy) if config.credit.by_critic else None
     reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
     if device.type == "cuda" and reference is not policy:
         join(reference)  # copying tore its weights apart

@@ -23,9 +23,10 @@ def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
     dtype = dtype or weight.dtype
     if weight.is_cuda:
         _compile_ahead(backbone, dtype, weight.device)
+    offsets: dict[Any, float | None] = {}
     for module in backbone.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            _fuse_norm(module, dtype, weight.device)
+            _fuse_norm(module, dtype, weight.device, offsets)
         elif all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")):
             _fuse_gated_unit(module)
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
@@ -153,23 +154,34 @@ def _whole(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), -1)
 
 
-def _fuse_norm(module: Any, dtype: torch.dtype, device: torch.device) -> None:
-    """weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x): whichever the module does."""
+def _fuse_norm(module: Any, dtype: torch.dtype, device: torch.device, offsets: dict[Any, float | None]) -> None:
+    """weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x): whichever the module does, which `offsets` remembers of modules like it."""
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     weight = getattr(module, "weight", None)
     if epsilon is None or weight is None:
         return
-    probe, (weight,) = torch.randn(5, weight.numel(), generator=torch.Generator().manual_seed(0)).to(device, dtype).split([4, 1])
+    kind = type(module), weight.numel(), repr({name: value for name, value in vars(module).items() if not name.startswith("_")})
+    if kind not in offsets:
+        offsets[kind] = _offset(module, weight.numel(), epsilon, dtype, device)
+    offset = offsets[kind]
+    if offset is None:
+        return
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight + offset if offset else self.weight, epsilon)
+
+    module.forward = types.MethodType(forward, module)
+
+
+def _offset(module: Any, width: int, epsilon: float, dtype: torch.dtype, device: torch.device) -> float | None:
+    """What is added to the weight of a norm; none: it does something else."""
+    probe, (weight,) = torch.randn(5, width, generator=torch.Generator().manual_seed(0)).to(device, dtype).split([4, 1])
     own = torch.func.functional_call(module, {"weight": weight}, (probe,)).float()  # its own weight may be sliced
     for offset in (0.0, 1.0):
         ours = F.rms_norm(probe, weight.shape, weight + offset if offset else weight, epsilon).float()
         if torch.allclose(ours, own, rtol=0.03, atol=0.03):
-
-            def forward(self: Any, x: Tensor, offset: float = offset) -> Tensor:
-                return F.rms_norm(x, self.weight.shape, self.weight + offset if offset else self.weight, epsilon)
-
-            module.forward = types.MethodType(forward, module)
-            return
+            return offset
+    return None
 
 
 def _fuse_gated_unit(module: Any) -> None:

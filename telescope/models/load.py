@@ -22,6 +22,8 @@ from telescope.algorithms import hl_gauss_values
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.fuse import join
+from telescope.models.imports import on_paper, put_off
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
 
@@ -116,8 +118,22 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     return _prepare(model, config)
 
 
-def load_critic(config: ModelConfig, device: torch.device, bins: Bins | None = None) -> ValueModel:
-    return _prepare(new_value_model(config, bins=bins).to(device), config)
+def load_critic(config: ModelConfig, device: torch.device, bins: Bins | None = None, policy: Any = None) -> ValueModel:
+    """With the weights of `policy`, which were read a moment ago, where the critic's are the same."""
+    if policy is None or not _shares_backbone(policy, config):
+        return _prepare(new_value_model(config, bins=bins).to(device), config)
+    backbone = copy.deepcopy(policy.base_model)
+    backbone.packable = policy.packable
+    if device.type == "cuda":
+        join(backbone)  # copying tore its weights apart
+    return ValueModel(backbone, bins).to(device).eval()
+
+
+def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
+    """Whether a critic would read what the policy has in the same class of model, prepared in the same way."""
+    own_way = config.lora_rank or config.compile or config.gradient_checkpointing or config.trust_remote_code
+    classes: Any = transformers.MODEL_MAPPING
+    return config.critic_path in (None, config.path) and not own_way and type(policy.base_model) is classes.get(type(policy.config), None)
 
 
 def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
@@ -192,11 +208,13 @@ def fingerprint(model: nn.Module | None) -> str:
     if model is None:
         return "none"
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().flatten()
-        digest.update(f"{name}{tuple(parameter.shape)}".encode())
-        some = flat[:: max(1, flat.numel() // 16)].bfloat16()  # the same in whatever precision it was loaded
-        digest.update(some.float().cpu().numpy().tobytes())
+    weights = sorted(model.named_parameters())
+    flat = [weight.detach().flatten() for _, weight in weights]
+    some = [each[:: max(1, each.numel() // 16)].bfloat16().float() for each in flat]  # the same in whatever precision it was loaded
+    read = torch.cat(some).cpu().split([len(each) for each in some])  # from a GPU all at once
+    for (name, weight), values in zip(weights, read, strict=True):
+        digest.update(f"{name}{tuple(weight.shape)}".encode())
+        digest.update(values.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -239,12 +257,12 @@ def _load(auto: Any, path: str, *, empty: bool = False, dtype: torch.dtype = tor
     source = str(local) if local.is_dir() else path
     what = "the tokenizer" if auto is AutoTokenizer else "the model"
     try:
-        with quiet():
+        with quiet(), put_off():
             if auto is AutoTokenizer:
                 return auto.from_pretrained(source, **kwargs)
             if empty:
                 return auto.from_config(AutoConfig.from_pretrained(source, **kwargs), dtype=dtype, **kwargs)
-            model, info = auto.from_pretrained(source, dtype=dtype, output_loading_info=True, **kwargs)
+            model, info = on_paper(partial(auto.from_pretrained, source, dtype=dtype, output_loading_info=True, **kwargs))
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise TelescopeError(f"cannot load {what} from {path}: {first}") from error

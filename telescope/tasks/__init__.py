@@ -41,13 +41,9 @@ class PromptSet:
         self.ids: list[list[int]] = []
         self.texts: list[str] = []
         self.data: list[dict[str, Any]] = []
-        for number, row in enumerate(rows, 1):
-            try:
-                text, ids = _tokenise(row[config.prompt_key], tokenizer)
-            except TelescopeError:
-                raise
-            except Exception as error:  # templates are programs of the model's makers
-                raise TelescopeError(f"prompt {number}: the chat template cannot take it: {error}") from error
+        texts = [_text(row[config.prompt_key], number, tokenizer) for number, row in enumerate(rows, 1)]
+        plain = [isinstance(row[config.prompt_key], str) for row in rows]
+        for number, (row, text, ids) in enumerate(zip(rows, texts, _tokenise(texts, plain, tokenizer), strict=True), 1):
             if not ids:
                 raise TelescopeError(f"prompt {number} is empty: every row needs a prompt of at least one token")
             if len(ids) > config.max_prompt_tokens:
@@ -130,10 +126,25 @@ def last_match(pattern: str, text: str) -> str | None:
     return found[-1][1 if found[-1].re.groups else 0] if found else None
 
 
-def _tokenise(prompt: Any, tokenizer: Any) -> tuple[str, list[int]]:
+def _text(prompt: Any, number: int, tokenizer: Any) -> str:
+    """What the model is given: text as it is, chat messages as its template writes them."""
     if isinstance(prompt, str):
-        return prompt, tokenizer(prompt).input_ids
+        return prompt
     if not getattr(tokenizer, "chat_template", None):
         raise TelescopeError("the prompts are chat messages, but the model's tokenizer has no chat template: give prompts as text")
-    text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-    return text, tokenizer(text, add_special_tokens=False).input_ids
+    try:
+        text: str = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+    except Exception as error:  # templates are programs of the model's makers
+        raise TelescopeError(f"prompt {number}: the chat template cannot take it: {error}") from error
+    return text
+
+
+def _tokenise(texts: list[str], plain: list[bool], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each text, all of a kind at once. Templates write special tokens themselves, `plain` text has none."""
+    ids: list[list[int]] = [[]] * len(texts)
+    for kind in (True, False):
+        rows = [row for row, is_plain in enumerate(plain) if is_plain is kind]
+        if rows:
+            for row, tokens in zip(rows, tokenizer([texts[row] for row in rows], add_special_tokens=kind).input_ids, strict=True):
+                ids[row] = tokens
+    return ids

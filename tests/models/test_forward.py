@@ -10,7 +10,7 @@ import telescope
 from telescope.batch import TokenBatch
 from telescope.config import ModelConfig
 from telescope.models.forward import policy_forward, value_forward
-from telescope.models.load import ValueModel, load_critic, load_policy
+from telescope.models.load import ValueModel, fingerprint, load_critic, load_policy
 from tests.fakes import PositionBackbone, hand_batch
 
 F32 = torch.float32
@@ -55,6 +55,31 @@ def test_the_value_head_starts_at_zero_and_in_float32(tiny_model: Path) -> None:
     assert model.head.weight.dtype is F32
     assert next(model.backbone.parameters()).dtype is torch.bfloat16
     assert value_forward(model, hand_batch([[1, 1]])).values.tolist() == [[0.0, 0.0]]
+
+
+def test_a_critic_of_the_policys_model_takes_its_weights_and_leaves_them_alone(tiny_model: Path) -> None:
+    config, device = ModelConfig(path=str(tiny_model)), torch.device("cpu")
+    policy = load_policy(config, device)
+    read, taken = load_critic(config, device), load_critic(config, device, policy)
+    assert fingerprint(read) == fingerprint(taken)
+    own, weights = read.state_dict(), taken.state_dict()
+    assert own.keys() == weights.keys()
+    assert all(torch.equal(own[name], weights[name]) for name in own)
+    assert all(weight.requires_grad for weight in taken.parameters())
+    assert not {w.data_ptr() for w in taken.parameters()} & {w.data_ptr() for w in policy.parameters()}
+    torch.nn.init.ones_(read.head.weight), torch.nn.init.ones_(taken.head.weight)
+    batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert torch.equal(value_forward(read, batch).values, value_forward(taken, batch).values)
+
+
+def test_a_critic_of_another_model_reads_its_own(tiny_model: Path, tmp_path: Path) -> None:
+    device, policy = torch.device("cpu"), load_policy(ModelConfig(path=str(tiny_model)), torch.device("cpu"))
+    with torch.no_grad():
+        policy.lm_head.weight += 1
+        next(policy.base_model.parameters()).add_(1)
+    policy.save_pretrained(tmp_path)
+    config = ModelConfig(path=str(tiny_model), critic_path=str(tmp_path))
+    assert fingerprint(load_critic(config, device, load_policy(config, device))) == fingerprint(ValueModel(policy.base_model))
 
 
 def test_log_probs_are_of_the_token_given_what_came_before_it(policy) -> None:
