@@ -60,7 +60,7 @@ def test_the_value_head_starts_at_zero_and_in_float32(tiny_model: Path) -> None:
 def test_a_critic_of_the_policys_model_takes_its_weights_and_leaves_them_alone(tiny_model: Path) -> None:
     config, device = ModelConfig(path=str(tiny_model)), torch.device("cpu")
     policy = load_policy(config, device)
-    read, taken = load_critic(config, device), load_critic(config, device, policy)
+    read, taken = load_critic(config, device), load_critic(config, device, policy=policy)
     assert fingerprint(read) == fingerprint(taken)
     own, weights = read.state_dict(), taken.state_dict()
     assert own.keys() == weights.keys()
@@ -79,7 +79,7 @@ def test_a_critic_of_another_model_reads_its_own(tiny_model: Path, tmp_path: Pat
         next(policy.base_model.parameters()).add_(1)
     policy.save_pretrained(tmp_path)
     config = ModelConfig(path=str(tiny_model), critic_path=str(tmp_path))
-    assert fingerprint(load_critic(config, device, load_policy(config, device))) == fingerprint(ValueModel(policy.base_model))
+    assert fingerprint(load_critic(config, device, policy=load_policy(config, device))) == fingerprint(ValueModel(policy.base_model))
 
 
 def test_log_probs_are_of_the_token_given_what_came_before_it(policy) -> None:
