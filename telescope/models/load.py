@@ -23,7 +23,6 @@ from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
 from telescope.models.fuse import join
-from telescope.models.imports import on_paper, put_off
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
 
@@ -257,12 +256,12 @@ def _load(auto: Any, path: str, *, empty: bool = False, dtype: torch.dtype = tor
     source = str(local) if local.is_dir() else path
     what = "the tokenizer" if auto is AutoTokenizer else "the model"
     try:
-        with quiet(), put_off():
+        with quiet():
             if auto is AutoTokenizer:
                 return auto.from_pretrained(source, **kwargs)
             if empty:
                 return auto.from_config(AutoConfig.from_pretrained(source, **kwargs), dtype=dtype, **kwargs)
-            model, info = on_paper(partial(auto.from_pretrained, source, dtype=dtype, output_loading_info=True, **kwargs))
+            model, info = auto.from_pretrained(source, dtype=dtype, output_loading_info=True, **kwargs)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise TelescopeError(f"cannot load {what} from {path}: {first}") from error

@@ -185,8 +185,6 @@ def enable(model: Any, *, compiled: bool = False, within: Callable[[Callable[[],
     A sliced model is tried by all processes together, on the same rows; its parts compute `within` the whole (see models/parallel.py).
     """
     backbone, head = model.base_model, model.get_output_embeddings()
-    if compiled:
-        AttentionInterface.register(ATTENTION, torch.compiler.disable(_attention))
     config = backbone.config
     before = config._attn_implementation
     lengths, vocabulary = (7, 4), config.get_text_config().vocab_size
@@ -221,6 +219,7 @@ def enable(model: Any, *, compiled: bool = False, within: Callable[[Callable[[],
     return False
 
 
+@torch.compiler.disable
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, layout: Layout | None = None, **kwargs: Any
 ) -> tuple[Tensor, None]:

@@ -7,11 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
@@ -53,7 +51,7 @@ class Learner:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names, self.weights = list(trained), list(trained.values())
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
-        self.optimizer = AdamW(self.masters, lr=config.lr, weight_decay=config.weight_decay)
+        self.optimizer = torch.optim.AdamW(self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
     def learning_rate(self) -> float:
         """A function of the update count alone: there is no scheduler state to lose or to advance twice."""
@@ -137,8 +135,7 @@ class Learner:
             torch._foreach_copy_([w for w, _ in pairs], [m for _, m in pairs])
 
     def discard(self) -> None:
-        for master in self.masters:
-            master.grad = None
+        self.optimizer.zero_grad(set_to_none=True)
 
     def save(self, folder: Path) -> None:
         shards.save(folder, self._state())
@@ -155,34 +152,12 @@ class Learner:
         state = {"updates": torch.tensor(self.updates), **self.kept}
         for name, master in zip(self.names, self.masters, strict=True):
             state[f"weight/{name}"] = master.detach()
-            state |= {f"{kind}/{name}": value for kind, value in self.optimizer.moments(master).items()}
+            moments = self.optimizer.state[master]
+            if not moments:  # no step yet: what AdamW would begin with
+                moments["step"] = torch.zeros((), device=master.device)
+                moments["exp_avg"], moments["exp_avg_sq"] = (torch.zeros_like(master, requires_grad=False) for _ in range(2))
+            state |= {f"{kind}/{name}": value for kind, value in moments.items()}
         return state
-
-
-class AdamW:
-    """torch.optim.AdamW(fused=True) by the function that it calls: the class imports the compiler, which is seconds of a start."""
-
-    def __init__(self, weights: list[Tensor], *, lr: float, weight_decay: float) -> None:
-        self.param_groups: list[dict[str, Any]] = [{"params": weights, "lr": lr, "weight_decay": weight_decay}]
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
-
-    @torch.no_grad()
-    def step(self) -> None:
-        (group,) = self.param_groups
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        moments = [self.moments(weight) for weight in weights]
-        means, squares, steps = ([each[kind] for each in moments] for kind in ("exp_avg", "exp_avg_sq", "step"))
-        settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
-        adamw(
-            weights, [weight.grad for weight in weights], means, squares, [], steps, fused=True, amsgrad=False, maximize=False, **settings
-        )
-
-    def moments(self, weight: Tensor) -> dict[str, Tensor]:
-        """Of a weight, which begin at zero."""
-        if weight not in self.state:
-            means, squares = (torch.zeros_like(weight, requires_grad=False) for _ in range(2))
-            self.state[weight] = {"step": torch.zeros((), device=weight.device), "exp_avg": means, "exp_avg_sq": squares}
-        return self.state[weight]
 
 
 def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:
