@@ -124,7 +124,7 @@ def read_run(path: Path) -> tuple[dict, list[dict]]:
 def read_rows(path: Path) -> list[dict]:
     """Whole lines of a file that may still be written."""
     rows = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []:
         with contextlib.suppress(json.JSONDecodeError):
             rows.append(json.loads(line))
     return rows
@@ -289,8 +289,8 @@ def run_trl(python: str, seconds: float, extra: str, seed: int, model: Path, arg
     rows = [{key: round(value, 5) for key, value in row.items()} for row in read_rows(rows_at)]
     if not evaluated(rows):
         return False
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
-    result = json.loads(said[-1]) if said and not status else {}
+    said = [row for row in read_rows(log) if isinstance(row, dict) and "curve" in row]
+    result = said[-1] if said else {}
     result.pop("curve", None)
     header = {"run": name, "side": "TRL", "seed": seed, "seconds": rows[-1]["seconds"], **clocks, "updates": rows[-1]["step"]}
     header |= {
