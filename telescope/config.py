@@ -239,6 +239,9 @@ class CriticConfig(OptimizerConfig):
     clip_value: float | None = Field(
         0.2, gt=0, description="mse, huber: value predictions are clipped to V_old ± this in the loss; none: no clipping"
     )
+    head_init: Literal["zero", "normal"] = Field(
+        "zero", description="value head: zeros, so that all states are alike; or as transformers makes new ones, N(0, initializer_range²)"
+    )
     head_start: int = Field(
         0, ge=0, description="value pre-training: first steps that train the critic alone, on what the policy as it is writes"
     )
@@ -297,7 +300,7 @@ class Config(Section):
     name: str = Field("run", min_length=1, description="the run's folder under `dir`")
     dir: str = Field("runs", description="where run folders are")
     steps: int = Field(200, ge=0, description="rollout batches to train on")
-    seed: int = Field(0, ge=0, description="of data order, sampling and minibatches")
+    seed: int = Field(0, ge=0, description="of data order, sampling, minibatches and a random value head")
     backend: Literal["local", "ray"] = Field("local", description="local: all roles in this process; ray: in the workers of a Ray cluster")
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
     model: ModelConfig = ModelConfig()
@@ -394,6 +397,11 @@ class Config(Section):
         return self.rollout.environment if built_in and self.rollout.environment in ("calculator", "search") else None
 
     @property
+    def head_seed(self) -> int | None:
+        """What a random value head is drawn with; none: it is zero."""
+        return self.seed if self.critic.head_init == "normal" else None
+
+    @property
     def run_dir(self) -> Path:
         return Path(self.dir) / self.name
 
@@ -454,6 +462,7 @@ def _refuse_unused(config: Config) -> None:
         "critic.huber_delta": ("critic.loss", ("huber",)),
         **dict.fromkeys(("critic.bins", "critic.value_low", "critic.value_high", "critic.sigma"), ("critic.loss", ("hl_gauss",))),
         "critic.clip_value": ("critic.loss", ("mse", "huber")),
+        "critic.head_init": of_critic,
         "critic.head_start": of_critic,
         "model.critic_path": of_critic,
         "credit.bootstrap_truncated": of_critic,

@@ -69,7 +69,7 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
         temporary.mkdir(parents=True)
         parts: list[tuple[str, Any, Path]] = [
             ("actor", load_policy, temporary),
-            ("critic", partial(load_critic, bins=config.critic.histogram), temporary / "critic"),
+            ("critic", partial(load_critic, bins=config.critic.histogram, head_seed=config.head_seed), temporary / "critic"),
         ]
         for role, load, place in parts if config.credit.by_critic else parts[:1]:
             model = load(source, cpu)

@@ -70,6 +70,7 @@ class Trainer:
         rank = config.model.lora_rank
         lora = f" + LoRA adapters of rank {rank}" if rank else ""
         head = f"value head of {bins}" if (bins := config.critic.histogram) else "value head"
+        head = f"random {head}" if config.critic.head_init == "normal" else head
         critic = f"{config.model.critic_path or config.model.path}{lora} + {head}" if config.credit.by_critic else "none: values are 0"
         self.notes = [
             f"actor      {config.model.path}{lora}",

@@ -376,6 +376,8 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("credit.estimator", "gdpo"), ("rollout.n", "2")], "set it to 0, and use actor.kl_loss_coef"),
         ([("credit.estimator", "remax"), ("credit.bootstrap_truncated", "true")], "does nothing with credit.estimator = 'remax'"),
         ([("credit.estimator", "uniform"), ("critic.head_start", "3")], "critic.head_start = 3 does nothing"),
+        ([("credit.estimator", "rloo"), ("rollout.n", "2"), ("critic.head_init", "normal")], "critic.head_init = normal does nothing"),
+        ([("critic.head_init", "ones")], "critic.head_init = 'ones': input should be 'zero' or 'normal'"),
         ([("credit.estimator", "uniform"), ("model.critic_path", "x")], "model.critic_path = x does nothing"),
         ([("credit.estimator", "td0"), ("credit.lam_critic", "1")], "it belongs to gae"),
         (

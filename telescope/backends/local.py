@@ -54,7 +54,7 @@ class Roles:
 def build_roles(config: Config, reward: RewardFunction | Mapping[str, RewardFunction] | None = None) -> Roles:
     source, device = resolve_model(config), choose_device(config.device)
     policy = load_policy(source, device)
-    values = load_critic(source, device, config.critic.histogram, policy) if config.credit.by_critic else None
+    values = load_critic(source, device, config.critic.histogram, config.head_seed, policy) if config.credit.by_critic else None
     reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
     if device.type == "cuda" and reference is not policy:
         join(reference)  # copying tore its weights apart
@@ -77,6 +77,7 @@ def reward_origin(config: Config, rewards: Reward, given: Any) -> dict[str, Any]
     if credit.by_critic:
         bins = config.critic.histogram
         trained["critic.loss"] = f"hl_gauss with {bins}" if bins else "one without bins"
+        trained["critic.head_init"] = "zero" if config.head_seed is None else f"normal with seed {config.head_seed}"
     return {
         "reward": list(rewards.functions),
         "reward_in_python": given is not None,

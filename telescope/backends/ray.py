@@ -89,7 +89,8 @@ class Worker:
                 reference.requires_grad_(False)
             self.roles |= {"actor": make_actor(config, policy, ranks), "reference": Reference(reference, config, ranks)}
         if "critic" in roles:
-            (critic,), origin["critic"] = load_sliced(partial(new_value_model, bins=config.critic.histogram), source, ranks)
+            make = partial(new_value_model, bins=config.critic.histogram, head_seed=config.head_seed)
+            (critic,), origin["critic"] = load_sliced(make, source, ranks)
             self.roles["critic"] = Critic(critic, config, ranks)
         return origin
 

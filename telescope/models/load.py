@@ -31,14 +31,20 @@ class ValueModel(nn.Module):
     """A backbone with a head: V(s) at every position. The head is float32 and starts at zero, so V starts at 0.
 
     With `bins` the head says a histogram, V is its mean, and starts at the middle of the range: all bins are as likely.
+    With `head_seed` its weights are drawn from N(0, initializer_range²) instead, as transformers does for a new head; the bias is 0.
     """
 
-    def __init__(self, backbone: Any, bins: Bins | None = None) -> None:
+    def __init__(self, backbone: Any, bins: Bins | None = None, head_seed: int | None = None) -> None:
         super().__init__()
         self.backbone, self.bins = backbone, bins
-        self.head = nn.Linear(backbone.config.get_text_config().hidden_size, bins.count if bins else 1, dtype=torch.float32)
+        config = backbone.config.get_text_config()
+        self.head = nn.Linear(config.hidden_size, bins.count if bins else 1, dtype=torch.float32)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        if head_seed is not None:  # drawn on the CPU, wherever the model is built: the same on every device
+            generator = torch.Generator("cpu").manual_seed(head_seed)
+            drawn = torch.randn(self.head.weight.shape, generator=generator, dtype=torch.float32, device="cpu")
+            self.head.weight.data.copy_(drawn * getattr(config, "initializer_range", 0.02))
 
     def forward(self, **inputs: Tensor) -> Tensor:
         return self.values(self.outputs(self.backbone(**inputs, use_cache=False).last_hidden_state))  # [B, L]
@@ -117,15 +123,17 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     return _prepare(model, config)
 
 
-def load_critic(config: ModelConfig, device: torch.device, bins: Bins | None = None, policy: Any = None) -> ValueModel:
+def load_critic(
+    config: ModelConfig, device: torch.device, bins: Bins | None = None, head_seed: int | None = None, policy: Any = None
+) -> ValueModel:
     """With the weights of `policy`, which were read a moment ago, where the critic's are the same."""
     if policy is None or not _shares_backbone(policy, config):
-        return _prepare(new_value_model(config, bins=bins).to(device), config)
+        return _prepare(new_value_model(config, bins=bins, head_seed=head_seed).to(device), config)
     backbone = copy.deepcopy(policy.base_model)
     backbone.packable = policy.packable
     if device.type == "cuda":
         join(backbone)  # copying tore its weights apart
-    return ValueModel(backbone, bins).to(device).eval()
+    return ValueModel(backbone, bins, head_seed).to(device).eval()
 
 
 def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
@@ -141,10 +149,10 @@ def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
     return add_adapters(model, config, path=config.path, task="CAUSAL_LM") if config.lora_rank else model
 
 
-def new_value_model(config: ModelConfig, *, empty: bool = False, bins: Bins | None = None) -> ValueModel:
+def new_value_model(config: ModelConfig, *, empty: bool = False, bins: Bins | None = None, head_seed: int | None = None) -> ValueModel:
     path, trusted = config.critic_path or config.path, config.trust_remote_code
     backbone = _load(AutoModel, path, empty=empty, dtype=getattr(torch, config.dtype), trust_remote_code=trusted)
-    return ValueModel(add_adapters(backbone, config, path=path, task="TOKEN_CLS") if config.lora_rank else backbone, bins)
+    return ValueModel(add_adapters(backbone, config, path=path, task="TOKEN_CLS") if config.lora_rank else backbone, bins, head_seed)
 
 
 def load_sliced(make: Any, config: ModelConfig, ranks: ProcessGroup, count: int = 1) -> tuple[list[Any], str]:

@@ -136,6 +136,21 @@ def test_ray_equals_local_with_a_histogram_of_values(tmp_path: Path, model: Path
         roles.close()
 
 
+def test_a_random_value_head_is_the_same_on_ray(tmp_path: Path, model: Path) -> None:
+    random = (("critic.head_init", "normal"), ("seed", "3"))
+    here = config_for(tmp_path / "here", model, *random)
+    there = config_for(tmp_path, model, *random, ("backend", "ray"), ("ray.workers", "2"))
+    placed, alone = on_ray.build_roles(there, reward), local.build_roles(here, reward)
+    try:
+        batch = alone.actor.generate_sequences(build_data(here, alone.actor.tokenizer)[0].take(range(7), seed=0))
+        values, expected = (roles.critic.compute_values(batch)["values"] for roles in (placed, alone))
+    finally:
+        placed.close()
+    torch.testing.assert_close(values, expected)
+    assert expected.abs().max() > 0.01
+    assert placed.origin == alone.origin
+
+
 def test_frozen_bfloat16_weights_are_sliced_beside_float32_adapters(tmp_path: Path, model: Path) -> None:
     pytest.importorskip("peft")
     lora = (("model.lora_rank", "3"), ("model.dtype", "bfloat16"), ("actor.lr", "1e-2"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from telescope.config import ModelConfig
+from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import fingerprint, is_packable, load_critic, load_policy, load_sliced, new_policy, new_value_model
@@ -48,10 +49,22 @@ def test_a_sliced_family_computes_what_the_whole_one_does(family: str, tmp_path:
         assert torch.equal(value_forward(values, batch).values, value_forward(critic, batch).values)
 
 
+@pytest.mark.parametrize("lora", [0, 3], ids=["whole", "lora"])
+def test_a_random_value_head_is_the_same_sliced(tmp_path: Path, ranks: ProcessGroup, lora: int) -> None:
+    if lora:
+        pytest.importorskip("peft")
+    config = ModelConfig(path=str(write_family("llama", tmp_path / "model")), dtype="bfloat16", lora_rank=lora)
+    critic = load_critic(config, CPU, Bins(7, -1.0, 1.0), head_seed=3)
+    (sliced,), print_of_critic = load_sliced(partial(new_value_model, bins=Bins(7, -1.0, 1.0), head_seed=3), config, ranks)
+    assert torch.equal(sliced.head.weight.full_tensor(), critic.head.weight)
+    assert critic.head.weight.abs().min() > 0
+    assert print_of_critic == fingerprint(critic)
+
+
 def test_a_model_to_be_sliced_reads_no_weights(tmp_path: Path) -> None:
     folder = write_family("llama", tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    for make in (new_policy, new_value_model):
+    for make in (new_policy, new_value_model, partial(new_value_model, head_seed=0)):
         with torch.device("meta"):
             model = make(ModelConfig(path=str(folder)), empty=True)
         assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
