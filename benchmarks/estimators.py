@@ -67,6 +67,11 @@ def train(changes: dict, steps: int | None, seed: int, folder: str) -> dict:
     }  # fmt: skip
 
 
+def drawn(scores: list[float]) -> str:
+    """Each score from 0 to 1 as a bar."""
+    return "".join("▁▂▃▄▅▆▇█"[min(int(8 * score), 7)] for score in scores)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="names of estimators or losses")
@@ -86,7 +91,7 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
     print("\n| run | held-out accuracy, sampled | greedy | mean score, by tenths of the run | seconds |\n|---|---|---|---|---|")
     for row in done.values():
-        curve = " ".join(f"{score:.2f}" for score in row["scores"])
+        curve = drawn(row["scores"]) + " " + " ".join(f"{score:.2f}" for score in row["scores"])
         print(f"| {row['run']} | {row['sampled'][1]:.3f} | {row['greedy'][1]:.3f} | {curve} | {row['seconds']:.0f} |")
 
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
-from telescope.explain.text import pad, pieces, shorten, visible, wrap
+from telescope.explain.text import both_ends, pad, pieces, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer, num
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
@@ -85,7 +85,7 @@ class _Screen:
         lines = []
         for key, text in (("prompt", x.prompt), ("response", x.response)):
             if text:
-                lines.append(f"{self.ui(key)} {shorten(visible(text[:4096], spaces=False), self.width - 10)}")
+                lines.append(f"{self.ui(key)} {both_ends(visible(text[:2048] + text[2048:][-2048:], spaces=False), self.width - 10)}")
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
         facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]

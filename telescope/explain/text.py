@@ -69,6 +69,14 @@ def shorten(text: str, width: int) -> str:
     return out + "…"
 
 
+def both_ends(text: str, width: int) -> str:
+    """At most `width` cells: how it begins and, twice as much, how it ends. A chat prompt ends with the question."""
+    if shorten(text, width) == text:
+        return text
+    head = shorten(text, width // 3)[:-1]
+    return head + shorten(text[::-1], width - cell_len(head))[::-1]
+
+
 def pad(text: str, width: int, align: str = "<") -> str:
     room = max(width - cell_len(text), 0)
     left = {"<": 0, ">": room, "^": room // 2}[align]

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import render
-from telescope.explain.text import pieces, visible, wrap
+from telescope.explain.text import both_ends, pieces, visible, wrap
 from tests.explain.samples import demo, trained, with_tool
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -157,3 +157,13 @@ def test_wrapping_loses_nothing_but_spaces():
         lines = wrap(text, width)
         assert max(map(cell_len, lines)) <= width
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_prompt_shows_how_it_ends():
+    prompt = "<|im_start|>system↵" + "be brief " * 40 + "what is 14 - 86 ="
+    shown = both_ends(prompt, 60)
+    assert cell_len(shown) == 60
+    assert shown.startswith("<|im_start|>system")
+    assert shown.endswith("what is 14 - 86 =")
+    assert both_ends("请问1+1=2？", 12) == "请问1+1=2？"
+    assert cell_len(both_ends("请问" * 40, 20)) <= 20
