@@ -27,7 +27,6 @@ def starting(config: Config) -> Iterator[None]:
                 _beside(lambda: _start_gpu(config.device))
         yield
     finally:
-        gc.freeze()  # nor among what was imported, later
         if collects:
             gc.enable()
 
