@@ -86,18 +86,22 @@ def draw_pair(prompt_ids: list[int], candidates: Sequence[Candidate], chance: ra
     return Pair(prompt_ids, *chance.choice(unequal)) if unequal else None
 
 
+def scorer_of(config: Config) -> Any:
+    return gym.scorer(config.data.task, config.data.options, config.data.answer)
+
+
 def pair_rows(config: Config, count: int) -> list[dict[str, Any]]:
     """Training problems for pairs: none that PPO trains on (the first `data.size`), none that is held out."""
-    data, held_out = config.data, config.eval.prompts or gym.HELD_OUT
-    used, _ = gym.rows(data.task, data.options, data.size, held_out, data.instruction)
-    more, _ = gym.rows(data.task, data.options, data.size + count, held_out, data.instruction)
+    data = config.data
+    used, _ = gym.rows(data.task, data.options, data.size, data.instruction)
+    more, _ = gym.rows(data.task, data.options, data.size + count, data.instruction)
     taken = {row["entry"]["question"] for row in used}
     return [row for row in more if row["entry"]["question"] not in taken][:count]
 
 
 def make_pairs(config: Config, rows: list[dict[str, Any]], samples: int, chance: random.Random) -> tuple[list[Pair], list[list[Candidate]]]:
     """A pair for each problem, drawn from `samples` responses of the start policy and a few that are written here; and those pools."""
-    actor, scorer = build_actor(config), gym.scorer(config.data.answer)
+    actor, scorer = build_actor(config), scorer_of(config)
     tokenizer, prompts = actor.tokenizer, PromptSet(rows, actor.tokenizer, config.data)
     pools: list[list[Candidate]] = []
     per_call = max(config.rollout.batch_size // samples, 1)
@@ -112,7 +116,7 @@ def make_pairs(config: Config, rows: list[dict[str, Any]], samples: int, chance:
             for text, kind in written(prompts.data[number]["entry"], chance):
                 found.append((text, [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id], kind))
             entry = prompts.data[number]["entry"]
-            scores = scorer([text for text, _, _ in found], [entry] * len(found), [config.data.task] * len(found))
+            scores = scorer([text for text, _, _ in found], [entry] * len(found))
             pools.append([Candidate(text, ids, score, kind) for (text, ids, kind), score in zip(found, scores, strict=True)])
     pairs = [draw_pair(ids, pool, chance) for ids, pool in zip(prompts.ids, pools, strict=True)]
     assert all(pair is not None for pair in pairs)  # every pool has a right answer and a wrong one
@@ -273,10 +277,10 @@ class Measured(Trainer):
 
 def policy_stage(job: dict[str, Any], beta: float) -> None:
     """PPO against the reward model alone; the task's own scores are measured with weight 0."""
-    gym_score = gym.scorer(job["answer"])
+    gym_score = scorer_of(make_config(job, []))
 
-    def right(completions: Sequence[str], entry: Sequence[dict[str, Any]], gym_task: Sequence[str]) -> list[float]:
-        return [float(score >= 1) for score in gym_score(completions, entry, gym_task)]
+    def right(last_turns: Sequence[str], entry: Sequence[dict[str, Any]]) -> list[float]:
+        return [float(score >= 1) for score in gym_score(last_turns, entry)]
 
     measured = [("reward.model", job["reward_model"]), ("reward.weights", "{gym_score = 0.0, right = 0.0}")]
     named = [("name", f"beta-{beta:g}"), ("dir", job["runs"]), ("credit.kl_coef", repr(beta))]

@@ -52,12 +52,13 @@ def problems(config, tokenizer):
     from telescope.tasks import PromptSet, gym
 
     data = config.data
-    made = gym.rows(data.task, data.options, data.size, config.eval.prompts or gym.HELD_OUT, data.instruction)
+    made = gym.rows(data.task, data.options, data.size, data.instruction)
+    made = made[0], made[1][: config.eval.prompts]
     return tuple(PromptSet(rows, tokenizer, data) for rows in made)
 
 
 def score_texts(scorer, texts, rows):
-    return scorer(texts, [row["entry"] for row in rows], [row["gym_task"] for row in rows])
+    return scorer(texts, [row["entry"] for row in rows])
 
 
 def write_tiny_model(folder, tokenizer_folder, seed=0):
@@ -299,7 +300,7 @@ def train(args, config):
         ppo_trainer.gc = SimpleNamespace(collect=lambda: 0)
     set_seed(args.seed)
     (prompts, held_out), tokenizer = tokenizers(args.model, config)
-    width, scorer = max(map(len, prompts.ids)), gym.scorer(config.data.answer)
+    width, scorer = max(map(len, prompts.ids)), gym.scorer(config.data.task, config.data.options, config.data.answer)
     settings, chosen = settings_of(args, config)
     say(f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} tokens, pad {tokenizer.pad_token!r}")
     say(f"TRL  {settings | chosen}")

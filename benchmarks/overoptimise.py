@@ -64,14 +64,8 @@ def make_job(chosen: argparse.Namespace, settings: list[tuple[str, str]]) -> dic
         "tiny": str(work / "tiny") if chosen.smoke else None, "reward_model": str(work / "reward-model"),
         "reward_file": str(work / "reward-model.json"), "runs": str(work / "runs"), "pairs": chosen.pairs,
         "held_out_pairs": chosen.held_out_pairs, "samples": chosen.samples, "epochs": chosen.epochs, "lr": chosen.rm_lr,
-        "batch": chosen.batch, "answer": recipe_answer(chosen.recipe, settings),
+        "batch": chosen.batch,
     }  # fmt: skip
-
-
-def recipe_answer(recipe: Path, settings: list[tuple[str, str]]) -> str | None:
-    from telescope.config import load_config  # imports no torch
-
-    return load_config(recipe, settings).data.answer
 
 
 def start(job: dict[str, Any], job_file: Path, log: Path, *arguments: str, parallel: int = 1) -> subprocess.Popen:

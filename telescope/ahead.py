@@ -49,10 +49,9 @@ def _read(folder: Path) -> None:
 
 
 def _start_gpu(device: str) -> None:
-    """Its context, a matrix product, which loads the library for that, and the compiler of our kernels."""
+    """Its context, and a matrix product, which loads the library for that."""
     import torch
 
     if torch.cuda.is_available():
         x = torch.ones(16, 16, dtype=torch.bfloat16, device="cuda" if device == "auto" else device)
         torch.mm(x, x)
-        import triton.language  # noqa: F401

@@ -102,9 +102,9 @@ def _train(arguments: list[str]) -> None:
         recipe = BUILTIN_RECIPE
     config = load_config(recipe, overrides)
     if small:
-        import tempfile
-
-        config = smoke(config).model_copy(update={"dir": tempfile.mkdtemp(prefix="telescope-")})
+        config = smoke(config)
+        taken = [number for number in range(1, 1000) if (Path(config.dir) / f"{config.name}-{number}").exists()]
+        config = config.model_copy(update={"name": f"{config.name}-{max(taken, default=0) + 1}"})
 
     from telescope import ahead
 
@@ -117,6 +117,10 @@ def _train(arguments: list[str]) -> None:
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(130)
+    if small:
+        import shutil
+
+        shutil.rmtree(trainer.checkpoints)  # of two steps nobody goes on, and they may be large
     report = None
     if config.ledger.samples != "off":
         from telescope.viewer.report import write_report
@@ -170,7 +174,7 @@ def train_help() -> str:
         "Trains on a recipe (TOML), with settings overridden one by one. Without a recipe: the built-in arithmetic job.",
         "",
         "  --resume    go on from the run's last checkpoint, if it has one",
-        "  --smoke     2 steps of 8 prompts in a temporary folder: does the recipe work here?",
+        "  --smoke     2 steps of 8 prompts, in a folder of their own: does the recipe work here?",
         "",
     ]
     section = ""

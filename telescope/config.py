@@ -69,9 +69,9 @@ class DataConfig(Section):
     max_prompt_tokens: int = Field(512, ge=1, description="longest prompt")
     overlong: Literal["drop", "error"] = Field("drop", description="what happens to longer prompts; dropped ones are counted")
     task: str | None = Field(
-        None, description="instead of files: problems and scores of this reasoning-gym task, e.g. 'chain_sum' (extra `gym`)"
+        None, description="instead of files: a task of reasoning-gym, e.g. 'chain_sum' (extra `gym`; docs/extending.md)"
     )
-    options: dict[str, bool | int | float | str | list[str]] = Field({}, description="task: reasoning-gym's own, e.g. {max_terms = 2}")
+    options: dict[str, Any] = Field({}, description="task: reasoning-gym's own, e.g. {max_terms = 2}")
     size: int = Field(10_000, ge=1, description="task: different problems made to train on, if it has so many")
     instruction: str | None = Field(None, description="task: system message before each problem; none: the problem alone")
     answer: str | None = Field(
@@ -271,7 +271,7 @@ class LogConfig(Section):
 class EvalConfig(Section):
     every: int = Field(0, ge=0, description="steps between evaluations during training; 0: only before and after")
     samples: int = Field(512, ge=1, description="responses sampled at the rollout temperature; greedy answers each held-out prompt once")
-    prompts: int | None = Field(None, ge=1, description="held-out prompts that are used, the first ones; none: all, 500 of a `data.task`")
+    prompts: int | None = Field(None, ge=1, description="held-out prompts that are used, the first ones; none: all (of a `data.task`: 500)")
     right: float = Field(1.0, description="a response counts as right when its score reaches this")
     k: int = Field(0, ge=0, description="also eval/pass@k and eval/maj@k, from `n` samples of each held-out prompt; 0: neither")
     n: int | None = Field(None, ge=1, description="those samples; more than k make the estimates steadier; default: k")
@@ -326,7 +326,7 @@ class Config(Section):
                     f"(rollout.batch_size × rollout.n): use at most {rows}"
                 )
             row_tokens = self.data.max_prompt_tokens + self.rollout.max_response_tokens
-            if self.data.files and section.micro_batch_tokens < row_tokens:
+            if (self.data.files or self.data.task) and section.micro_batch_tokens < row_tokens:
                 raise ValueError(
                     f"{role}.micro_batch_tokens = {section.micro_batch_tokens} cannot hold one row of "
                     f"data.max_prompt_tokens + rollout.max_response_tokens = {row_tokens}: raise it"
@@ -339,6 +339,11 @@ class Config(Section):
                 raise ValueError(f"model.{key} without model.lora_rank: set the rank of the adapters, e.g. 16")
         if self.data.task is not None and self.data.files:
             raise ValueError("data.task makes its problems and data.files names others: leave one of them out")
+        for name in ("seed", "size"):
+            if name in self.data.options:
+                raise ValueError(f"data.options.{name} is not yours to set: the run's problems are always the same ones; see data.size")
+        if self.data.task is not None and self.data.prompt_key != "prompt":
+            raise ValueError(f"data.prompt_key = {self.data.prompt_key!r} names a column of data.files, and data.task has none")
         if self.data.eval_files and not self.data.files:
             raise ValueError("data.eval_files without data.files: name the training files too")
         for name in ("samplers", "critic_workers", "reward_workers") if self.backend == "local" else ():
@@ -415,7 +420,7 @@ class Config(Section):
 
 
 def smoke(config: Config) -> Config:
-    """The same job, cut down to what shows in a minute that it works: 2 steps of 8 prompts, in a folder of its own."""
+    """The same job, cut down to what shows in a minute that it works: 2 steps of 8 prompts, told to no tracker."""
     rollout, held_out, tokens = config.rollout, min(config.eval.prompts or 8, 8), min(config.rollout.max_response_tokens, 16)
     cut = {
         "name": f"{config.name}-smoke",
@@ -426,7 +431,7 @@ def smoke(config: Config) -> Config:
         "critic": {"minibatches": min(config.critic.minibatches, 2), "head_start": min(config.critic.head_start, 1)},
         "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},
         "eval": {"samples": 8, "prompts": held_out, "k": 0, "n": None, "answer": None, "every": 0},
-        "log": {"every": 1},
+        "log": {"every": 1, "trackers": []},
     }  # fmt: skip
     data = config.model_dump()
     return _validate({**data, **{key: {**data[key], **value} if isinstance(value, dict) else value for key, value in cut.items()}})
@@ -459,6 +464,7 @@ def _refuse_unused(config: Config) -> None:
         "actor.ratio_cap": (of_loss, ("dppo_tv", "dppo_kl")),
         "actor.reject_low": of_reject,
         "actor.reject_high": of_reject,
+        "critic.loss": of_critic,
         "critic.huber_delta": ("critic.loss", ("huber",)),
         **dict.fromkeys(("critic.bins", "critic.value_low", "critic.value_high", "critic.sigma"), ("critic.loss", ("hl_gauss",))),
         "critic.clip_value": ("critic.loss", ("mse", "huber")),

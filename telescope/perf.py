@@ -122,8 +122,8 @@ def matmul_flops(device: torch.device) -> float:
     return best
 
 
-def expected_hours(config: Config, actor: Any, prompts: Sequence[Sequence[int]]) -> float:
-    """A rough upper bound of a run without a GPU, from the speed of a matrix product: responses as long as they may be.
+def expected_hours(config: Config, actor: Any, prompts: Sequence[Sequence[int]], steps: int) -> float:
+    """A rough upper bound of `steps` steps without a GPU, from the speed of a matrix product: responses as long as they may be.
 
     Passes over a step's tokens: sampling, values, reference, π_old, and 3 per epoch of actor and critic. Real layers reach about half
     of a large product's speed.
@@ -131,5 +131,5 @@ def expected_hours(config: Config, actor: Any, prompts: Sequence[Sequence[int]])
     cost, rollout = cost_of(actor.model), config.rollout
     row = sum(map(len, prompts)) / len(prompts) + rollout.max_response_tokens
     passes = 4.0 + 3 * config.actor.epochs + (3 * config.critic.epochs if config.credit.by_critic else 0)
-    tokens = rollout.batch_size * rollout.n * row * passes * config.steps
+    tokens = rollout.batch_size * rollout.n * row * passes * steps
     return 2.0 * (cost.matrices * tokens + cost.head * tokens / passes * (passes - 2)) / (0.5 * matmul_flops(torch.device("cpu"))) / 3600

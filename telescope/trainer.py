@@ -27,7 +27,7 @@ from telescope.perf import Timer, expected_hours
 from telescope.progress import Progress, Stop, graceful_stop
 from telescope.refill import refill
 from telescope.roles.reward import RewardFunction
-from telescope.tasks import DataLoader
+from telescope.tasks import DataLoader, gym
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -49,6 +49,8 @@ class Trainer:
         saved = checkpoint.list_checkpoints(self.checkpoints)
         if saved and not resume:
             raise TelescopeError(f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name")
+        if config.data.task is not None:
+            gym.make(config.data.task, config.data.options)  # a mistake there should not wait for the models
         self._open_run_folder()
         self.kl_coef = config.credit.kl_coef
         self.step = 0
@@ -90,12 +92,12 @@ class Trainer:
             seed=config.seed,
             shuffle=config.data.shuffle,
         )
-        if config.backend == "local" and self.roles.actor.device.type == "cpu":
-            hours = expected_hours(config, self.roles.actor, train.ids)
-            if hours > 1:
-                self.notes.append(f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works")
         if saved:
             self._restore(saved[-1])
+        if config.backend == "local" and self.roles.actor.device.type == "cpu":
+            hours = expected_hours(config, self.roles.actor, train.ids, steps=config.steps - self.step)
+            if hours > 1:
+                self.notes.append(f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works")
         self._write_config()  # last: a start that is refused leaves the folder as it was
 
     def fit(self) -> dict[str, float]:

@@ -388,6 +388,7 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
         ([("actor.reject", "token"), ("actor.reject_low", "3")], "actor.reject_low = 3 keeps nothing"),
         ([("critic.huber_delta", "2")], "it belongs to huber"),
+        ([("critic.loss", "huber"), ("credit.estimator", "reinforce++")], "critic.loss = huber does nothing"),
         ([("critic.bins", "21")], "critic.bins = 21 does nothing with critic.loss = 'mse': it belongs to hl_gauss"),
         ([("critic.value_low", "-1")], "it belongs to hl_gauss"),
         ([("critic.value_high", "1")], "it belongs to hl_gauss"),

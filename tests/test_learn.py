@@ -152,7 +152,7 @@ def test_trls_reward_module_gives_the_scorers_score_whatever_the_padding(config:
         rows.append([pad] * (width - len(ids)) + ids + response + [pad] * (24 - len(response)))
     query_responses = torch.tensor(rows)
     real = query_responses != pad
-    module = trl_side.scoring_module(tokenizer, prompts, width, gym.scorer(config.data.answer))
+    module = trl_side.scoring_module(tokenizer, prompts, width, gym.scorer(config.data.task, config.data.options, config.data.answer))
     hidden = module.backbone(input_ids=query_responses.masked_fill(~real, 0), attention_mask=real).hidden_states[-1]
     assert hidden.shape == (4, width + 24, 1)
     scores = module.score(hidden)[:, -1, 0].tolist()

@@ -38,10 +38,10 @@ def made(tiny: Path) -> tuple[Any, list[dict[str, Any]], list[worker.Pair], list
 
 def test_the_higher_score_is_preferred_in_every_pair(made: Any) -> None:
     config, rows, pairs, pools = made
-    score = gym.scorer(config.data.answer)
+    score = gym.scorer("chain_sum", config.data.options, config.data.answer)
     assert len(pairs) == len(rows) == 12
     for row, pair, pool in zip(rows, pairs, pools, strict=True):
-        high, low = score([pair.preferred.text, pair.rejected.text], [row["entry"]] * 2, ["chain_sum"] * 2)
+        high, low = score([pair.preferred.text, pair.rejected.text], [row["entry"]] * 2)
         assert high > low
         assert pair.preferred in pool
         assert pair.rejected in pool
@@ -54,11 +54,11 @@ def test_no_pair_is_drawn_where_all_score_alike() -> None:
 
 def test_a_written_answer_scores_1_if_it_is_the_right_one_and_less_if_it_is_a_near_miss(made: Any) -> None:
     config, rows, *_ = made
-    score, chance = gym.scorer(config.data.answer), random.Random(1)
+    score, chance = gym.scorer("chain_sum", config.data.options, config.data.answer), random.Random(1)
     seen = set()
     for row in rows * 10:
         for text, kind in worker.written(row["entry"], chance):
-            got = score([text], [row["entry"]], ["chain_sum"])[0]
+            got = score([text], [row["entry"]])[0]
             assert (got == 1.0) == (kind == "right"), (text, kind, row["entry"]["answer"])
             seen.add(kind)
     assert seen == {"right", "off by a few", "off by tens", "wrong sign", "digits swapped", "other operation"}
@@ -66,7 +66,7 @@ def test_a_written_answer_scores_1_if_it_is_the_right_one_and_less_if_it_is_a_ne
 
 def test_pairs_are_about_problems_that_ppo_never_sees(made: Any) -> None:
     config, rows, *_ = made
-    of_ppo, held_out = gym.rows("chain_sum", config.data.options, config.data.size, gym.HELD_OUT, config.data.instruction)
+    of_ppo, held_out = gym.rows("chain_sum", config.data.options, config.data.size, config.data.instruction)
     assert not {row["entry"]["question"] for row in rows} & {row["entry"]["question"] for row in [*of_ppo, *held_out]}
 
 

@@ -162,7 +162,8 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
     if config.toy:
         return Reward({"exact_match": exact_match}, config.reward.weights, attention, shape)
     if config.data.task:
-        return Reward({"gym_score": gym.scorer(config.data.answer)}, config.reward.weights, attention, shape)
+        scorer = gym.scorer(config.data.task, config.data.options, config.data.answer)
+        return Reward({"gym_score": scorer}, config.reward.weights, attention, shape)
     if config.data.files:
         raise TelescopeError("data.files without a reward: set reward.functions or reward.model, or pass reward= to Trainer")
     return Reward(arithmetic.REWARDS, {**arithmetic.WEIGHTS, **config.reward.weights}, attention, shape)
@@ -187,7 +188,12 @@ def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | N
             return train, None
         return train, PromptSet(read_rows(data.eval_files, data.prompt_key)[:prompts], tokenizer, data)
     if data.task:
-        made = gym.rows(data.task, data.options, data.size, prompts or gym.HELD_OUT, data.instruction)
+        made = gym.rows(data.task, data.options, data.size, data.instruction)
+        if prompts and prompts > len(made[1]):
+            raise TelescopeError(
+                f"eval.prompts = {prompts}, and data.task = {data.task!r} holds {len(made[1])} problems out: use at most those"
+            )
+        made = made[0], made[1][:prompts]
     else:
         rows_of = partial(toys.rows, config.toy) if config.toy else arithmetic.rows
         made = (rows_of(evaluation=False), rows_of(evaluation=True)[:prompts])

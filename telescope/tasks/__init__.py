@@ -144,7 +144,17 @@ def _tokenise(texts: list[str], plain: list[bool], tokenizer: Any) -> list[list[
     ids: list[list[int]] = [[]] * len(texts)
     for kind in (True, False):
         rows = [row for row, is_plain in enumerate(plain) if is_plain is kind]
-        if rows:
-            for row, tokens in zip(rows, tokenizer([texts[row] for row in rows], add_special_tokens=kind).input_ids, strict=True):
-                ids[row] = tokens
+        try:
+            found = tokenizer([texts[row] for row in rows], add_special_tokens=kind).input_ids if rows else []
+        except Exception:  # which of them it was, it does not say
+            found = [_tokenise_one(texts[row], row + 1, kind, tokenizer) for row in rows]
+        for row, tokens in zip(rows, found, strict=True):
+            ids[row] = tokens
     return ids
+
+
+def _tokenise_one(text: str, number: int, plain: bool, tokenizer: Any) -> list[int]:
+    try:
+        return list(tokenizer(text, add_special_tokens=plain).input_ids)
+    except Exception as error:
+        raise TelescopeError(f"prompt {number}: the tokenizer cannot take it: {error}") from error

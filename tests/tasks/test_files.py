@@ -263,3 +263,9 @@ def test_a_run_has_as_many_steps_as_it_was_given(tokenizer: Any):
     assert [step for step, _ in loader(tokenizer, steps=3).from_step(0)] == [0, 1, 2]
     assert list(loader(tokenizer, steps=3).from_step(3)) == []
     assert list(loader(tokenizer, steps=0).from_step(0)) == []
+
+
+def test_a_prompt_that_the_tokenizer_cannot_take_is_named() -> None:
+    rows = [{"prompt": "请问1+1=2？"}, {"prompt": "请问\ud8001"}]
+    with pytest.raises(TelescopeError, match="prompt 2: the tokenizer cannot take it"):
+        PromptSet(rows, make_tokenizer(), DataConfig())
