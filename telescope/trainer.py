@@ -191,7 +191,7 @@ class Trainer:
             f"  {command} explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
             f"  {command} view {run}   the page live, while a run goes on",
             f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)",
-            f"  {command} export {run} DIR   Hugging Face folders of actor and critic",
+            *([f"  {command} export {run} DIR   Hugging Face folders of actor and critic"] if self.checkpoints.is_dir() else []),
         ]
         return "\n".join(lines)
 
