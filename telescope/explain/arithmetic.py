@@ -165,6 +165,15 @@ def moments(numbers: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((x - mean) * (x - mean) for x in numbers) / max(n - 1, 1) + 1e-8)
 
 
+def alone(full: Sample) -> bool:
+    """Whether μ and σ of a filled sample are those of its own tokens: there was no batch, or only this response in it."""
+    a, mean, std = full.columns.get("advantages"), full.whiten_mean, full.whiten_std
+    if a is None or mean is None or std is None:
+        return False
+    own = moments([x for x, m in zip(a, full.mask, strict=True) if m])
+    return all(abs(x - y) <= 1e-5 * max(1.0, abs(y)) for x, y in zip((mean, std), own, strict=True))
+
+
 def _fill_actor(full: Sample, u: ActorUpdate) -> ActorUpdate:
     a, s = full.columns.get("whitened"), full.settings
     ratio = u.ratio or [ratio_of(new, old) if m else 0.0 for new, old, m in zip(u.log_probs, u.old_log_probs, full.mask, strict=True)]

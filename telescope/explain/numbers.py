@@ -109,7 +109,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
     old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
     texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
     settings = {name: scalars[name] for name in Settings.__dataclass_fields__ if name in scalars}
-    bootstrap = scalars.get("bootstrap", 0.0)
+    bootstrap, place = scalars.get("bootstrap", 0.0), -1 if new else 0
     return Sample(
         token_ids=list(range(length)),
         token_bytes=[text.encode("utf-8", "surrogatepass") for text in texts],
@@ -124,7 +124,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         whiten_mean=scalars.get("whiten_mean"),
         whiten_std=scalars.get("whiten_std"),
         # without numbers of an update: its first minibatch, where π is still π_old and the critic still says V
-        actor_updates=[] if old is None else [ActorUpdate(0, 0, old, new or old, [], [], [], [])],
+        actor_updates=[] if old is None else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
         critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions, [], [])],
     )
 

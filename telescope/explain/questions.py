@@ -118,10 +118,18 @@ def facts(sample: Sample, lang: Lang) -> dict[str, str]:
         out |= _credit(tracer, row, say, lam)
     if "whitened" in c and "advantages" in c:
         flips = [t for t in at if c["advantages"][t] * c["whitened"][t] < 0]
-        out |= {"mean": num(math.fsum(c["whitened"][t] for t in at) / count), "flips": str(len(flips)), "flipped": str(flips or "–")}
+        out |= {"mean": num(math.fsum(c["whitened"][t] for t in at) / count), "signs": say("没有 token 的符号变了", "no sign changed")}
+        if flips:
+            out["signs"] = say(f"{len(flips)} 个 token 的符号变了（{flips}）", f"the sign of {len(flips)} tokens changed ({flips})")
         out |= {"mu": num(full.whiten_mean or 0.0), "sigma": num(full.whiten_std or 1.0)}
-        alone = sample.whiten_mean is None
-        out["alone"] = say("（没有给出整批，这里只用这一条的）", " (no batch was given, so of this response alone)") if alone else ""
+        out["whose"] = say(
+            "取自整批所有有效 token，只算一次，不是每条回答各算", "taken once over all valid tokens of the whole batch, not per response"
+        )
+        if tracer.alone:
+            out["whose"] = say(
+                "只来自这一条回答：这里没有整批（训练时取自整批所有有效 token，不是每条回答各算）",
+                "of this response alone, there is no batch here (in training: over all valid tokens of the whole batch, not per response)",
+            )
         out["update"] = ""
         if full.actor_updates:
             ratio = full.actor_updates[-1].ratio

@@ -61,6 +61,7 @@ class ActorUpdate:
 
     epoch: int
     minibatch: int
+    """Both −1: of no run, but typed by hand."""
     old_log_probs: list[float]
     """As the loss used them: in the first minibatch they are the policy's own, so that the ratio is exactly 1."""
     log_probs: list[float]

@@ -105,8 +105,8 @@ class _Screen:
             return []
         rows = [("r", "reward", "token_level_rewards"), ("δ", "delta", "deltas")]
         kid = self.level == "kid"
-        rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[t]", key, name) for sign, key, name in rows if name in c]
-        value_name = column_name("V", self.lang, "kid") if kid else "V[t]"
+        rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[i]", key, name) for sign, key, name in rows if name in c]
+        value_name = column_name("V", self.lang, "kid") if kid else "V[i]"
         left = max(cell_len(name) for name in (self.ui("state"), value_name, *(name for name, _, _ in rows))) + 4
         tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, mask, strict=True)]
         numbers = [[_cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))] for _, _, name in rows]
@@ -139,7 +139,7 @@ class _Screen:
         tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, self.sample.mask, strict=True)]
         side = max([cell_len(self.ui("token")), *map(cell_len, tokens)])
         front = digits + 3 + side + 1
-        head_front = pad(f"{self.ui('t'):>{digits + 1}}  {self.ui('token')}", front)
+        head_front = pad(f"{self.ui('index'):>{digits + 1}}  {self.ui('token')}", front)
         lines: list[str] = []
         for block in self._blocks(self.columns, front):
             if lines:
@@ -221,8 +221,8 @@ class _Screen:
             notes.append(self.ui("clip_mark"))
         if self.full.actor_updates:
             u = self.full.actor_updates[self.update]
-            notes.append(self.ui("update", u.epoch, u.minibatch, len(self.full.actor_updates)))
-        if self.full.whiten_mean is not None and self.sample.whiten_mean is None:
+            notes.append(self.ui("given" if u.epoch < 0 else "update", u.epoch, u.minibatch, len(self.full.actor_updates)))
+        if self.tracer.alone:
             notes.append(self.ui("alone"))
         oks = [trace.ok for row in self.traces for trace in row if trace.ok is not None]
         notes.append(self.ui("checked", len(oks), sum(oks), len(oks) - sum(oks)) if oks else self.ui("unrecorded"))
@@ -235,7 +235,7 @@ class _Screen:
         step = sum(self.sample.mask[: t + 1])
         title = f"{self.ui('token')} {t} «{shorten(self.texts[t], 24)}»"
         if self.sample.mask[t]:
-            title += f" ({self.ui('ordinal', t + 1, step)})" + ("" if self.chosen else f" · {self.ui('largest')}")
+            title += f" ({self.ui('ordinal', t, t + 1, step)})" + ("" if self.chosen else f" · {self.ui('largest')}")
         lines = [self.paint(line, "bold") for line in wrap(title, self.width)]
         if not self.sample.mask[t]:
             return lines + wrap(self.ui("no_terms"), self.width)

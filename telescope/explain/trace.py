@@ -16,6 +16,7 @@ from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
     Steps,
+    alone,
     clamp,
     fill,
     histogram_target,
@@ -47,7 +48,8 @@ class Trace:
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
     """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done. histogram.
-    advantage: baseline, share or parts, where no critic was asked; weight: rejected."""
+    advantage: baseline, share or parts, where no critic was asked; last: no token follows. weight: rejected. ratio: first.
+    whitened: alone, with μ and σ of this response only."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
@@ -75,6 +77,7 @@ class Tracer:
 
     def __init__(self, sample: Sample) -> None:
         self.sample, self.full, self.steps = sample, fill(sample), Steps(sample)
+        self.alone = alone(self.full)
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         return self._token(t).all(update) if self._written(t) else []
@@ -83,7 +86,7 @@ class Tracer:
         return self._token(t).estimators(ns, lams) if self._written(t) else []
 
     def _token(self, t: int) -> _Token:
-        return _Token(self.sample, self.full, self.steps, t)
+        return _Token(self, t)
 
     def _written(self, t: int) -> bool:
         if not 0 <= t < len(self.sample):
@@ -94,10 +97,10 @@ class Tracer:
 class _Token:
     """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
 
-    def __init__(self, sample: Sample, full: Sample, steps: Steps, t: int) -> None:
-        self.sample, self.full, self.t, self.steps, self.s = sample, full, t, steps, sample.settings
+    def __init__(self, of: Tracer, t: int) -> None:
+        self.sample, self.full, self.steps, self.alone, self.t, self.s = of.sample, of.full, of.steps, of.alone, t, of.sample.settings
         self.n = self.steps.next(t)
-        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(sample)))
+        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(self.sample)))
 
     def all(self, update: int) -> list[Trace]:
         made = [self.kl(), self.reward(), self.delta(), *self.advantage(), self.returns(), self.whitened()]
@@ -274,7 +277,8 @@ class _Token:
         if mean is None or std is None:
             return None
         sub = f"({num(x[0])} − {_par(mean)})/{num(std)}"
-        return self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+        made = self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+        return replace(made, state="alone") if self.alone else made
 
     def policy(self, u: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
         t, i, s = self.t, _sub(self.t), self.s
@@ -284,7 +288,8 @@ class _Token:
         weight = self.weight(u, was)
         if weight and weight.state == "rejected":
             return [weight]
-        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, ())]
+        first = "first" if new == old and u.epoch == u.minibatch == 0 else None
+        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, (), first)]
         x = self.col("whitened")
         if x is None:
             return made

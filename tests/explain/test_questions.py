@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
 from telescope.explain.numbers import from_numbers
 from telescope.explain.questions import _questions, answer, facts, titles
 from telescope.explain.sample import Sample, Settings
@@ -93,9 +94,18 @@ def test_a_cut_off_response_says_what_follows_its_end():
 
 def test_whitening_names_the_batch_or_says_that_there_is_none():
     sample = trained(1)[0]
-    assert "no batch" not in answer(23, sample, "en")
-    assert "of this response alone" in answer(23, THREE, "en")
+    assert "taken once over all valid tokens of the whole batch" in answer(23, sample, "en")
+    for one in (THREE, fill(THREE)):  # typed by hand, and through the roles as a batch of one
+        assert "of this response alone" in answer(23, one, "en")
+        assert "只来自这一条回答" in answer(23, one, "zh")
     assert "Here there is none" in answer(23, with_tool(), "en")
+
+
+def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():
+    assert "the sign of 3 tokens changed ([4, 5, 6])" in answer(23, demo(), "en")
+    calm = from_numbers({"rewards": [0, 1], "values": [0.3, 0.6], "mean": 0, "std": 1})
+    assert "no sign changed: after" in answer(23, calm, "en")
+    assert "，没有 token 的符号变了：" in answer(23, calm, "zh")
 
 
 def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():

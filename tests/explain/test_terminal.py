@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
+from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import render
 from telescope.explain.text import both_ends, pieces, visible, wrap
@@ -135,8 +136,38 @@ def test_typed_numbers_without_anything_to_check_say_so():
     assert "of this response alone" in text
 
 
+def test_one_response_through_the_roles_says_that_the_statistics_are_its_own():
+    batch, one = trained(1)[0], demo()  # fill gave the demo μ and σ of its own tokens, as a batch of one response has
+    for lang, note in (("en", "μ and σ are of this response alone"), ("zh", "μ、σ 只来自这一条回答")):
+        assert note in render(one, lang=lang, color=False)
+        assert note not in render(batch, lang=lang, color=False)
+    assert "whole batch" not in render(one, token=3, lang="en", color=False).partition("Â₃")[2]
+
+
+def test_new_log_probs_given_by_hand_are_called_that():
+    given = {"values": [0.1, 0.2], "rewards": [0, 1], "old": [-0.5, -0.4], "whiten": False}
+    moved, first = (render(from_numbers(x), token=0, lang="en", width=160, color=False) for x in ({**given, "new": [-0.24, -0.4]}, given))
+    assert "ρ and ✂: of the new log-probs that were given" in moved
+    assert "epoch 0" not in moved
+    assert "exactly 1" not in moved
+    assert "epoch 0, minibatch 0" in first
+    assert "it is exactly 1" in first
+    assert "exactly 1" in render(demo(), token=3, lang="en", width=160, update=0, color=False)
+    assert "exactly 1" not in render(demo(), token=3, lang="en", width=160, update=1, color=False)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "(i = 3, counted from 0; in papers t = 2)"), ("zh", "(i = 3，从 0 数；论文里 t = 2)")])
+def test_t_is_the_index_of_papers_and_nothing_else(lang, said):
+    text = render(with_tool(), token=3, lang=lang, width=80, color=False)
+    assert said in text  # tokens 1 and 2 are the tool's
+    assert re.search(r"^ i  token +│", text, re.MULTILINE)
+    assert re.findall(r"(?<![A-Za-z])t(?![A-Za-z])(?:_\w)?|\w_t\b|\[t\]", text) == ["t"]
+
+
 def test_without_a_token_the_largest_advantage_is_taken_apart():
-    assert "token 0 «是» (number 1; math index t=1) · the token with the largest |A|" in render(demo(), lang="en", width=100, color=False)
+    assert "token 0 «是» (i = 0, counted from 0; in papers t = 1) · the token with the largest |A|" in render(
+        demo(), lang="en", width=100, color=False
+    )
 
 
 def test_only_log_probs_are_enough_for_a_screen():

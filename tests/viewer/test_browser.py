@@ -127,7 +127,7 @@ def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(page: Any,
     assert page.url == address
     assert page.locator("#color [aria-pressed=true]").text_content() == "δ"
     page.locator('.chip[data-sample="2"][data-token="1"]').hover()
-    assert "t=1" in page.locator("#token-name").text_content()
+    assert "i = 1" in page.locator("#token-name").text_content()
     assert page.url == address  # a preview is not a choice
     page.keyboard.press("Enter")
     assert "sample=2&token=1" in page.url
@@ -207,7 +207,7 @@ def test_hostile_text_is_text(page: Any, tmp_path: Path) -> None:
 def test_a_long_response_moves_the_window_of_the_fence(page: Any, tmp_path: Path) -> None:
     long = step_of([sample(["好"] * 500 + [EOS], [0.5] * 501, [0.01] * 501, score=1.0)], 1)
     open_report(page, tmp_path, {1: long}, state="#step=1&sample=0&token=400")
-    assert "t=400" in page.locator("#token-name").text_content()
+    assert "i = 400" in page.locator("#token-name").text_content()
     assert page.locator('#picture [data-token="400"]').count() == 1
     assert page.locator("#picture [data-token]").count() < 20
 

@@ -458,7 +458,7 @@ function drawTable() { // the same for screen readers, and for whoever wants num
   tableOf = [columns, T];
   if (!sample) return;
   const names = ["values", "token_level_rewards", "deltas", "advantages", "returns", "whitened", "kl", "ratio"];
-  const heads = ["t", "token", `V(s_t) ${T.before}`, "r_t", "δ_t", "A_t", "R_t", "Â_t", "KL_t", "ρ_t", ""];
+  const heads = ["i", "token", `V(s_i) ${T.before}`, "r_i", "δ_i", "A_i", "R_i", "Â_i", "KL_i", "ρ_i", ""];
   const body = el("tbody", {});
   for (let t = 0; t < Math.min(sample.token_bytes.length, 300); t++) {
     const group = groupOf(sample, t),
@@ -488,7 +488,8 @@ async function drawTraces() {
   }
   const columns = view.get(sample.position),
     group = groupOf(sample, token);
-  $("token-name").textContent = `t=${token}  ${visible(group.text, 24)}  (id ${sample.token_ids[token]})` + (group.to - group.from > 1 ?
+  $("token-name").textContent = `i = ${token}${sample.mask[token] ? T.papers(sample.mask.slice(0, token + 1).filter((m) => m)
+    .length) : ""}  ${visible(group.text, 24)}  (id ${sample.token_ids[token]})` + (group.to - group.from > 1 ?
     `  [${hex(sample.token_bytes[token])}]` : "");
   const key = `${sample.step}/${sample.position}/${token}`;
   if (!traceCache.has(key)) {
