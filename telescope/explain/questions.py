@@ -20,9 +20,9 @@ from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
-from telescope.explain.text import pieces, shorten
+from telescope.explain.text import pieces, plain, shorten
 from telescope.explain.trace import Tracer, fill, num
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, ui
 
 EXAMPLE = from_numbers(
     {
@@ -75,7 +75,8 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
     known = facts(used, lang)
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
     after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
-    return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+    text = (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+    return plain(text, ui("almost", lang, level)) if level == "kid" else text
 
 
 def facts(sample: Sample, lang: Lang) -> dict[str, str]:
@@ -180,6 +181,10 @@ def _credit(tracer: Tracer, row: Any, say: Any, lam: float) -> dict[str, str]:
         note = say("（被截断，但按结束处理）", " (cut off, but treated as the end)")
     else:
         note = say("，因为没有后续了", ": nothing is left to come")
+    out["kind"] = {
+        "td0": say("一步 TD 目标", "one-step TD targets"),
+        "monte_carlo": say("实际的折扣和", "the observed discounted sums"),
+    }.get(sample.settings.estimator, say(f"λ-return（λ={num(lam)}）", f"λ-returns (λ={num(lam)})"))
     out["end_note"] = note + say("。", ".")
     end = num(sample.bootstrap)
     stays = say(f"（截断处的 V_end = {end} 仍在）", f" (but V_end = {end} at the cut stays)") if sample.bootstrap else ""

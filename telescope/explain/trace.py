@@ -69,7 +69,8 @@ def compare(sample: Sample, t: int, *, ns: Iterable[int] = (2,), lams: Iterable[
 
     `recorded` is the advantage that was used, where the run's estimator is that one.
     """
-    return Tracer(sample).compare(t, ns, (sample.settings.lam,) if lams is None else lams)
+    tracer = Tracer(sample)
+    return tracer.compare(t, ns, (lam_of(sample.settings, len(tracer.steps.at)),) if lams is None else lams)
 
 
 class Tracer:
@@ -176,6 +177,7 @@ class _Token:
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
             sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{_par(later)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
+            recursion = replace(recursion, state="last") if self.n is None else recursion
         return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
 
     def against_baseline(self) -> Trace | None:
@@ -247,10 +249,10 @@ class _Token:
         return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
-        i, used, every = _sub(self.t), self.s.estimator, len(self.sample)
+        i, used, every, own = _sub(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
         made = [self.rewards_then_value("td0", f"A{i}[TD(0)]", 1, used == "td0")]
         made += [self.rewards_then_value("n_step", f"A{i}[n={n}]", n, False) for n in ns]
-        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == self.s.lam) for lam in lams]
+        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == own) for lam in lams]
         made.append(self.rewards_then_value("monte_carlo", f"A{i}[MC]", every, used == "monte_carlo"))
         return [trace for trace in made if trace is not None]
 

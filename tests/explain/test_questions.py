@@ -101,6 +101,13 @@ def test_whitening_names_the_batch_or_says_that_there_is_none():
     assert "Here there is none" in answer(23, with_tool(), "en")
 
 
+@LANGS
+def test_returns_are_called_what_the_estimator_makes_them(lang):
+    for number in (18, 19):
+        assert "λ-return" in answer(number, trained(1)[0], lang)
+        assert "λ-return" not in answer(number, trained(1, estimator="td0")[0], lang)
+
+
 def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():
     assert "the sign of 3 tokens changed ([4, 5, 6])" in answer(23, demo(), "en")
     calm = from_numbers({"rewards": [0, 1], "values": [0.3, 0.6], "mean": 0, "std": 1})

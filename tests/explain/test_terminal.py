@@ -13,9 +13,9 @@ from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
 from telescope.explain.numbers import from_numbers
-from telescope.explain.sample import Sample
+from telescope.explain.sample import Sample, Settings
 from telescope.explain.terminal import render
-from telescope.explain.text import both_ends, pieces, visible, wrap
+from telescope.explain.text import both_ends, pieces, plain, visible, wrap
 from tests.explain.samples import demo, trained, with_tool
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -164,8 +164,41 @@ def test_t_is_the_index_of_papers_and_nothing_else(lang, said):
     assert re.findall(r"(?<![A-Za-z])t(?![A-Za-z])(?:_\w)?|\w_t\b|\[t\]", text) == ["t"]
 
 
+def test_the_last_token_is_not_chosen_because_there_every_estimator_is_the_same():
+    spread = from_numbers({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.0]})  # |A| is largest on the last token
+    assert "▶0" in render(spread, lang="en", color=False)
+    assert "▶0" in render(from_numbers({"rewards": [1], "values": [0.4]}), lang="en", color=False)
+    text = render(spread, token=2, lang="en", width=160, color=False)
+    assert "the last token, no δ follows: A is δ" in text
+    assert "credit = this surprise =" in render(spread, token=2, lang="en", level="kid", color=False)
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
+    small = replace(demo(), settings=replace(demo().settings, kl_coef=1e-5))
+    blank = {name: demo().columns[name] for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")}
+    text = render(replace(small, columns=blank), token=3, lang=lang, level="kid", width=200, color=False)
+    assert not re.search(r"\de[−-]", text)
+    assert "−.000002" in text  # 1e-5 × .18
+    assert {"zh": "折扣 × 远处再打的折 × 下一个词的功劳", "en": "discount × extra discount × the next word's credit"}[lang] in text
+    assert {"zh": "下一个小分（打一次折）", "en": "the next mark (discounted once)"}[lang] in text
+    assert plain("−4e−07 + (−6.8e−06)", "almost 0") == "almost 0 + (−.000007)"
+
+
+@pytest.mark.parametrize("estimator", ["td0", "monte_carlo"])
+def test_lambda_is_named_only_where_it_is_used(estimator):
+    sample = trained(1, estimator=estimator)[0]
+    text, gae = (render(x, token=0, lang="en", width=200, color=False) for x in (sample, trained(1)[0]))
+    assert f"estimator {estimator}" in text.splitlines()[0]
+    assert "λ" not in text.splitlines()[0]
+    assert "λ .9" in gae.splitlines()[0]
+    assert "λ-return" not in text
+    assert "λ-return" in gae
+    assert "λ .75" in render(replace(demo(), settings=Settings(lam_alpha=4 / 7)), lang="en", color=False)  # 1 − 1/(7·4/7)
+
+
 def test_without_a_token_the_largest_advantage_is_taken_apart():
-    assert "token 0 «是» (i = 0, counted from 0; in papers t = 1) · the token with the largest |A|" in render(
+    assert "token 0 «是» (i = 0, counted from 0; in papers t = 1) · largest |A| before the last token" in render(
         demo(), lang="en", width=100, color=False
     )
 

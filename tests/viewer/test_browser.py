@@ -100,6 +100,14 @@ def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_val
     assert not page.locator("#whatif").is_visible()
 
 
+def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=0&token=3&lang=en")
+    assert "λ 0.95" in page.locator("#about").text_content()
+    page.get_by_role("button", name="TD0").click()
+    assert "estimator TD0" in page.locator("#about").text_content()
+    assert "λ" not in page.locator("#about").text_content()
+
+
 def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:
     open_report(page, tmp_path, state="#step=40&sample=3&token=0&gamma=0.9&lam=0.5&est=gae")
     r, v, keep = *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")), (0, 1, 2, 5, 6)
