@@ -15,7 +15,7 @@ from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample, Settings
 
 
 def kl_estimate(d: float, kind: str) -> float:
-    """Per-token KL from d = log π_old − log π_ref; telescope.algorithms.kl_penalty has the same on tensors."""
+    """Per-token KL from d = log π − log π_ref; telescope.algorithms.kl_penalty has the same on tensors."""
     kind = kind.removesuffix("+")
     if kind in ("k1", "kl"):
         return d

@@ -45,11 +45,11 @@ IGNORED = ("id", "kind", "description", "expected")
 CHOICES = {
     "estimator": ("gae", "monte_carlo", "td0"),
     "loss": ("clip", "cpi"),
-    "kl_kind": ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"),
+    **dict.fromkeys(("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")),
 }
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("gamma", "lam", "clip_low"), (0.0, 1.0)),
-    **dict.fromkeys(("kl_coef", "clip_high", "clip_value", "temperature", "whiten_std"), (0.0, math.inf)),
+    **dict.fromkeys(("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature", "whiten_std"), (0.0, math.inf)),
     "dual_clip": (1.0, math.inf),
     "log-prob": (-math.inf, 0.0),
 }

@@ -32,6 +32,9 @@ class Settings:
     dual_clip: float | None = None
     clip_value: float | None = 0.2
     temperature: float = 1.0
+    kl_loss_coef: float = 0.0
+    kl_loss_kind: str = "k3"
+    """KL to the reference in the actor's loss, besides or instead of the one in the rewards (kl_coef, kl_kind)."""
     lam_critic: float | None = None
     """λ of the critic's targets, where it is another."""
     lam_alpha: float | None = None

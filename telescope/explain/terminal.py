@@ -19,7 +19,7 @@ from telescope.explain.trace import Trace, Tracer, num
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
 _STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
-_TRACES_OF = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage_sum", "advantage"), "R": ("return",)}
+_TRACES_OF: dict[str, tuple[str, ...]] = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage",), "R": ("return",)}
 _TRACES_OF |= {"white": ("whitened",), "ratio": ("ratio", "weight"), "clip": ("clip", "surrogate", "objective")}
 """Column of the table -> traces that check its number."""
 
@@ -59,6 +59,7 @@ class _Screen:
         tracer = Tracer(sample)
         self.full = tracer.full
         self.tracer, self.traces = tracer, [tracer.traces(t, update) for t in range(len(sample))]
+        self.verdicts = [tracer.verdicts(t, update) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
         self.chosen = token is not None
         self.token = self._largest() if token is None else token
@@ -144,7 +145,7 @@ class _Screen:
     # ---- the table ----
 
     def table(self) -> list[str]:
-        checks = [" " if all(x.ok is None for x in row) else "✗" if any(x.ok is False for x in row) else "✓" for row in self.traces]
+        checks = [" " if not row else "✓" if all(row.values()) else "✗" for row in self.verdicts]
         digits = len(str(len(self.sample) - 1))
         names = [("▶" if t == self.token else " ") + f"{t:>{digits}}{check} " for t, check in enumerate(checks)]
         tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, self.sample.mask, strict=True)]
@@ -194,7 +195,7 @@ class _Screen:
         return self.cell(x, signed) + ("⇅" if flipped else "") + mark
 
     def _wrong(self, key: str, t: int) -> bool:
-        return any(x.ok is False and x.name in _TRACES_OF.get(key, ()) for x in self.traces[t])
+        return not all(self.verdicts[t].get(name, True) for name in _TRACES_OF.get(key, ()))
 
     def _blocks(self, columns: Sequence[_Column], front: int) -> list[list[_Column]]:
         """Groups of columns side by side as far as they fit; the rest in further tables below."""
@@ -235,7 +236,7 @@ class _Screen:
             notes.append(self.ui("given" if u.epoch < 0 else "update", u.epoch, u.minibatch, len(self.full.actor_updates)))
         if self.tracer.alone:
             notes.append(self.ui("alone"))
-        oks = [trace.ok for row in self.traces for trace in row if trace.ok is not None]
+        oks = [ok for row in self.verdicts for ok in row.values()]
         notes.append(self.ui("checked", len(oks), sum(oks), len(oks) - sum(oks)) if oks else self.ui("unrecorded"))
         return notes
 

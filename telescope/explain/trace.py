@@ -7,6 +7,7 @@ is the next position with mask 1, and V after the last one is 0, or `bootstrap` 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,7 @@ from telescope.explain.arithmetic import (
     value_term,
 )
 from telescope.explain.objectives import OBJECTIVES, Token
-from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
+from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
 SHOWN_TERMS = 6
@@ -39,7 +40,8 @@ SHOWN_BINS = 5
 @dataclass(frozen=True)
 class Trace:
     name: str
-    """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, value_loss; `compare`."""
+    """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, kl_loss, value_loss;
+    `compare`: td0, n_step, gae, monte_carlo."""
     formula: str
     substituted: str
     result: float
@@ -86,6 +88,32 @@ class Tracer:
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         return self._token(t).estimators(ns, lams) if self._written(t) else []
 
+    def verdicts(self, t: int, update: int = -1) -> dict[str, bool]:
+        """Whether each recorded number of token t is right, each once (A, which has two traces, as `advantage`).
+
+        It is if it follows from the recorded numbers below it, or from those as they should be: one wrong number is one ✗.
+        """
+        out: dict[str, bool] = {}
+        for trace in self.traces(t, update):
+            if trace.recorded is not None:
+                name = trace.name.removesuffix("_sum")
+                out[name] = out.get(name, False) or bool(trace.ok) or self._follows(trace, trace.recorded, t, update)
+        return out
+
+    def _follows(self, trace: Trace, recorded: float, t: int, update: int) -> bool:
+        should = next((other for other in self._should.traces(t, update) if other.name == trace.name), None)
+        return should is not None and (_close(should.result, recorded, ()) if should.ok is None else should.ok)
+
+    @functools.cached_property
+    def _should(self) -> Tracer:
+        """From only those columns that do not follow from others."""
+        kept: dict[str, list[float]] = {}
+        bare = replace(self.sample, actor_updates=[], critic_updates=[])
+        for name in PER_TOKEN:
+            if name in self.sample.columns and name not in fill(replace(bare, columns=kept)).columns:
+                kept[name] = self.sample.columns[name]
+        return Tracer(replace(self.sample, columns=kept))
+
     def _token(self, t: int) -> _Token:
         return _Token(self, t)
 
@@ -107,7 +135,8 @@ class _Token:
         made = [self.kl(), self.reward(), self.delta(), *self.advantage(), self.returns(), self.whitened()]
         u = _pick(self.full.actor_updates, update)
         if u is not None:
-            made += self.policy(u, _pick(self.sample.actor_updates, update))
+            policy = self.policy(u, _pick(self.sample.actor_updates, update))
+            made += policy if any(trace.state == "rejected" for trace in policy) else [*policy, self.kl_loss(u)]
         c = _pick(self.full.critic_updates, update)
         if c is not None:
             made.append(self.value(c, _pick(self.sample.critic_updates, update)))
@@ -123,14 +152,21 @@ class _Token:
         return _checked(name, formula, substituted, result, recorded[self.t] if recorded is not None else None, inputs)
 
     def kl(self) -> Trace | None:
-        x, i, kind = self.col("old_log_probs", "ref_log_prob"), _sub(self.t), self.s.kl_kind.removesuffix("+")
+        x, i = self.col("old_log_probs", "ref_log_prob"), _sub(self.t)
         if x is None:
             return None
-        d, minus = f"log π_old{i} − log π_ref{i}", f"{num(x[0])} − {_par(x[1])}"
-        k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
-        shapes = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}
-        shape, result = shapes.get(kind, "{}"), kl_estimate(x[0] - x[1], kind)
-        return self.make("kl", f"kl{i} = {shape.format(d)}", shape.format(minus), result, "kl", x)
+        formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
+        return self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
+
+    def kl_loss(self, u: ActorUpdate) -> Trace | None:
+        """Of the policy in this update; the loss adds it. Not recorded by itself: shown, not checked."""
+        ref, i, s = self.col("ref_log_prob"), _sub(self.t), self.s
+        if ref is None or not s.kl_loss_coef:
+            return None
+        new = u.log_probs[self.t]
+        formula, sub = _kl_texts(s.kl_loss_kind, f"log π{i} − log π_ref{i}", new, ref[0])
+        result = s.kl_loss_coef * kl_estimate(new - ref[0], s.kl_loss_kind)
+        return Trace("kl_loss", f"L_KL{i} = {num(s.kl_loss_coef)}·[{formula}]", f"{num(s.kl_loss_coef)}·[{sub}]", result)
 
     def reward(self) -> Trace | None:
         i, x, beta = _sub(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
@@ -387,6 +423,13 @@ class _Token:
         formula = f"L_V{i} = −Σ q·log p, q = N({mean}, {num(s.value_sigma)}), bins {' … '.join(edges)}, …"
         recorded = was.loss[t] if was is not None and was.loss else None
         return _checked("value_loss", formula, sub, -math.fsum(terms), recorded, u.log_p[t], "histogram")
+
+
+def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, str]:
+    """The estimate of d, as a formula and with the numbers in it."""
+    k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
+    shape = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}.get(kind.removesuffix("+"), "{}")
+    return shape.format(name), shape.format(f"{num(log_prob)} − {_par(ref)}")
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:

@@ -11,6 +11,7 @@ from telescope.explain.arithmetic import fill
 from telescope.explain.numbers import from_numbers
 from telescope.explain.questions import _questions, answer, facts, titles
 from telescope.explain.sample import Sample, Settings
+from telescope.explain.trace import num
 from tests.explain.samples import demo, trained, with_tool
 
 THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})
@@ -106,6 +107,30 @@ def test_returns_are_called_what_the_estimator_makes_them(lang):
     for number in (18, 19):
         assert "λ-return" in answer(number, trained(1)[0], lang)
         assert "λ-return" not in answer(number, trained(1, estimator="td0")[0], lang)
+
+
+def test_the_clipped_objective_stands_beside_the_surrogate():
+    text = answer(7, demo(), "en")  # token 3 is clipped at 1.2
+    whitened, ratio = demo().columns["whitened"], demo().actor_updates[-1].ratio
+    trpo = sum(p * a for p, a in zip(ratio, whitened, strict=True)) / 7
+    ppo = -sum(demo().actor_updates[-1].loss) / 7
+    assert f"mean {num(trpo)}; PPO's clipped terms" in text
+    assert f"mean {num(ppo)}. Whitened" in text
+    assert ppo < trpo
+    assert "With the new log-probs given" in answer(7, from_numbers({"old": [-0.5], "new": [-0.4], "advantages": [1.0]}), "en")
+
+
+@LANGS
+def test_an_answer_about_a_token_is_about_the_one_asked_for(lang):
+    assert "values[3] = .6" in answer(9, demo(), lang, token=3)
+    assert "δ[3] = .102" in answer(12, demo(), lang, token=3)
+    assert "N=4" in answer(14, demo(), lang, token=3)
+    assert "n=4: .383 ×.8574" in answer(14, demo(), lang, token=3)
+    assert answer(9, demo(), lang, token=0) == answer(9, demo(), lang)
+    for number in ALL:
+        assert answer(number, demo(), lang, "kid", token=6)
+    with pytest.raises(TelescopeError, match="token 1 was not written by the policy"):
+        answer(9, with_tool(), lang, token=1)
 
 
 def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():

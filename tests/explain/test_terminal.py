@@ -126,7 +126,23 @@ def test_every_recorded_number_carries_its_tick():
     for sample in trained(4):
         text = render(sample, lang="en", width=120, color=False)
         recorded = int(re.search(r"(\d+) recorded numbers recomputed: (\d+) ✓ 0 ✗", text)[1])
-        assert recorded == 10 * sum(sample.mask)
+        assert recorded == 9 * sum(sample.mask)  # A has two traces and is one number
+
+
+@pytest.mark.parametrize(("column", "mark"), [("advantages", "+.370✗"), ("deltas", "+.112✗"), ("returns", ".970✗"), ("whitened", "+.437✗")])
+def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mark):
+    sample = demo()
+    spoiled = [x + 0.01 if t == 3 else x for t, x in enumerate(sample.columns[column])]
+    text = render(replace(sample, columns={**sample.columns, column: spoiled}), token=0, lang="en", width=100, color=False)
+    assert "63 recorded numbers recomputed: 62 ✓ 1 ✗" in text
+    table = text.partition(" i  token")[2].partition("recorded numbers")[0]
+    assert table.count("✗") == 2  # of the row and of the number
+    assert mark in table
+
+
+def test_one_wrong_advantage_typed_by_hand_is_one_cross():
+    given = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6], "advantages": [0.651, 0.5, 0.4]}
+    assert "3 recorded numbers recomputed: 2 ✓ 1 ✗" in render(from_numbers(given), lang="en", color=False)
 
 
 def test_typed_numbers_without_anything_to_check_say_so():

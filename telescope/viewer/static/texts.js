@@ -68,6 +68,7 @@ export const TEXT = {
       ratio: "比率 ρ（最后一次更新）",
       clip: "PPO 的这一项",
       surrogate: "TRPO 的这一项",
+      kl_loss: "损失里的 KL 项",
       value_loss: "critic 的损失"
     },
     curve: ["平均得分", "KL", "裁剪比例", "熵", "评测正确率"],
@@ -140,6 +141,7 @@ export const TEXT = {
       ratio: "ratio ρ (last update)",
       clip: "PPO term",
       surrogate: "TRPO term",
+      kl_loss: "KL term of the loss",
       value_loss: "critic's loss"
     },
     curve: ["mean score", "KL", "clipped", "entropy", "eval accuracy"],
