@@ -17,6 +17,7 @@ import difflib
 import io
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,6 +42,8 @@ SCALARS = {
     "epsilon": "clip", "cliprange": "clip", "clip_ratio": "clip", "cliprange_value": "clip_value", "clip_ratio_c": "dual_clip",
     "μ": "whiten_mean", "mu": "whiten_mean", "mean": "whiten_mean", "σ": "whiten_std", "sigma": "whiten_std", "std": "whiten_std",
 }  # fmt: skip
+_BARE_POINT = re.compile(r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE)
+"""The point of .3; texts and comments are matched too, so that none is found inside them."""
 IGNORED = ("id", "kind", "description", "expected")
 CHOICES = {
     "estimator": ("gae", "monte_carlo", "td0"),
@@ -68,17 +71,31 @@ def read_numbers(path: str | Path) -> Sample:
     if path.suffix.lower() not in readers:
         raise TelescopeError(f"{path}: the name must end in .toml, .json or .csv")
     try:
-        data = readers[path.suffix.lower()](text)
+        data = _read(readers[path.suffix.lower()], text)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise TelescopeError(f"{path} is not valid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
-        raise TelescopeError(f'{path} holds a {type(data).__name__}: give one response as names and numbers, e.g. {{"values": [.3, .4]}}')
+        raise TelescopeError(f'{path} holds a {type(data).__name__}: give one response as names and numbers, e.g. {{"values": [0.3, 0.4]}}')
     try:
         return from_numbers(data)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
+
+
+def _read(reader: Callable[[str], Any], text: str) -> Any:
+    """TOML and JSON want a digit before the point; where that is all that is wrong, .3 is read as 0.3."""
+    try:
+        return reader(text)
+    except ValueError:
+        filled = _BARE_POINT.sub(lambda found: "0." if found[0] == "." else found[0], text)
+        if filled == text:
+            raise
+    try:
+        return reader(filled)
+    except ValueError as error:
+        raise ValueError(f"{error} (with every .3 read as 0.3)") from None
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
@@ -92,7 +109,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         raise TelescopeError('tokens must be a list of texts, e.g. ["是", "的"]')
     lengths = {name: len(value) for name, value in columns.items()} | ({} if tokens is None else {"tokens": len(tokens)})
     if not lengths or not max(lengths.values()):
-        raise TelescopeError("no token: give at least one list with a number per token, e.g. values = [.3, .4]")
+        raise TelescopeError("no token: give at least one list with a number per token, e.g. values = [0.3, 0.4]")
     first, length = next(iter(lengths.items()))
     for name, n in lengths.items():
         if n != length:
@@ -104,6 +121,9 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         last = max(t for t, m in enumerate(mask) if m)
         columns["token_level_scores"] = [_number("score", score) if t == last else 0.0 for t in range(length)]
     _check(columns, scalars, mask)
+    end = max(t for t, m in enumerate(mask) if m) + 1
+    held = {name: column for name, column in columns.items() if name in ("values", "token_level_rewards")}
+    padding = {t: {name: column[t] for name, column in held.items() if column[t]} for t in range(end, length)}
     columns = {name: [x if m else 0.0 for x, m in zip(value, mask, strict=True)] for name, value in columns.items()}
     new, predictions = columns.pop("log_probs", None), columns.pop("vpreds", columns.get("values"))
     old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
@@ -126,6 +146,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         # without numbers of an update: its first minibatch, where π is still π_old and the critic still says V
         actor_updates=[] if old is None else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
         critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions, [], [])],
+        padding=padding,
     )
 
 

@@ -99,7 +99,7 @@ class Sample:
     token_bytes: list[bytes]
     """UTF-8 pieces; one Chinese character may be split over several tokens."""
     mask: list[int]
-    """1 = the policy chose the token; 0 = a tool wrote it."""
+    """1 = the policy chose the token; 0 = a tool wrote it, or it is padding."""
     columns: dict[str, list[float]]
     settings: Settings = Settings()
     run: str = ""
@@ -123,6 +123,8 @@ class Sample:
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
+    padding: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Of numbers typed by hand: the slots after the end of the response, and what they held in `values` and rewards; not used."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -61,6 +61,8 @@ class _Screen:
         self.tracer, self.traces = tracer, [tracer.traces(t, update) for t in range(len(sample))]
         self.verdicts = [tracer.verdicts(t, update) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
+        tools = ["⚙" if not m and t not in sample.padding else "" for t, m in enumerate(sample.mask)]
+        self.tokens = [shorten(tool + text, 12) for tool, text in zip(tools, self.texts, strict=True)]
         self.chosen = token is not None
         self.token = self._largest() if token is None else token
         tracer.traces(self.token, update)  # refuses a token that is not there
@@ -120,7 +122,7 @@ class _Screen:
         rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[i]", key, name) for sign, key, name in rows if name in c]
         value_name = column_name("V", self.lang, "kid") if kid else "V[i]"
         left = max(cell_len(name) for name in (self.ui("state"), value_name, *(name for name, _, _ in rows))) + 4
-        tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, mask, strict=True)]
+        tokens = self.tokens
         numbers = [[self.cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))] for _, _, name in rows]
         posts = [self.cell(v) if m else "·" for v, m in zip(c["values"], mask, strict=True)] + [self.cell(self.sample.bootstrap)]
         first, last = _window(len(mask), self.token, max((self.width - left - 4) // 8, 1))
@@ -148,7 +150,7 @@ class _Screen:
         checks = [" " if not row else "✓" if all(row.values()) else "✗" for row in self.verdicts]
         digits = len(str(len(self.sample) - 1))
         names = [("▶" if t == self.token else " ") + f"{t:>{digits}}{check} " for t, check in enumerate(checks)]
-        tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, self.sample.mask, strict=True)]
+        tokens = self.tokens
         side = max([cell_len(self.ui("token")), *map(cell_len, tokens)])
         front = digits + 3 + side + 1
         head_front = pad(f"{self.ui('index'):>{digits + 1}}  {self.ui('token')}", front)
@@ -224,8 +226,14 @@ class _Screen:
     def _legend(self) -> list[str]:
         marks = [cell for column in self.columns for cell in column.cells]
         notes = []
-        if not all(self.sample.mask):
+        if any(not m and t not in self.sample.padding for t, m in enumerate(self.sample.mask)):
             notes.append(f"⚙ {self.ui('tool')}")
+        if self.sample.padding:
+            first, last = min(self.sample.padding), max(self.sample.padding)
+            notes.append(self.ui("padding", first if first == last else f"{first}–{last}"))
+        for t, held in self.sample.padding.items():
+            if held:
+                notes.append(self.ui("held", t, self.numbers(", ".join(f"{self.ui(name)} {num(x)}" for name, x in held.items()))))
         for sign, key in (("⇅", "flip"), ("✂✂", "dual_mark")):
             if any(sign in cell for cell in marks):
                 notes.append(self.ui(key))
@@ -252,7 +260,7 @@ class _Screen:
             )
         lines = [self.paint(line, "bold") for line in wrap(title, self.width)]
         if not self.sample.mask[t]:
-            return lines + wrap(self.ui("no_terms"), self.width)
+            return lines + wrap(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"), self.width)
         for trace in self.traces[t]:
             lines += self._term(trace)
             said = meaning(trace, self.lang, self.level, s.estimator, s.loss)

@@ -96,6 +96,11 @@ def pad(text: str, width: int, align: str = "<") -> str:
     return " " * left + text + " " * (room - left)
 
 
+def fold(text: str, width: int, indent: str = "") -> str:
+    """Every line of `text` wrapped; `indent` goes before what a line continues with."""
+    return "\n".join(part for line in text.split("\n") for part in wrap(line, width, indent))
+
+
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Lines of at most `width` cells; breaks at spaces and between Chinese characters, inside a word only if it must."""
     lines, line = [], ""

@@ -13,9 +13,10 @@ from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
 from telescope.explain.numbers import from_numbers
+from telescope.explain.questions import answer
 from telescope.explain.sample import Sample, Settings
 from telescope.explain.terminal import render
-from telescope.explain.text import both_ends, pieces, plain, visible, wrap
+from telescope.explain.text import both_ends, fold, pieces, plain, visible, wrap
 from tests.explain.samples import demo, trained, with_tool
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -145,6 +146,21 @@ def test_one_wrong_advantage_typed_by_hand_is_one_cross():
     assert "3 recorded numbers recomputed: 2 ✓ 1 ✗" in render(from_numbers(given), lang="en", color=False)
 
 
+def test_what_stands_after_the_end_is_named_and_no_tools_word():
+    data = {"values": [0.3, 0.4, 0.6, 0.5], "rewards": [0, 0, 1, 0.7], "mask": [1, 0, 1, 0]}
+    text = render(from_numbers(data), lang="en", width=100, color=False)
+    assert "slot 3 after the end holds V .5, r .7: not used" in text
+    assert "⚙[1]" in text  # between the policy's own tokens: a tool's
+    assert "⚙[3]" not in text
+    assert "padding" in render(from_numbers(data), token=3, lang="en", color=False).rpartition("token 3")[2]
+    clean = render(
+        from_numbers({**data, "values": [0.3, 0, 0.6, 0], "rewards": [0, 0, 1, 0], "mask": [1, 1, 1, 0]}), lang="en", color=False
+    )
+    assert "padding after the end of the response, not used: 3\n" in clean
+    assert "holds" not in clean
+    assert "tool" not in clean
+
+
 def test_typed_numbers_without_anything_to_check_say_so():
     sample = Sample([0, 1], [b"a", b"b"], [1, 1], {"token_level_rewards": [0.0, 1.0], "values": [0.3, 0.6]})
     text = render(sample, lang="en", color=False)
@@ -237,6 +253,15 @@ def test_wrapping_loses_nothing_but_spaces():
         lines = wrap(text, width)
         assert max(map(cell_len, lines)) <= width
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_an_answer_is_folded_line_by_line():
+    text = "What is λ?\n" + answer(2, demo(), "zh") + "\n\nend"
+    folded = fold(text, 80, "  ")
+    assert max(map(cell_len, folded.splitlines())) <= 80
+    assert folded.startswith("What is λ?\nvalues = ")
+    assert folded.endswith("\n\nend")
+    assert re.sub(r"\s", "", folded) == re.sub(r"\s", "", text)
 
 
 def test_a_long_prompt_shows_how_it_ends():
