@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,16 @@ def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> Non
     page.get_by_role("button", name="TD0").click()
     assert "estimator TD0" in page.locator("#about").text_content()
     assert "λ" not in page.locator("#about").text_content()
+    shared = [replace(s, settings=replace(s.settings, estimator="uniform")) for s in lesson()]
+    open_report(page, tmp_path, {40: shared}, state="#step=40&sample=0&token=3&lang=en")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert "estimator uniform" in page.locator("#about").text_content()
+    assert page.locator("#lam-now").text_content() == "–"
+    assert page.locator("#picture-A").count() == 0  # no δ comes back: no fan
+    page.get_by_role("button", name="GAE").click()
+    assert "λ 0.95" in page.locator("#about").text_content()
+    assert page.locator("#whatif").is_visible()
 
 
 def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:

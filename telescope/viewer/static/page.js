@@ -91,9 +91,10 @@ const source = inlined ?
 
 function settings() {
   const recorded = [...loaded.values()][0]?.settings ?? { gamma: 1, lam: 0.95, estimator: "gae" };
-  const est = state.est ?? RECORDED_AS[recorded.estimator] ?? null; // null: one that asks no critic
-  const fixed = (name, lam) => ({ mc: 1, td0: 0 })[name] ?? lam;
-  const was = { gamma: recorded.gamma, lam: fixed(RECORDED_AS[recorded.estimator], recorded.lam) };
+  const known = RECORDED_AS[recorded.estimator] ?? null; // null: one that asks no critic, and has no λ
+  const est = state.est ?? known ?? (state.gamma === null ? null : "gae");
+  const fixed = (name, lam) => (name === null ? null : ({ mc: 1, td0: 0 })[name] ?? lam);
+  const was = { gamma: recorded.gamma, lam: fixed(known, recorded.lam) };
   const now = { gamma: state.gamma ?? recorded.gamma, lam: fixed(est, state.lam ?? recorded.lam) };
   return { est, ...now, changed: now.gamma !== was.gamma || now.lam !== was.lam };
 }
@@ -306,8 +307,8 @@ function drawFence() {
   text(10, Y.plot + 87, "↕ δ", { class: "ui" }).style.cssText = "font-size:10.5px;fill:var(--quiet)";
   caption(Y.r - 4, T.r, T.rSub);
   caption(Y.d - 4, T.d, T.dSub);
-  caption(Y.fan + 40, T.fan, T.fanSub);
-  caption(Y.A - 4, T.A, T.ASub);
+  if (est !== null) caption(Y.fan + 40, T.fan, T.fanSub);
+  caption(Y.A - 4, T.A, est === null ? "" : T.ASub);
   caption(Y.W - 2, T.W, T.WSub);
   for (const node of root.querySelectorAll("text.ui")) node.setAttribute("text-anchor", "start");
 
@@ -378,7 +379,7 @@ function drawFence() {
     if (sample.mask[t]) {
       bar(t, r[t], rTop, Y.r);
       bar(t, d[t], dTop, Y.d);
-      if (t !== token) text(mid(t), Y.A, num(a[t], { sign: true }));
+      if (t !== token || est === null) text(mid(t), Y.A, num(a[t], { sign: true }));
       const w = columns.whitened?.[t];
       text(mid(t), Y.W, num(w, { sign: true }) + (flipped(columns, t) ? "⇅" : ""), { "font-weight": t === token ? 700 : 400 }).style
         .fill = has(w) ? tone(w) : "";
@@ -405,7 +406,7 @@ function drawFence() {
     if (e - f > 1) fitted(text((post(f0) + post(e0)) / 2, Y.box + 18, visible(word, 24), { class: "mid ui halo", "font-weight": 650 }), (
       e0 - f0) * gap - 14, 15);
   }
-  if (token !== null && sample.mask[token]) fan(add, text, { token, to, acts, d, a, gamma, lam, mid, Y, gap, post });
+  if (token !== null && sample.mask[token] && est !== null) fan(add, text, { token, to, acts, d, a, gamma, lam, mid, Y, gap, post });
   if (from > 0) text(left - 14, Y.box + 22, `‹${from}`).style.cssText = "fill:var(--quiet);text-anchor:end";
   if (to < count) text(W - 4, Y.box + 22, `${sample.length - to}›`).style.cssText = "fill:var(--quiet);text-anchor:end";
   for (let t = from; t < to; t++) add("rect", { class: "hit", x: post(t), y: Y.box - 3, width: gap, height: Y.H - Y
@@ -612,8 +613,8 @@ function drawControls() {
       ["gamma", gamma],
       ["lam", lam]
     ]) {
-    $(id).value = value;
-    $(id + "-now").textContent = id === "lam" && est === null ? "–" : num(value, { digits: 2 });
+    $(id).value = value ?? 1;
+    $(id + "-now").textContent = num(value, { digits: 2 });
   }
   $("reset").disabled = !changed;
   $("whatif").hidden = !changed;
