@@ -15,9 +15,14 @@ from typing import Any, Literal
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 
+_EXAMPLE = {
+    "zh": "（内置例子，数是手写的。换成你自己的：telescope explain RUN，或 --numbers 文件，或 --prompt 请问1+1=2？）",
+    "en": "(The built-in example, its numbers made by hand. For your own: telescope explain RUN, or --numbers FILE, or --prompt TEXT.)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic")
+    parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic (without any: a built-in example)")
     parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
     parser.add_argument("--sample", type=int, default=0, help="which recorded response of the step (default 0)")
     parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
@@ -35,19 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from telescope.explain.questions import answer, titles
+    from telescope.explain.questions import EXAMPLE, answer, titles
+    from telescope.explain.text import wrap
 
     lang: Literal["zh", "en"] = chosen.lang
     if chosen.questions:
-        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang)))
+        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang, chosen.level)))
         return
     sample, outputs = _sample(chosen)
+    if sample is EXAMPLE and not chosen.json:
+        print("\n".join(wrap(_EXAMPLE[lang], shutil.get_terminal_size((100, 24)).columns)) + "\n")
     if not len(sample):
         raise TelescopeError("this response has no token: choose another --sample")
     if chosen.token is not None and not 0 <= chosen.token < len(sample):
         raise TelescopeError(f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}")
     if chosen.question:
-        rounds = [(dict(titles(lang)).get(n, ""), answer(n, sample, lang, chosen.level)) for n in chosen.question]
+        rounds = [(dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level)) for n in chosen.question]
         print("\n\n".join(f"{question}\n{text}" for question, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
@@ -85,8 +93,12 @@ def modules(outputs: list[Any]) -> str:
 
 def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
     ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
-    if sum(ways) != 1:
-        raise TelescopeError("say what to explain: a RUN, or --numbers FILE, or --prompt TEXT --response TEXT")
+    if sum(ways) > 1:
+        raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
+    if not any(ways):
+        from telescope.explain.questions import EXAMPLE
+
+        return EXAMPLE, []
     if chosen.numbers is not None:
         from telescope.explain.numbers import read_numbers
 

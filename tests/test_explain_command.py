@@ -83,11 +83,19 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(run: Path, t
     assert file.read_text("utf-8").count("### 问题") == 3  # the wish to save is the last round
 
 
+@pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
+def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, capsys) -> None:
+    for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
+        out = explained(capsys, *arguments, "--lang", lang)
+        assert said in out.splitlines()[0]
+        assert ".62" in out  # the first token's credit
+    assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to explain"),
-        (["{run}", "--numbers", "x.toml"], "say what to explain"),
+        (["{run}", "--numbers", "x.toml"], "say one thing to explain"),
         (["{run}", "--step", "9"], "it has steps 1 to 2"),
         (["{run}", "--sample", "99"], "samples 0 to 7"),
         (["{run}", "--token", "99"], "this response has tokens 0 to"),

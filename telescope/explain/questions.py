@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +57,12 @@ def _questions() -> dict[int, dict[str, Any]]:
     return {int(number): entry for number, entry in texts.items()}
 
 
-def titles(lang: Lang = "zh") -> list[tuple[int, str]]:
-    return [(number, entry[lang]) for number, entry in _questions().items()]
+def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[int, str]]:
+    return [(number, entry[f"kid_title_{lang}" if level == "kid" else lang]) for number, entry in _questions().items()]
 
 
 def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert") -> str:
-    """The answer to question `number` with this sample's numbers; a question without a child's text keeps the expert's."""
+    """The answer to question `number` with this sample's numbers."""
     entry = _questions().get(number)
     if entry is None:
         raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
@@ -69,13 +71,21 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
     if sample.settings.estimator not in BY_CRITIC:  # the questions are about values, TD errors and GAE
         missing.append(f"critic (estimator {sample.settings.estimator})")
     used = EXAMPLE if missing else sample
-    key = next(k for k in (f"{level}_{lang}", f"expert_{lang}") if k in entry)
+    key = f"{level}_{lang}"
     if not used.settings.whiten:
         key = f"{key}_raw" if f"{key}_raw" in entry else key
     known = facts(used, lang)
+    if level == "kid":
+        known |= {name: _plain(text) for name, text in known.items() if "«" not in text}  # a token stays as it is
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
     after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
     return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+
+
+def _plain(text: str) -> str:
+    """For a child: 3.2e−05 as .000032, a row without its brackets, λ without its letter."""
+    text = re.sub(r"(\d*\.?\d+)e([+−]\d+)", lambda m: f"{Decimal(m[1]).scaleb(int(m[2].replace('−', '-'))):f}", text)
+    return re.sub(r"\[|\]|λ=|\b0(?=\.\d)", "", text)
 
 
 def facts(sample: Sample, lang: Lang) -> dict[str, str]:
