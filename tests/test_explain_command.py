@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from telescope import Trainer, ledger
+from telescope.batch import COLUMNS
 from telescope.cli import main
-from telescope.explain.trace import traces
+from telescope.explain.tables import metaphors
+from telescope.explain.trace import num, traces
 from telescope.viewer.payload import page_traces
 from tests.fakes import tiny_config
 
@@ -92,6 +95,31 @@ def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, ca
     assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
 
 
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_the_table_of_columns_has_each_of_them_once_under_its_view(lang: str, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = explained(capsys, "--columns", "--lang", lang)
+    assert max(map(cell_len, out.splitlines())) <= 80
+    views = out.split("\n\n")
+    for view, anchor in zip(views, ("state", "action", "sequence", "row"), strict=True):
+        assert re.findall(r"^  (\w+)", view, re.M) == [column.name for column in COLUMNS.values() if column.anchor == anchor]
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_seven_metaphors_name_every_quantity(lang: str, capsys) -> None:
+    assert list(metaphors()) == ["game", "sport", "exam", "weather", "chess", "climbing", "coins"]
+    out = explained(capsys, "--metaphors", "--lang", lang)
+    for symbol in "VδAλÂ":
+        assert len(re.findall(rf"^  {symbol}  \S", out, re.M)) == 7
+
+
+def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
+    out = explained(capsys, str(run), "--flow", "--token", "0", "--lang", "en")
+    sample = ledger.samples(run, ledger.steps(run)[-1], [0])[0]
+    assert f"advantages[t] = {num(sample.columns['advantages'][0])} " in out
+    assert "generate_sequences" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -102,7 +130,8 @@ def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, ca
         (["{run}", "--question", "99"], "99"),
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
         (["nosuch"], "nosuch has no ledger"),
-        (["--prompt", "x"], "belong together"),
+        (["--response", "x"], "give --prompt too"),
+        (["{run}", "--score", "1"], "give --prompt too"),
         (["--numbers", "nosuch.toml"], "nosuch.toml"),
     ],
 )
