@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from telescope import Trainer
 from telescope.errors import TelescopeError
 from telescope.explain.stages import flow, modules
-from telescope.explain.trace import num
+from telescope.explain.trace import num, traces
 from telescope.live import explain_pair
 
 
@@ -82,3 +82,22 @@ def test_the_flow_holds_the_numbers_of_the_sample(tiny_model) -> None:
     for name in ("values", "ref_log_prob", "token_level_scores", "token_level_rewards", "deltas", "advantages", "returns"):
         assert re.search(rf"{name}\[t\][^\n]*\n?[^\n]* = {re.escape(num(sample.columns[name][3]))} +\[1, 7\]", drawn), name
     assert drawn.count("▼") == 3 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "parts"),
+    [
+        ("你知道1+1=2吗？", "是的，1+1=2", (1.0, 1.0)),
+        ("你知道1+1=2吗？", "是的，等于2！", (1.0, 1.0)),
+        ("请问1+1=2？", "是的，1+1=2！", (1.0, 1.0)),
+        ("你知道1+1=3吗？", "不对，1+1=2", (1.0, 1.0)),
+        ("你知道1+1=2吗？", "是的，1+1=3", (1.0, 0.0)),
+        ("你知道1+1=2吗？", "是的，0+2=2", (1.0, 0.0)),  # a sum that was not asked for
+        ("你知道1+1=2吗？", "不对，1+1=2", (0.0, 1.0)),
+    ],
+)
+def test_the_demo_may_write_its_sum_out(tiny_model, prompt, response, parts) -> None:
+    sample, outputs = explain_pair(prompt, response, str(tiny_model))
+    assert tuple(sample.parts.values()) == parts
+    assert not any("<unk>" in token for output in outputs for token in output.tokens)
+    assert all(trace.ok for t in range(len(sample)) for trace in traces(sample, t) if trace.recorded is not None)
