@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,17 @@ def test_what_cannot_be_explained_is_said_in_one_line(run: Path, arguments: list
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+def test_values_of_right_and_wrong_answers_are_the_means_of_the_ledger(run: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["values.py", str(run), "--step", "2"])
+    runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "values.py"), run_name="__main__")
+    rows = re.findall(r"^\| (?:right|wrong) \((\d+)\) \| (\S+)", capsys.readouterr().out, re.M)
+    samples = ledger.samples(run, 2)
+    length = max({len(s) for s in samples}, key=[len(s) for s in samples].count)
+    first = [s.columns["values"][0] for s in samples if len(s) == length]
+    assert sum(int(n) for n, _ in rows) == len(first)
+    assert sum(int(n) * float(v) for n, v in rows) == pytest.approx(sum(first), abs=0.01 * len(first))
 
 
 def test_a_report_is_one_file_without_links_to_anywhere(run: Path, tmp_path: Path, capsys) -> None:
