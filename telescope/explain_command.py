@@ -68,7 +68,9 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.token is not None and not 0 <= chosen.token < len(sample):
         raise TelescopeError(f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}")
     if chosen.question:
-        rounds = [(dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level)) for n in chosen.question]
+        rounds = [
+            (dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level, chosen.token)) for n in chosen.question
+        ]
         print("\n\n".join(f"{question}\n{text}" for question, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue

@@ -15,7 +15,7 @@ from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample, Settings
 
 
 def kl_estimate(d: float, kind: str) -> float:
-    """Per-token KL from d = log π_old − log π_ref; telescope.algorithms.kl_penalty has the same on tensors."""
+    """Per-token KL from d = log π − log π_ref; telescope.algorithms.kl_penalty has the same on tensors."""
     kind = kind.removesuffix("+")
     if kind in ("k1", "kl"):
         return d
@@ -163,6 +163,15 @@ def moments(numbers: Sequence[float]) -> tuple[float, float]:
     n = len(numbers)
     mean = math.fsum(numbers) / max(n, 1)
     return mean, math.sqrt(math.fsum((x - mean) * (x - mean) for x in numbers) / max(n - 1, 1) + 1e-8)
+
+
+def alone(full: Sample) -> bool:
+    """Whether μ and σ of a filled sample are those of its own tokens: there was no batch, or only this response in it."""
+    a, mean, std = full.columns.get("advantages"), full.whiten_mean, full.whiten_std
+    if a is None or mean is None or std is None:
+        return False
+    own = moments([x for x, m in zip(a, full.mask, strict=True) if m])
+    return all(abs(x - y) <= 1e-5 * max(1.0, abs(y)) for x, y in zip((mean, std), own, strict=True))
 
 
 def _fill_actor(full: Sample, u: ActorUpdate) -> ActorUpdate:

@@ -17,6 +17,7 @@ import difflib
 import io
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,15 +42,17 @@ SCALARS = {
     "epsilon": "clip", "cliprange": "clip", "clip_ratio": "clip", "cliprange_value": "clip_value", "clip_ratio_c": "dual_clip",
     "μ": "whiten_mean", "mu": "whiten_mean", "mean": "whiten_mean", "σ": "whiten_std", "sigma": "whiten_std", "std": "whiten_std",
 }  # fmt: skip
+_BARE_POINT = re.compile(r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE)
+"""The point of .3; texts and comments are matched too, so that none is found inside them."""
 IGNORED = ("id", "kind", "description", "expected")
 CHOICES = {
     "estimator": ("gae", "monte_carlo", "td0"),
     "loss": ("clip", "cpi"),
-    "kl_kind": ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"),
+    **dict.fromkeys(("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")),
 }
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("gamma", "lam", "clip_low"), (0.0, 1.0)),
-    **dict.fromkeys(("kl_coef", "clip_high", "clip_value", "temperature", "whiten_std"), (0.0, math.inf)),
+    **dict.fromkeys(("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature", "whiten_std"), (0.0, math.inf)),
     "dual_clip": (1.0, math.inf),
     "log-prob": (-math.inf, 0.0),
 }
@@ -68,17 +71,31 @@ def read_numbers(path: str | Path) -> Sample:
     if path.suffix.lower() not in readers:
         raise TelescopeError(f"{path}: the name must end in .toml, .json or .csv")
     try:
-        data = readers[path.suffix.lower()](text)
+        data = _read(readers[path.suffix.lower()], text)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise TelescopeError(f"{path} is not valid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
-        raise TelescopeError(f'{path} holds a {type(data).__name__}: give one response as names and numbers, e.g. {{"values": [.3, .4]}}')
+        raise TelescopeError(f'{path} holds a {type(data).__name__}: give one response as names and numbers, e.g. {{"values": [0.3, 0.4]}}')
     try:
         return from_numbers(data)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
+
+
+def _read(reader: Callable[[str], Any], text: str) -> Any:
+    """TOML and JSON want a digit before the point; where that is all that is wrong, .3 is read as 0.3."""
+    try:
+        return reader(text)
+    except ValueError:
+        filled = _BARE_POINT.sub(lambda found: "0." if found[0] == "." else found[0], text)
+        if filled == text:
+            raise
+    try:
+        return reader(filled)
+    except ValueError as error:
+        raise ValueError(f"{error} (with every .3 read as 0.3)") from None
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
@@ -92,7 +109,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         raise TelescopeError('tokens must be a list of texts, e.g. ["是", "的"]')
     lengths = {name: len(value) for name, value in columns.items()} | ({} if tokens is None else {"tokens": len(tokens)})
     if not lengths or not max(lengths.values()):
-        raise TelescopeError("no token: give at least one list with a number per token, e.g. values = [.3, .4]")
+        raise TelescopeError("no token: give at least one list with a number per token, e.g. values = [0.3, 0.4]")
     first, length = next(iter(lengths.items()))
     for name, n in lengths.items():
         if n != length:
@@ -104,12 +121,15 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         last = max(t for t, m in enumerate(mask) if m)
         columns["token_level_scores"] = [_number("score", score) if t == last else 0.0 for t in range(length)]
     _check(columns, scalars, mask)
+    end = max(t for t, m in enumerate(mask) if m) + 1
+    held = {name: column for name, column in columns.items() if name in ("values", "token_level_rewards")}
+    padding = {t: {name: column[t] for name, column in held.items() if column[t]} for t in range(end, length)}
     columns = {name: [x if m else 0.0 for x, m in zip(value, mask, strict=True)] for name, value in columns.items()}
     new, predictions = columns.pop("log_probs", None), columns.pop("vpreds", columns.get("values"))
     old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
     texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
     settings = {name: scalars[name] for name in Settings.__dataclass_fields__ if name in scalars}
-    bootstrap = scalars.get("bootstrap", 0.0)
+    bootstrap, place = scalars.get("bootstrap", 0.0), -1 if new else 0
     return Sample(
         token_ids=list(range(length)),
         token_bytes=[text.encode("utf-8", "surrogatepass") for text in texts],
@@ -124,8 +144,9 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         whiten_mean=scalars.get("whiten_mean"),
         whiten_std=scalars.get("whiten_std"),
         # without numbers of an update: its first minibatch, where π is still π_old and the critic still says V
-        actor_updates=[] if old is None else [ActorUpdate(0, 0, old, new or old, [], [], [], [])],
+        actor_updates=[] if old is None else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
         critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions, [], [])],
+        padding=padding,
     )
 
 

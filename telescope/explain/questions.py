@@ -13,18 +13,17 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import lam_of
+from telescope.explain.arithmetic import lam_of, policy_term
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
-from telescope.explain.text import pieces, shorten
+from telescope.explain.text import pieces, plain, shorten
 from telescope.explain.trace import Tracer, fill, num
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, ui
 
 EXAMPLE = from_numbers(
     {
@@ -61,8 +60,11 @@ def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[int, str]]:
     return [(number, entry[f"kid_title_{lang}" if level == "kid" else lang]) for number, entry in _questions().items()]
 
 
-def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert") -> str:
-    """The answer to question `number` with this sample's numbers."""
+def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert", token: int | None = None) -> str:
+    """The answer to question `number` with this sample's numbers.
+
+    Where it takes one token as its example, that is `token`, or the first that the policy wrote.
+    """
     entry = _questions().get(number)
     if entry is None:
         raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
@@ -74,26 +76,23 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
     key = f"{level}_{lang}"
     if not used.settings.whiten:
         key = f"{key}_raw" if f"{key}_raw" in entry else key
-    known = facts(used, lang)
+    if token is not None and not missing and not (0 <= token < len(sample) and sample.mask[token]):
+        raise TelescopeError(f"token {token} was not written by the policy, so that no answer is about it: choose another")
+    known = facts(used, lang, None if missing else token)
     if level == "kid":
-        known |= {name: _plain(text) for name, text in known.items() if "«" not in text}  # a token stays as it is
+        known |= {name: re.sub(r"\[|\]|λ=", "", text) for name, text in known.items() if "«" not in text}  # a token stays as it is
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
     after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
-    return (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+    text = (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+    return plain(text, ui("almost", lang, level)) if level == "kid" else text
 
 
-def _plain(text: str) -> str:
-    """For a child: 3.2e−05 as .000032, a row without its brackets, λ without its letter."""
-    text = re.sub(r"(\d*\.?\d+)e([+−]\d+)", lambda m: f"{Decimal(m[1]).scaleb(int(m[2].replace('−', '-'))):f}", text)
-    return re.sub(r"\[|\]|λ=|\b0(?=\.\d)", "", text)
-
-
-def facts(sample: Sample, lang: Lang) -> dict[str, str]:
-    """Every number that a text may name, for the first token that the policy wrote, the last one, and all of them."""
+def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str]:
+    """Every number that a text may name, for `token` (or the first that the policy wrote), the last one, and all of them."""
     tracer = Tracer(sample)
     c, s, at, full = tracer.full.columns, sample.settings, tracer.steps.at, tracer.full
-    i, last, lam = at[0], at[-1], {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, lam_of(s, len(at)))
-    n, count, decay = tracer.steps.next(i), len(at), s.gamma * lam
+    i, last, lam = at[0] if token is None else token, at[-1], {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, lam_of(s, len(at)))
+    n, count, left, decay = tracer.steps.next(i), len(at), len(tracer.steps.onwards(i)), s.gamma * lam
     texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
 
     def row(numbers: Sequence[float]) -> str:
@@ -104,11 +103,11 @@ def facts(sample: Sample, lang: Lang) -> dict[str, str]:
         return en if lang == "en" else zh
 
     out = {"i": str(i), "last": str(last), "tok": f"{i} «{texts[i]}»", "last_tok": f"{last} «{texts[last]}»", "T": str(len(sample))}
-    out |= {"gamma": num(s.gamma), "lam": num(lam), "gl": num(decay), "beta": num(s.kl_coef), "count": str(count)}
+    out |= {"gamma": num(s.gamma), "lam": num(lam), "gl": num(decay), "beta": num(s.kl_coef), "left": str(left)}
     out |= {"next": "V_end" if n is None else f"V[{n}]", "end": num(sample.bootstrap), "ids": row([*map(float, sample.token_ids)])}
     shares = [decay ** (len(tracer.steps.onwards(t)) - 1) for t in range(len(sample))]
     out |= {"share": num(shares[i]), "percent": num(100 * shares[i]), "shares": row([100 * x for x in shares])}
-    out["share_mc"] = num(s.gamma ** (count - 1))
+    out["share_mc"] = num(s.gamma ** (left - 1))
     for name, column in {
         "V": "values",
         "r": "token_level_rewards",
@@ -125,30 +124,40 @@ def facts(sample: Sample, lang: Lang) -> dict[str, str]:
     if "old_log_probs" in c:
         out["pi_olds"] = row([math.exp(min(x, 0.0)) for x in c["old_log_probs"]])
     if "values" in c and "token_level_rewards" in c:
-        out |= _credit(tracer, row, say, lam)
+        out |= _credit(tracer, i, row, say, lam)
     if "whitened" in c and "advantages" in c:
         flips = [t for t in at if c["advantages"][t] * c["whitened"][t] < 0]
-        out |= {"mean": num(math.fsum(c["whitened"][t] for t in at) / count), "flips": str(len(flips)), "flipped": str(flips or "–")}
+        out |= {"mean": num(math.fsum(c["whitened"][t] for t in at) / count), "signs": say("没有 token 的符号变了", "no sign changed")}
+        if flips:
+            out["signs"] = say(f"{len(flips)} 个 token 的符号变了（{flips}）", f"the sign of {len(flips)} tokens changed ({flips})")
         out |= {"mu": num(full.whiten_mean or 0.0), "sigma": num(full.whiten_std or 1.0)}
-        alone = sample.whiten_mean is None
-        out["alone"] = say("（没有给出整批，这里只用这一条的）", " (no batch was given, so of this response alone)") if alone else ""
+        out["whose"] = say(
+            "取自整批所有有效 token，只算一次，不是每条回答各算", "taken once over all valid tokens of the whole batch, not per response"
+        )
+        if tracer.alone:
+            out["whose"] = say(
+                "只来自这一条回答：这里没有整批（训练时取自整批所有有效 token，不是每条回答各算）",
+                "of this response alone, there is no batch here (in training: over all valid tokens of the whole batch, not per response)",
+            )
         out["update"] = ""
         if full.actor_updates:
-            ratio = full.actor_updates[-1].ratio
-            terms = [p * x for p, x in zip(ratio, c["whitened"], strict=True)]
-            mean = num(math.fsum(terms) / count)
+            u, a = full.actor_updates[-1], c["whitened"]
+            terms = [p * x for p, x in zip(u.ratio, a, strict=True)]
+            clips = [policy_term(p, x, s)[0] for p, x in zip(u.ratio, a, strict=True)]
+            mean, clipped = (num(math.fsum(x[t] for t in at) / count) for x in (terms, clips))
+            which = say("给出的更新", "With the new log-probs given") if u.epoch < 0 else say("最后一次更新", "In the last update")
             out["update"] = say(
-                f"最后一次更新：ρ = {row(ratio)}，各项 ρ·Â = {row(terms)}，均值 {mean}。",
-                f" In the last update: ρ = {row(ratio)}, terms ρ·Â = {row(terms)}, mean {mean}.",
+                f"{which}：ρ = {row(u.ratio)}，各项 ρ·Â = {row(terms)}，均值 {mean}；PPO 裁剪后各项 {row(clips)}，均值 {clipped}。",
+                f" {which}: ρ = {row(u.ratio)}, terms ρ·Â = {row(terms)}, mean {mean}; PPO's clipped terms {row(clips)}, mean {clipped}.",
             )
     return out
 
 
-def _credit(tracer: Tracer, row: Any, say: Any, lam: float) -> dict[str, str]:
+def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str, str]:
     """Facts that need rewards and values: other λ, observed returns, the critic's loss."""
     sample, full, steps = tracer.sample, tracer.full, tracer.steps
     c, g, at, count = full.columns, sample.settings.gamma, steps.at, len(steps.at)
-    i, last, r, v, d = at[0], at[-1], c["token_level_rewards"], c["values"], c["deltas"]
+    last, left, r, v, d = at[-1], len(steps.onwards(i)), c["token_level_rewards"], c["values"], c["deltas"]
 
     def estimate(lam: float) -> list[float]:
         settings = replace(sample.settings, estimator="gae", lam=lam)
@@ -166,11 +175,11 @@ def _credit(tracer: Tracer, row: Any, say: Any, lam: float) -> dict[str, str]:
     out |= {"rises": str(rises), "pairs": str(count - 1), "even": num(math.fsum(r[t] for t in at) / count)}
     out["positive"] = say("全为正", "are all") if all(r[t] > 0 for t in at) else say("不全为正", "are not all")
     out["rows"] = "; ".join(f"λ={num(x)}: {row(estimate(x))}" for x in (0.0, 0.5, 0.95, 1.0))
-    ns = range(1, count + 1) if count <= 6 else (1, 2, 3, count)
+    ns = range(1, left + 1) if left <= 6 else (1, 2, 3, left)
     n_step = [trace.result for trace in tracer.compare(i, ns, ()) if trace.name == "n_step"]
-    weights = [lam ** (n - 1) * (1 if n == count else 1 - lam) for n in ns]
+    weights = [lam ** (n - 1) * (1 if n == left else 1 - lam) for n in ns]
     out["mixed"] = ", ".join(f"n={n}: {num(a)} ×{num(w)}" for n, a, w in zip(ns, n_step, weights, strict=True))
-    out["left_out"] = say("（中间略）", " (some left out)") if count > 6 else ""
+    out["left_out"] = say("（中间略）", " (some left out)") if left > 6 else ""
     critic = full.critic_updates[-1] if full.critic_updates else None
     new, loss = (v[i], None) if critic is None else (critic.values[i], critic.loss[i] if critic.loss else None)
     error = c["returns"][i] - new
@@ -182,6 +191,10 @@ def _credit(tracer: Tracer, row: Any, say: Any, lam: float) -> dict[str, str]:
         note = say("（被截断，但按结束处理）", " (cut off, but treated as the end)")
     else:
         note = say("，因为没有后续了", ": nothing is left to come")
+    out["kind"] = {
+        "td0": say("一步 TD 目标", "one-step TD targets"),
+        "monte_carlo": say("实际的折扣和", "the observed discounted sums"),
+    }.get(sample.settings.estimator, say(f"λ-return（λ={num(lam)}）", f"λ-returns (λ={num(lam)})"))
     out["end_note"] = note + say("。", ".")
     end = num(sample.bootstrap)
     stays = say(f"（截断处的 V_end = {end} 仍在）", f" (but V_end = {end} at the cut stays)") if sample.bootstrap else ""

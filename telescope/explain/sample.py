@@ -32,6 +32,9 @@ class Settings:
     dual_clip: float | None = None
     clip_value: float | None = 0.2
     temperature: float = 1.0
+    kl_loss_coef: float = 0.0
+    kl_loss_kind: str = "k3"
+    """KL to the reference in the actor's loss, besides or instead of the one in the rewards (kl_coef, kl_kind)."""
     lam_critic: float | None = None
     """λ of the critic's targets, where it is another."""
     lam_alpha: float | None = None
@@ -61,6 +64,7 @@ class ActorUpdate:
 
     epoch: int
     minibatch: int
+    """Both −1: of no run, but typed by hand."""
     old_log_probs: list[float]
     """As the loss used them: in the first minibatch they are the policy's own, so that the ratio is exactly 1."""
     log_probs: list[float]
@@ -95,7 +99,7 @@ class Sample:
     token_bytes: list[bytes]
     """UTF-8 pieces; one Chinese character may be split over several tokens."""
     mask: list[int]
-    """1 = the policy chose the token; 0 = a tool wrote it."""
+    """1 = the policy chose the token; 0 = a tool wrote it, or it is padding."""
     columns: dict[str, list[float]]
     settings: Settings = Settings()
     run: str = ""
@@ -119,6 +123,8 @@ class Sample:
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
+    padding: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Of numbers typed by hand: the slots after the end of the response, and what they held in `values` and rewards; not used."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

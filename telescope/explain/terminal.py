@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import lam_of
 from telescope.explain.sample import Sample
-from telescope.explain.text import both_ends, pad, pieces, shorten, visible, wrap
+from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer, num
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
 _STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
-_TRACES_OF = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage_sum", "advantage"), "R": ("return",)}
+_TRACES_OF: dict[str, tuple[str, ...]] = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage",), "R": ("return",)}
 _TRACES_OF |= {"white": ("whitened",), "ratio": ("ratio", "weight"), "clip": ("clip", "surrogate", "objective")}
 """Column of the table -> traces that check its number."""
 
@@ -33,7 +34,7 @@ def render(
     color: bool | None = None,
     update: int = -1,
 ) -> str:
-    """The screen as text. Without `token`, the one with the largest |A| is taken apart; NO_COLOR always wins."""
+    """The screen as text. Without `token`, the one with the largest |A| before the last is taken apart; NO_COLOR always wins."""
     if color is None:
         color = sys.stdout.isatty()
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
@@ -58,7 +59,10 @@ class _Screen:
         tracer = Tracer(sample)
         self.full = tracer.full
         self.tracer, self.traces = tracer, [tracer.traces(t, update) for t in range(len(sample))]
+        self.verdicts = [tracer.verdicts(t, update) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
+        tools = ["⚙" if not m and t not in sample.padding else "" for t, m in enumerate(sample.mask)]
+        self.tokens = [shorten(tool + text, 12) for tool, text in zip(tools, self.texts, strict=True)]
         self.chosen = token is not None
         self.token = self._largest() if token is None else token
         tracer.traces(self.token, update)  # refuses a token that is not there
@@ -75,8 +79,17 @@ class _Screen:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.color and style else text
 
     def _largest(self) -> int:
+        """Not the last one unless there is no other: there A is δ, whatever the estimator."""
         sizes = self.full.columns.get("advantages") or self.full.columns.get("token_level_rewards") or [0.0] * len(self.sample)
-        return max((t for t, m in enumerate(self.sample.mask) if m), key=lambda t: abs(sizes[t]), default=0)
+        at = self.tracer.steps.at
+        return max(at[:-1] or at, key=lambda t: abs(sizes[t]), default=0)
+
+    def numbers(self, text: str) -> str:
+        return plain(text, self.ui("almost")) if self.level == "kid" else text
+
+    def cell(self, x: float, signed: bool = False) -> str:
+        """For a child, what would round to nothing is just that."""
+        return "≈0" if self.level == "kid" and 0 < abs(x) < 5e-4 else _cell(x, signed)
 
     # ---- header ----
 
@@ -89,12 +102,13 @@ class _Screen:
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
         facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]
-        facts.append(f"{self.ui('lam')} {num(s.lam)}" if s.estimator == "gae" else f"{self.ui('estimator')} {s.estimator}")
+        lam = num(lam_of(s, len(self.tracer.steps.at)))
+        facts.append(f"{self.ui('lam')} {lam}" if s.estimator == "gae" else f"{self.ui('estimator')} {s.estimator}")
         if x.run:
             facts += [visible(x.run), f"{self.ui('step')} {x.step}", f"{self.ui('sample')} {x.index}/{x.count}"]
         if x.truncated:
             facts.append(self.ui("cut_v", num(x.bootstrap)) if x.bootstrap else self.ui("cut"))
-        return [self.paint(line, "bold") for line in lines] + wrap("   ".join(facts), self.width)
+        return [self.paint(line, "bold") for line in lines] + wrap(self.numbers("   ".join(facts)), self.width)
 
     # ---- the fence posts ----
 
@@ -105,12 +119,12 @@ class _Screen:
             return []
         rows = [("r", "reward", "token_level_rewards"), ("δ", "delta", "deltas")]
         kid = self.level == "kid"
-        rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[t]", key, name) for sign, key, name in rows if name in c]
-        value_name = column_name("V", self.lang, "kid") if kid else "V[t]"
+        rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[i]", key, name) for sign, key, name in rows if name in c]
+        value_name = column_name("V", self.lang, "kid") if kid else "V[i]"
         left = max(cell_len(name) for name in (self.ui("state"), value_name, *(name for name, _, _ in rows))) + 4
-        tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, mask, strict=True)]
-        numbers = [[_cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))] for _, _, name in rows]
-        posts = [_cell(v) if m else "·" for v, m in zip(c["values"], mask, strict=True)] + [_cell(self.sample.bootstrap)]
+        tokens = self.tokens
+        numbers = [[self.cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))] for _, _, name in rows]
+        posts = [self.cell(v) if m else "·" for v, m in zip(c["values"], mask, strict=True)] + [self.cell(self.sample.bootstrap)]
         first, last = _window(len(mask), self.token, max((self.width - left - 4) // 8, 1))
         gap = max([7, *(cell_len(x) + 2 for row in (tokens, posts, *numbers) for x in row[first:last])])
         first, last = _window(len(mask), self.token, max((self.width - left - 4) // gap, 1))
@@ -133,13 +147,13 @@ class _Screen:
     # ---- the table ----
 
     def table(self) -> list[str]:
-        checks = [" " if all(x.ok is None for x in row) else "✗" if any(x.ok is False for x in row) else "✓" for row in self.traces]
+        checks = [" " if not row else "✓" if all(row.values()) else "✗" for row in self.verdicts]
         digits = len(str(len(self.sample) - 1))
         names = [("▶" if t == self.token else " ") + f"{t:>{digits}}{check} " for t, check in enumerate(checks)]
-        tokens = [shorten(("" if m else "⚙") + text, 12) for text, m in zip(self.texts, self.sample.mask, strict=True)]
+        tokens = self.tokens
         side = max([cell_len(self.ui("token")), *map(cell_len, tokens)])
         front = digits + 3 + side + 1
-        head_front = pad(f"{self.ui('t'):>{digits + 1}}  {self.ui('token')}", front)
+        head_front = pad(f"{self.ui('index'):>{digits + 1}}  {self.ui('token')}", front)
         lines: list[str] = []
         for block in self._blocks(self.columns, front):
             if lines:
@@ -180,10 +194,10 @@ class _Screen:
             return "·"
         flipped = key == "white" and self.full.columns["advantages"][t] * x < 0 if "advantages" in self.full.columns else False
         mark = "✗" if self._wrong(key, t) else ""
-        return _cell(x, signed) + ("⇅" if flipped else "") + mark
+        return self.cell(x, signed) + ("⇅" if flipped else "") + mark
 
     def _wrong(self, key: str, t: int) -> bool:
-        return any(x.ok is False and x.name in _TRACES_OF.get(key, ()) for x in self.traces[t])
+        return not all(self.verdicts[t].get(name, True) for name in _TRACES_OF.get(key, ()))
 
     def _blocks(self, columns: Sequence[_Column], front: int) -> list[list[_Column]]:
         """Groups of columns side by side as far as they fit; the rest in further tables below."""
@@ -212,8 +226,14 @@ class _Screen:
     def _legend(self) -> list[str]:
         marks = [cell for column in self.columns for cell in column.cells]
         notes = []
-        if not all(self.sample.mask):
+        if any(not m and t not in self.sample.padding for t, m in enumerate(self.sample.mask)):
             notes.append(f"⚙ {self.ui('tool')}")
+        if self.sample.padding:
+            first, last = min(self.sample.padding), max(self.sample.padding)
+            notes.append(self.ui("padding", first if first == last else f"{first}–{last}"))
+        for t, held in self.sample.padding.items():
+            if held:
+                notes.append(self.ui("held", t, self.numbers(", ".join(f"{self.ui(name)} {num(x)}" for name, x in held.items()))))
         for sign, key in (("⇅", "flip"), ("✂✂", "dual_mark")):
             if any(sign in cell for cell in marks):
                 notes.append(self.ui(key))
@@ -221,10 +241,10 @@ class _Screen:
             notes.append(self.ui("clip_mark"))
         if self.full.actor_updates:
             u = self.full.actor_updates[self.update]
-            notes.append(self.ui("update", u.epoch, u.minibatch, len(self.full.actor_updates)))
-        if self.full.whiten_mean is not None and self.sample.whiten_mean is None:
+            notes.append(self.ui("given" if u.epoch < 0 else "update", u.epoch, u.minibatch, len(self.full.actor_updates)))
+        if self.tracer.alone:
             notes.append(self.ui("alone"))
-        oks = [trace.ok for row in self.traces for trace in row if trace.ok is not None]
+        oks = [ok for row in self.verdicts for ok in row.values()]
         notes.append(self.ui("checked", len(oks), sum(oks), len(oks) - sum(oks)) if oks else self.ui("unrecorded"))
         return notes
 
@@ -235,22 +255,24 @@ class _Screen:
         step = sum(self.sample.mask[: t + 1])
         title = f"{self.ui('token')} {t} «{shorten(self.texts[t], 24)}»"
         if self.sample.mask[t]:
-            title += f" ({self.ui('ordinal', t + 1, step)})" + ("" if self.chosen else f" · {self.ui('largest')}")
+            title += f" ({self.ui('ordinal', t, t + 1, step)})" + (
+                "" if self.chosen or step == sum(self.sample.mask) else f" · {self.ui('largest')}"
+            )
         lines = [self.paint(line, "bold") for line in wrap(title, self.width)]
         if not self.sample.mask[t]:
-            return lines + wrap(self.ui("no_terms"), self.width)
+            return lines + wrap(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"), self.width)
         for trace in self.traces[t]:
             lines += self._term(trace)
             said = meaning(trace, self.lang, self.level, s.estimator, s.loss)
             lines += [self.paint(line, "dim") for line in wrap(f"     {said}", self.width, "     ")] if said else []
-        others = self.tracer.compare(t, (2,), (s.lam,))
+        others = self.tracer.compare(t, (2,), (lam_of(s, len(self.tracer.steps.at)),))
         lines += ["", *(self.paint(line, "bold") for line in wrap(self.ui("compare"), self.width))] if others else []
         return lines + [line for trace in others for line in self._term(trace)]
 
     def _term(self, trace: Trace) -> list[str]:
-        check = "" if trace.recorded is None else f"   {'✓' if trace.ok else '✗'} {self.ui('recorded')} {num(trace.recorded)}"
+        check = "" if trace.recorded is None else f"   {'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
         same = trace.substituted == num(trace.result)
-        worked = f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}")
+        worked = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
         said = formula(trace, self.lang, self.level, self.sample.settings.estimator)
         style = "bad" if trace.ok is False else None
         one = f"{said} {worked}{check}"

@@ -57,6 +57,19 @@ def _show(c: str) -> str:
     return f"⟨u+{ord(c):04x}⟩" if category[0] == "C" or category in ("Zl", "Zp") else c
 
 
+_SMALL = re.compile(r"([−-]?)(\d*\.?\d+)e[−-](\d+)")
+
+
+def plain(text: str, almost: str) -> str:
+    """Numbers for a child: −6.8e−06 becomes −.000007, and what six decimals cannot show `almost` 0."""
+
+    def fixed(found: re.Match[str]) -> str:
+        digits = f"{float(found[2]) / 10 ** int(found[3]):.6f}".strip("0")
+        return f"{found[1]}{digits}" if digits != "." else almost
+
+    return _SMALL.sub(fixed, text)
+
+
 def shorten(text: str, width: int) -> str:
     """At most `width` cells (and as many characters, so that stacked accents do not pile up)."""
     if len(text) <= 2 * width and cell_len(text) <= width:
@@ -81,6 +94,11 @@ def pad(text: str, width: int, align: str = "<") -> str:
     room = max(width - cell_len(text), 0)
     left = {"<": 0, ">": room, "^": room // 2}[align]
     return " " * left + text + " " * (room - left)
+
+
+def fold(text: str, width: int, indent: str = "") -> str:
+    """Every line of `text` wrapped; `indent` goes before what a line continues with."""
+    return "\n".join(part for line in text.split("\n") for part in wrap(line, width, indent))
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:

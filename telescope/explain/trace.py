@@ -7,6 +7,7 @@ is the next position with mask 1, and V after the last one is 0, or `bootstrap` 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,7 @@ from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
     Steps,
+    alone,
     clamp,
     fill,
     histogram_target,
@@ -27,7 +29,7 @@ from telescope.explain.arithmetic import (
     value_term,
 )
 from telescope.explain.objectives import OBJECTIVES, Token
-from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
+from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
 SHOWN_TERMS = 6
@@ -38,7 +40,8 @@ SHOWN_BINS = 5
 @dataclass(frozen=True)
 class Trace:
     name: str
-    """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, value_loss; `compare`."""
+    """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, kl_loss, value_loss;
+    `compare`: td0, n_step, gae, monte_carlo."""
     formula: str
     substituted: str
     result: float
@@ -47,7 +50,8 @@ class Trace:
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
     """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done. histogram.
-    advantage: baseline, share or parts, where no critic was asked; weight: rejected."""
+    advantage: baseline, share or parts, where no critic was asked; last: no token follows. weight: rejected. ratio: first.
+    whitened: alone, with μ and σ of this response only."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
@@ -67,7 +71,8 @@ def compare(sample: Sample, t: int, *, ns: Iterable[int] = (2,), lams: Iterable[
 
     `recorded` is the advantage that was used, where the run's estimator is that one.
     """
-    return Tracer(sample).compare(t, ns, (sample.settings.lam,) if lams is None else lams)
+    tracer = Tracer(sample)
+    return tracer.compare(t, ns, (lam_of(sample.settings, len(tracer.steps.at)),) if lams is None else lams)
 
 
 class Tracer:
@@ -75,6 +80,7 @@ class Tracer:
 
     def __init__(self, sample: Sample) -> None:
         self.sample, self.full, self.steps = sample, fill(sample), Steps(sample)
+        self.alone = alone(self.full)
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         return self._token(t).all(update) if self._written(t) else []
@@ -82,8 +88,34 @@ class Tracer:
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         return self._token(t).estimators(ns, lams) if self._written(t) else []
 
+    def verdicts(self, t: int, update: int = -1) -> dict[str, bool]:
+        """Whether each recorded number of token t is right, each once (A, which has two traces, as `advantage`).
+
+        It is if it follows from the recorded numbers below it, or from those as they should be: one wrong number is one ✗.
+        """
+        out: dict[str, bool] = {}
+        for trace in self.traces(t, update):
+            if trace.recorded is not None:
+                name = trace.name.removesuffix("_sum")
+                out[name] = out.get(name, False) or bool(trace.ok) or self._follows(trace, trace.recorded, t, update)
+        return out
+
+    def _follows(self, trace: Trace, recorded: float, t: int, update: int) -> bool:
+        should = next((other for other in self._should.traces(t, update) if other.name == trace.name), None)
+        return should is not None and (_close(should.result, recorded, ()) if should.ok is None else should.ok)
+
+    @functools.cached_property
+    def _should(self) -> Tracer:
+        """From only those columns that do not follow from others."""
+        kept: dict[str, list[float]] = {}
+        bare = replace(self.sample, actor_updates=[], critic_updates=[])
+        for name in PER_TOKEN:
+            if name in self.sample.columns and name not in fill(replace(bare, columns=kept)).columns:
+                kept[name] = self.sample.columns[name]
+        return Tracer(replace(self.sample, columns=kept))
+
     def _token(self, t: int) -> _Token:
-        return _Token(self.sample, self.full, self.steps, t)
+        return _Token(self, t)
 
     def _written(self, t: int) -> bool:
         if not 0 <= t < len(self.sample):
@@ -94,16 +126,17 @@ class Tracer:
 class _Token:
     """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
 
-    def __init__(self, sample: Sample, full: Sample, steps: Steps, t: int) -> None:
-        self.sample, self.full, self.t, self.steps, self.s = sample, full, t, steps, sample.settings
+    def __init__(self, of: Tracer, t: int) -> None:
+        self.sample, self.full, self.steps, self.alone, self.t, self.s = of.sample, of.full, of.steps, of.alone, t, of.sample.settings
         self.n = self.steps.next(t)
-        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(sample)))
+        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(self.sample)))
 
     def all(self, update: int) -> list[Trace]:
         made = [self.kl(), self.reward(), self.delta(), *self.advantage(), self.returns(), self.whitened()]
         u = _pick(self.full.actor_updates, update)
         if u is not None:
-            made += self.policy(u, _pick(self.sample.actor_updates, update))
+            policy = self.policy(u, _pick(self.sample.actor_updates, update))
+            made += policy if any(trace.state == "rejected" for trace in policy) else [*policy, self.kl_loss(u)]
         c = _pick(self.full.critic_updates, update)
         if c is not None:
             made.append(self.value(c, _pick(self.sample.critic_updates, update)))
@@ -119,14 +152,21 @@ class _Token:
         return _checked(name, formula, substituted, result, recorded[self.t] if recorded is not None else None, inputs)
 
     def kl(self) -> Trace | None:
-        x, i, kind = self.col("old_log_probs", "ref_log_prob"), _sub(self.t), self.s.kl_kind.removesuffix("+")
+        x, i = self.col("old_log_probs", "ref_log_prob"), _sub(self.t)
         if x is None:
             return None
-        d, minus = f"log π_old{i} − log π_ref{i}", f"{num(x[0])} − {_par(x[1])}"
-        k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
-        shapes = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}
-        shape, result = shapes.get(kind, "{}"), kl_estimate(x[0] - x[1], kind)
-        return self.make("kl", f"kl{i} = {shape.format(d)}", shape.format(minus), result, "kl", x)
+        formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
+        return self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
+
+    def kl_loss(self, u: ActorUpdate) -> Trace | None:
+        """Of the policy in this update; the loss adds it. Not recorded by itself: shown, not checked."""
+        ref, i, s = self.col("ref_log_prob"), _sub(self.t), self.s
+        if ref is None or not s.kl_loss_coef:
+            return None
+        new = u.log_probs[self.t]
+        formula, sub = _kl_texts(s.kl_loss_kind, f"log π{i} − log π_ref{i}", new, ref[0])
+        result = s.kl_loss_coef * kl_estimate(new - ref[0], s.kl_loss_kind)
+        return Trace("kl_loss", f"L_KL{i} = {num(s.kl_loss_coef)}·[{formula}]", f"{num(s.kl_loss_coef)}·[{sub}]", result)
 
     def reward(self) -> Trace | None:
         i, x, beta = _sub(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
@@ -173,6 +213,7 @@ class _Token:
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
             sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{_par(later)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
+            recursion = replace(recursion, state="last") if self.n is None else recursion
         return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
 
     def against_baseline(self) -> Trace | None:
@@ -244,10 +285,10 @@ class _Token:
         return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
-        i, used, every = _sub(self.t), self.s.estimator, len(self.sample)
+        i, used, every, own = _sub(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
         made = [self.rewards_then_value("td0", f"A{i}[TD(0)]", 1, used == "td0")]
         made += [self.rewards_then_value("n_step", f"A{i}[n={n}]", n, False) for n in ns]
-        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == self.s.lam) for lam in lams]
+        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == own) for lam in lams]
         made.append(self.rewards_then_value("monte_carlo", f"A{i}[MC]", every, used == "monte_carlo"))
         return [trace for trace in made if trace is not None]
 
@@ -274,7 +315,8 @@ class _Token:
         if mean is None or std is None:
             return None
         sub = f"({num(x[0])} − {_par(mean)})/{num(std)}"
-        return self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+        made = self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+        return replace(made, state="alone") if self.alone else made
 
     def policy(self, u: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
         t, i, s = self.t, _sub(self.t), self.s
@@ -284,7 +326,8 @@ class _Token:
         weight = self.weight(u, was)
         if weight and weight.state == "rejected":
             return [weight]
-        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, ())]
+        first = "first" if new == old and u.epoch == u.minibatch == 0 else None
+        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, (), first)]
         x = self.col("whitened")
         if x is None:
             return made
@@ -380,6 +423,13 @@ class _Token:
         formula = f"L_V{i} = −Σ q·log p, q = N({mean}, {num(s.value_sigma)}), bins {' … '.join(edges)}, …"
         recorded = was.loss[t] if was is not None and was.loss else None
         return _checked("value_loss", formula, sub, -math.fsum(terms), recorded, u.log_p[t], "histogram")
+
+
+def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, str]:
+    """The estimate of d, as a formula and with the numbers in it."""
+    k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
+    shape = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}.get(kind.removesuffix("+"), "{}")
+    return shape.format(name), shape.format(f"{num(log_prob)} − {_par(ref)}")
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:

@@ -55,16 +55,16 @@ def formula(trace: Trace, lang: Lang, level: Level, estimator: str = "gae") -> s
 
 def meaning(trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss: str = "clip") -> str:
     """What the number says, in a sentence or two; empty where nothing is to be said."""
-    own = next((entry[lang] for entry in _entries(trace, level, estimator, loss) if lang in entry), "")
-    column = COLUMNS.get(COLUMN_OF.get(trace.name, ""))
-    if level == "kid" or (trace.state == "off" and column is not None):
+    entry = next((entry for entry in _entries(trace, level, estimator, loss) if lang in entry), {})
+    own, column = entry.get(lang, ""), COLUMNS.get(COLUMN_OF.get(trace.name, ""))
+    if level == "kid" or "whole" in entry:
         return own
     if trace.name in ("clip", "surrogate"):
         return own + ui("objective", lang, level)
     return own if column is None else f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
 
 
-def _entries(trace: Trace, level: Level, estimator: str, loss: str = "clip") -> list[dict[str, str]]:
+def _entries(trace: Trace, level: Level, estimator: str, loss: str = "clip") -> list[dict[str, Any]]:
     """The texts of a trace, the most particular first: of its state, of the run's estimator, of the quantity."""
     state = "unused" if trace.name == "clip" and loss == "cpi" else trace.state
     keys = (f"{trace.name}:{state}", f"{trace.name}:{estimator}", trace.name)

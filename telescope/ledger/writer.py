@@ -159,6 +159,8 @@ class Ledger(Notes):
             "clip_low": actor.clip_low,
             "clip_high": actor.clip_high,
             "dual_clip": actor.dual_clip,
+            "kl_loss_coef": actor.kl_loss_coef,
+            "kl_loss_kind": actor.kl_loss_kind,
             "beta": actor.beta if beta is None else beta,
             "tau_positive": actor.tau_positive,
             "tau_negative": actor.tau_negative,

@@ -139,6 +139,16 @@ def test_other_names_and_the_batch_statistics_are_understood(write):
     assert (sample.settings.clip_low, sample.settings.clip_high) == (0.1, 0.1)
 
 
+def test_a_number_may_begin_with_its_point(tmp_path):
+    (tmp_path / "x.toml").write_text("tokens = ['.5', \"a.7 .8\"] # not .9\nvalues = [.3, -.4]\nrewards = [0.25,.75]\nlam=.5\n")
+    (tmp_path / "x.json").write_text('{"tokens": [".5", "a.7 .8"], "values": [.3, -.4], "rewards": [0.25, .75], "lam": .5}')
+    for name in ("x.toml", "x.json"):
+        sample = read_numbers(tmp_path / name)
+        assert sample.columns == {"values": [0.3, -0.4], "token_level_rewards": [0.25, 0.75]}
+        assert [piece.decode() for piece in sample.token_bytes] == [".5", "a.7 .8"]
+        assert sample.settings.lam == 0.5
+
+
 def test_each_name_of_the_worked_examples_is_known():
     known = {name for example in EXAMPLES.values() if example["kind"] in ("gae", "kl", "surrogate", "value_loss") for name in example}
     assert {"token_level_rewards", "values", "old_log_probs", "ref_log_prob", "vpreds", "advantages"} <= known & LISTS.keys()
@@ -171,10 +181,11 @@ def test_a_mistake_gets_one_clear_line(data, message, write):
     ("name", "text", "message"),
     [
         ("x.toml", "values = [1", "is not valid TOML"),
-        ("x.json", "[1, 2]", "holds a list"),
+        ("x.toml", "values = [.3", "is not valid TOML"),
+        ("x.json", "[1, 2]", r'holds a list.*\{"values": \[0\.3, 0\.4\]\}'),
         ("x.json", '{"values": [NaN]}', "is not a number"),
         ("x.json", '{"values": [0.1, 0.2], "rewards": [1]}', "token_level_rewards has 1 numbers and values has 2"),
-        ("x.json", "{}", "no token"),
+        ("x.json", "{}", r"no token.*values = \[0\.3, 0\.4\]"),
         ("x.json", '{"tokens": "是的"}', "tokens must be a list"),
         ("x.json", '{"values": 3}', "give a list with one number per token"),
         ("x.csv", "values,kl\n1\n", "every row needs as many cells"),

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
 from telescope.explain.numbers import from_numbers
-from telescope.explain.questions import EXAMPLE, _plain, _questions, answer, facts, titles
+from telescope.explain.questions import EXAMPLE, _questions, answer, facts, titles
 from telescope.explain.sample import Sample, Settings
+from telescope.explain.trace import num
 from tests.explain.samples import demo, trained, with_tool
 
 THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})
@@ -63,11 +65,6 @@ def test_every_question_has_a_childs_title_and_answer_without_symbols(lang):
             assert not symbol.search(answer(number, sample, lang, "kid")), (number, answer(number, sample, lang, "kid"))
 
 
-def test_a_child_reads_small_numbers_in_full():
-    assert _plain("[3.2e−05, −1e−07]") == ".000032, −.0000001"
-    assert _plain("λ=.5: [.1, 10.25]; 1e+09") == ".5: .1, 10.25; 1000000000"
-
-
 def test_each_placeholder_is_a_fact():
     known = facts(demo(), "en").keys() | {"four"}
     for entry in _questions().values():
@@ -102,9 +99,49 @@ def test_a_cut_off_response_says_what_follows_its_end():
 
 def test_whitening_names_the_batch_or_says_that_there_is_none():
     sample = trained(1)[0]
-    assert "no batch" not in answer(23, sample, "en")
-    assert "of this response alone" in answer(23, THREE, "en")
+    assert "taken once over all valid tokens of the whole batch" in answer(23, sample, "en")
+    for one in (THREE, fill(THREE)):  # typed by hand, and through the roles as a batch of one
+        assert "of this response alone" in answer(23, one, "en")
+        assert "只来自这一条回答" in answer(23, one, "zh")
     assert "Here there is none" in answer(23, with_tool(), "en")
+
+
+@LANGS
+def test_returns_are_called_what_the_estimator_makes_them(lang):
+    for number in (18, 19):
+        assert "λ-return" in answer(number, trained(1)[0], lang)
+        assert "λ-return" not in answer(number, trained(1, estimator="td0")[0], lang)
+
+
+def test_the_clipped_objective_stands_beside_the_surrogate():
+    text = answer(7, demo(), "en")  # token 3 is clipped at 1.2
+    whitened, ratio = demo().columns["whitened"], demo().actor_updates[-1].ratio
+    trpo = sum(p * a for p, a in zip(ratio, whitened, strict=True)) / 7
+    ppo = -sum(demo().actor_updates[-1].loss) / 7
+    assert f"mean {num(trpo)}; PPO's clipped terms" in text
+    assert f"mean {num(ppo)}. Whitened" in text
+    assert ppo < trpo
+    assert "With the new log-probs given" in answer(7, from_numbers({"old": [-0.5], "new": [-0.4], "advantages": [1.0]}), "en")
+
+
+@LANGS
+def test_an_answer_about_a_token_is_about_the_one_asked_for(lang):
+    assert "values[3] = .6" in answer(9, demo(), lang, token=3)
+    assert "δ[3] = .102" in answer(12, demo(), lang, token=3)
+    assert "N=4" in answer(14, demo(), lang, token=3)
+    assert "n=4: .383 ×.8574" in answer(14, demo(), lang, token=3)
+    assert answer(9, demo(), lang, token=0) == answer(9, demo(), lang)
+    for number in ALL:
+        assert answer(number, demo(), lang, "kid", token=6)
+    with pytest.raises(TelescopeError, match="token 1 was not written by the policy"):
+        answer(9, with_tool(), lang, token=1)
+
+
+def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():
+    assert "the sign of 3 tokens changed ([4, 5, 6])" in answer(23, demo(), "en")
+    calm = from_numbers({"rewards": [0, 1], "values": [0.3, 0.6], "mean": 0, "std": 1})
+    assert "no sign changed: after" in answer(23, calm, "en")
+    assert "，没有 token 的符号变了：" in answer(23, calm, "zh")
 
 
 def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():

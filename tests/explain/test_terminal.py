@@ -12,9 +12,11 @@ import pytest
 from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
-from telescope.explain.sample import Sample
+from telescope.explain.numbers import from_numbers
+from telescope.explain.questions import answer
+from telescope.explain.sample import Sample, Settings
 from telescope.explain.terminal import render
-from telescope.explain.text import both_ends, pieces, visible, wrap
+from telescope.explain.text import both_ends, fold, pieces, plain, visible, wrap
 from tests.explain.samples import demo, trained, with_tool
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -125,7 +127,38 @@ def test_every_recorded_number_carries_its_tick():
     for sample in trained(4):
         text = render(sample, lang="en", width=120, color=False)
         recorded = int(re.search(r"(\d+) recorded numbers recomputed: (\d+) ✓ 0 ✗", text)[1])
-        assert recorded == 10 * sum(sample.mask)
+        assert recorded == 9 * sum(sample.mask)  # A has two traces and is one number
+
+
+@pytest.mark.parametrize(("column", "mark"), [("advantages", "+.370✗"), ("deltas", "+.112✗"), ("returns", ".970✗"), ("whitened", "+.437✗")])
+def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mark):
+    sample = demo()
+    spoiled = [x + 0.01 if t == 3 else x for t, x in enumerate(sample.columns[column])]
+    text = render(replace(sample, columns={**sample.columns, column: spoiled}), token=0, lang="en", width=100, color=False)
+    assert "63 recorded numbers recomputed: 62 ✓ 1 ✗" in text
+    table = text.partition(" i  token")[2].partition("recorded numbers")[0]
+    assert table.count("✗") == 2  # of the row and of the number
+    assert mark in table
+
+
+def test_one_wrong_advantage_typed_by_hand_is_one_cross():
+    given = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6], "advantages": [0.651, 0.5, 0.4]}
+    assert "3 recorded numbers recomputed: 2 ✓ 1 ✗" in render(from_numbers(given), lang="en", color=False)
+
+
+def test_what_stands_after_the_end_is_named_and_no_tools_word():
+    data = {"values": [0.3, 0.4, 0.6, 0.5], "rewards": [0, 0, 1, 0.7], "mask": [1, 0, 1, 0]}
+    text = render(from_numbers(data), lang="en", width=100, color=False)
+    assert "slot 3 after the end holds V .5, r .7: not used" in text
+    assert "⚙[1]" in text  # between the policy's own tokens: a tool's
+    assert "⚙[3]" not in text
+    assert "padding" in render(from_numbers(data), token=3, lang="en", color=False).rpartition("token 3")[2]
+    clean = render(
+        from_numbers({**data, "values": [0.3, 0, 0.6, 0], "rewards": [0, 0, 1, 0], "mask": [1, 1, 1, 0]}), lang="en", color=False
+    )
+    assert "padding after the end of the response, not used: 3\n" in clean
+    assert "holds" not in clean
+    assert "tool" not in clean
 
 
 def test_typed_numbers_without_anything_to_check_say_so():
@@ -135,8 +168,71 @@ def test_typed_numbers_without_anything_to_check_say_so():
     assert "of this response alone" in text
 
 
+def test_one_response_through_the_roles_says_that_the_statistics_are_its_own():
+    batch, one = trained(1)[0], demo()  # fill gave the demo μ and σ of its own tokens, as a batch of one response has
+    for lang, note in (("en", "μ and σ are of this response alone"), ("zh", "μ、σ 只来自这一条回答")):
+        assert note in render(one, lang=lang, color=False)
+        assert note not in render(batch, lang=lang, color=False)
+    assert "whole batch" not in render(one, token=3, lang="en", color=False).partition("Â₃")[2]
+
+
+def test_new_log_probs_given_by_hand_are_called_that():
+    given = {"values": [0.1, 0.2], "rewards": [0, 1], "old": [-0.5, -0.4], "whiten": False}
+    moved, first = (render(from_numbers(x), token=0, lang="en", width=160, color=False) for x in ({**given, "new": [-0.24, -0.4]}, given))
+    assert "ρ and ✂: of the new log-probs that were given" in moved
+    assert "epoch 0" not in moved
+    assert "exactly 1" not in moved
+    assert "epoch 0, minibatch 0" in first
+    assert "it is exactly 1" in first
+    assert "exactly 1" in render(demo(), token=3, lang="en", width=160, update=0, color=False)
+    assert "exactly 1" not in render(demo(), token=3, lang="en", width=160, update=1, color=False)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "(i = 3, counted from 0; in papers t = 2)"), ("zh", "(i = 3，从 0 数；论文里 t = 2)")])
+def test_t_is_the_index_of_papers_and_nothing_else(lang, said):
+    text = render(with_tool(), token=3, lang=lang, width=80, color=False)
+    assert said in text  # tokens 1 and 2 are the tool's
+    assert re.search(r"^ i  token +│", text, re.MULTILINE)
+    assert re.findall(r"(?<![A-Za-z])t(?![A-Za-z])(?:_\w)?|\w_t\b|\[t\]", text) == ["t"]
+
+
+def test_the_last_token_is_not_chosen_because_there_every_estimator_is_the_same():
+    spread = from_numbers({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.0]})  # |A| is largest on the last token
+    assert "▶0" in render(spread, lang="en", color=False)
+    assert "▶0" in render(from_numbers({"rewards": [1], "values": [0.4]}), lang="en", color=False)
+    text = render(spread, token=2, lang="en", width=160, color=False)
+    assert "the last token, no δ follows: A is δ" in text
+    assert "credit = this surprise =" in render(spread, token=2, lang="en", level="kid", color=False)
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
+    small = replace(demo(), settings=replace(demo().settings, kl_coef=1e-5))
+    blank = {name: demo().columns[name] for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")}
+    text = render(replace(small, columns=blank), token=3, lang=lang, level="kid", width=200, color=False)
+    assert not re.search(r"\de[−-]", text)
+    assert "−.000002" in text  # 1e-5 × .18
+    assert {"zh": "折扣 × 远处再打的折 × 下一个词的功劳", "en": "discount × extra discount × the next word's credit"}[lang] in text
+    assert {"zh": "下一个小分（打一次折）", "en": "the next mark (discounted once)"}[lang] in text
+    assert plain("−4e−07 + (−6.8e−06)", "almost 0") == "almost 0 + (−.000007)"
+
+
+@pytest.mark.parametrize("estimator", ["td0", "monte_carlo"])
+def test_lambda_is_named_only_where_it_is_used(estimator):
+    sample = trained(1, estimator=estimator)[0]
+    text, gae = (render(x, token=0, lang="en", width=200, color=False) for x in (sample, trained(1)[0]))
+    assert f"estimator {estimator}" in text.splitlines()[0]
+    assert "λ" not in text.splitlines()[0]
+    assert "λ .9" in gae.splitlines()[0]
+    assert "λ-return" not in text
+    assert "λ-return" in gae
+    assert "λ .75" in render(replace(demo(), settings=Settings(lam_alpha=4 / 7)), lang="en", color=False)  # 1 − 1/(7·4/7)
+
+
 def test_without_a_token_the_largest_advantage_is_taken_apart():
-    assert "token 0 «是» (number 1; math index t=1) · the token with the largest |A|" in render(demo(), lang="en", width=100, color=False)
+    assert "token 0 «是» (i = 0, counted from 0; in papers t = 1) · largest |A| before the last token" in render(
+        demo(), lang="en", width=100, color=False
+    )
 
 
 def test_only_log_probs_are_enough_for_a_screen():
@@ -157,6 +253,15 @@ def test_wrapping_loses_nothing_but_spaces():
         lines = wrap(text, width)
         assert max(map(cell_len, lines)) <= width
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_an_answer_is_folded_line_by_line():
+    text = "What is λ?\n" + answer(2, demo(), "zh") + "\n\nend"
+    folded = fold(text, 80, "  ")
+    assert max(map(cell_len, folded.splitlines())) <= 80
+    assert folded.startswith("What is λ?\nvalues = ")
+    assert folded.endswith("\n\nend")
+    assert re.sub(r"\s", "", folded) == re.sub(r"\s", "", text)
 
 
 def test_a_long_prompt_shows_how_it_ends():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from telescope.algorithms import gae, n_step_advantages
+from telescope.algorithms import gae, kl_penalty, n_step_advantages
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
@@ -110,6 +110,18 @@ def test_a_wrong_clip_flag_is_marked():
     found = by_name(replace(sample, actor_updates=[replace(last, clipped=flags)]), 3)
     assert found["clip"].ok is False
     assert found["ratio"].ok is True
+
+
+@pytest.mark.parametrize(("kind", "kl"), [("k1", 0.39), ("abs", 0.39), ("k2", 0.5 * 0.39**2), ("k3+", math.exp(-0.39) + 0.39 - 1)])
+def test_the_kl_term_of_the_loss_is_shown_with_the_updates_own_policy(kind, kl):
+    sample = replace(demo(), settings=Settings(kl_coef=0.1, kl_loss_coef=0.2, kl_loss_kind=kind))
+    found = traces(sample, 3)
+    assert [trace.name for trace in found] == [*BASICS[:-1], "kl_loss", "value_loss"]
+    term = found[-2]
+    assert term.result == pytest.approx(0.2 * kl)
+    assert kl_penalty(row([-0.3]), row([-0.69]), kind).item() == pytest.approx(kl)
+    assert "log π₃ − log π_ref₃" in term.formula
+    assert "−.3 − (−.69)" in term.substituted
 
 
 def test_a_number_that_is_not_finite_is_wrong_and_stays_json():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,23 @@ def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_val
     assert not page.locator("#whatif").is_visible()
 
 
+def test_a_child_sees_no_power_of_ten(page: Any, tmp_path: Path) -> None:
+    tiny = {1: step_of([sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)], 1)}
+    open_report(page, tmp_path, tiny, state="#step=1&sample=0&token=0&lang=en")
+    assert re.search(r"\de[−-]", page.locator("#traces").text_content())
+    page.get_by_role("button", name="Age 12").click()
+    until(page, "document.querySelector('#traces').textContent.includes('−.000002')")
+    assert not re.search(r"\de[−-]", page.locator("#traces").text_content())
+
+
+def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> None:
+    open_report(page, tmp_path, state="#step=40&sample=0&token=3&lang=en")
+    assert "λ 0.95" in page.locator("#about").text_content()
+    page.get_by_role("button", name="TD0").click()
+    assert "estimator TD0" in page.locator("#about").text_content()
+    assert "λ" not in page.locator("#about").text_content()
+
+
 def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:
     open_report(page, tmp_path, state="#step=40&sample=3&token=0&gamma=0.9&lam=0.5&est=gae")
     r, v, keep = *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")), (0, 1, 2, 5, 6)
@@ -127,7 +145,8 @@ def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(page: Any,
     assert page.url == address
     assert page.locator("#color [aria-pressed=true]").text_content() == "δ"
     page.locator('.chip[data-sample="2"][data-token="1"]').hover()
-    assert "t=1" in page.locator("#token-name").text_content()
+    assert "i = 1 (in papers t = 2)" in page.locator("#token-name").text_content()
+    assert page.locator("#table thead th").all_text_contents()[:4] == ["i", "token", "V(s_i) before", "r_i"]
     assert page.url == address  # a preview is not a choice
     page.keyboard.press("Enter")
     assert "sample=2&token=1" in page.url
@@ -207,7 +226,7 @@ def test_hostile_text_is_text(page: Any, tmp_path: Path) -> None:
 def test_a_long_response_moves_the_window_of_the_fence(page: Any, tmp_path: Path) -> None:
     long = step_of([sample(["好"] * 500 + [EOS], [0.5] * 501, [0.01] * 501, score=1.0)], 1)
     open_report(page, tmp_path, {1: long}, state="#step=1&sample=0&token=400")
-    assert "t=400" in page.locator("#token-name").text_content()
+    assert "i = 400" in page.locator("#token-name").text_content()
     assert page.locator('#picture [data-token="400"]').count() == 1
     assert page.locator("#picture [data-token]").count() < 20
 

@@ -2,7 +2,7 @@
 // recorded number and every trace comes from Python. Text that a model wrote enters the document through textContent alone.
 
 import { KID, TEXT } from "./texts.js";
-import { colour, el, groupOf, groups, has, hex, ink, num, shown, sub, svg, tone, visible } from "./tools.js";
+import { colour, el, groupOf, groups, has, hex, ink, num, plain, shown, sub, svg, tone, visible } from "./tools.js";
 
 const $ = (id) => document.getElementById(id);
 const QUANTITIES = { whitened: "Â", advantages: "A", deltas: "δ", kl: "KL", values: "V", token_level_rewards: "r", ratio: "ρ" };
@@ -91,7 +91,7 @@ const source = inlined ?
 
 function settings() {
   const recorded = [...loaded.values()][0]?.settings ?? { gamma: 1, lam: 0.95, estimator: "gae" };
-  const est = state.est ?? RECORDED_AS[recorded.estimator] ?? "gae";
+  const est = state.est ?? RECORDED_AS[recorded.estimator] ?? null; // null: one that asks no critic
   const fixed = (name, lam) => ({ mc: 1, td0: 0 })[name] ?? lam;
   const was = { gamma: recorded.gamma, lam: fixed(RECORDED_AS[recorded.estimator], recorded.lam) };
   const now = { gamma: state.gamma ?? recorded.gamma, lam: fixed(est, state.lam ?? recorded.lam) };
@@ -244,12 +244,13 @@ function drawFence() {
   $("about").textContent = "";
   if (!sample) return;
   const columns = view.get(sample.position),
-    { gamma, lam } = settings(),
+    { est, gamma, lam } = settings(),
     count = sample.token_bytes.length,
     top = scale();
   $("about").textContent =
     `#${sample.position} · ${T.prompt} ${visible(sample.prompt, 40)} · ${T.score} ${num(sample.score, { digits: 2 })} · ` +
-    `γ ${num(gamma, { digits: 2 })} λ ${num(lam, { digits: 2 })} β ${num(sample.settings.kl_coef)}`;
+    `${est === "gae" ? `λ ${num(lam, { digits: 2 })}` : `${T.estimator} ${ESTIMATORS[est] ?? visible(sample.settings.estimator, 24)}`} ` +
+    `γ ${num(gamma, { digits: 2 })} β ${num(sample.settings.kl_coef)}`;
   const W = Math.max(560, picture.clientWidth || 800),
     left = 142,
     right = 46,
@@ -458,7 +459,7 @@ function drawTable() { // the same for screen readers, and for whoever wants num
   tableOf = [columns, T];
   if (!sample) return;
   const names = ["values", "token_level_rewards", "deltas", "advantages", "returns", "whitened", "kl", "ratio"];
-  const heads = ["t", "token", `V(s_t) ${T.before}`, "r_t", "δ_t", "A_t", "R_t", "Â_t", "KL_t", "ρ_t", ""];
+  const heads = ["i", "token", `V(s_i) ${T.before}`, "r_i", "δ_i", "A_i", "R_i", "Â_i", "KL_i", "ρ_i", ""];
   const body = el("tbody", {});
   for (let t = 0; t < Math.min(sample.token_bytes.length, 300); t++) {
     const group = groupOf(sample, t),
@@ -488,7 +489,8 @@ async function drawTraces() {
   }
   const columns = view.get(sample.position),
     group = groupOf(sample, token);
-  $("token-name").textContent = `t=${token}  ${visible(group.text, 24)}  (id ${sample.token_ids[token]})` + (group.to - group.from > 1 ?
+  $("token-name").textContent = `i = ${token}${sample.mask[token] ? T.papers(sample.mask.slice(0, token + 1).filter((m) => m)
+    .length) : ""}  ${visible(group.text, 24)}  (id ${sample.token_ids[token]})` + (group.to - group.from > 1 ?
     `  [${hex(sample.token_bytes[token])}]` : "");
   const key = `${sample.step}/${sample.position}/${token}`;
   if (!traceCache.has(key)) {
@@ -513,12 +515,12 @@ async function drawTraces() {
         el("div", {}, meaning) : null),
       el("div", { class: "math" },
         el("div", { class: "eq" }, formula ? el("b", {}, left) : left, formula ? ` = ${formula}` : ""),
-        el("div", { class: "eq" }, `= ${trace.substituted}`),
+        el("div", { class: "eq" }, `= ${state.kid ? plain(trace.substituted, T.almost) : trace.substituted}`),
         el("div", { class: "eq" }, "= ", el("b", {}, exact(trace.result)), el("span", { class: "quiet" }, recorded), verdict))));
   }
   box.replaceChildren(...out);
 }
-const exact = (x) => (typeof x === "string" ? x : num(x, { digits: 5 }));
+const exact = (x) => (typeof x === "string" ? x : state.kid ? plain(num(x, { digits: 5 }), T.almost) : num(x, { digits: 5 }));
 
 function whatIf(sample, columns, t) {
   const { gamma, lam } = settings(), i = sub(t), next = sample.mask.findIndex((m, n) => n > t && m), d = columns.deltas[t], v = sample
@@ -611,7 +613,7 @@ function drawControls() {
       ["lam", lam]
     ]) {
     $(id).value = value;
-    $(id + "-now").textContent = num(value, { digits: 2 });
+    $(id + "-now").textContent = id === "lam" && est === null ? "–" : num(value, { digits: 2 });
   }
   $("reset").disabled = !changed;
   $("whatif").hidden = !changed;
@@ -688,10 +690,11 @@ function striking() {
   return rows.find((row) => row.clipped) ?? rows.reduce((best, row) => (best && best.max_abs_a >= row.max_abs_a ? best : row), null);
 }
 
-function surprising(sample) { // the first view shows something to look at: a clipped token, else the largest |A|
+function surprising(sample) { // the first view shows something to look at: a clipped token, else the largest |A| before the last (there A is δ)
   if (!sample) return null;
-  const a = sample.columns.advantages ?? [];
-  return sample.clipped?.[0] ?? sample.token_bytes.reduce((best, _, t) => (Math.abs(a[t] ?? 0) > Math.abs(a[best] ?? 0) ? t : best), 0);
+  const last = sample.mask.lastIndexOf(1),
+    size = (t) => (t === last ? 0 : Math.abs(sample.columns.advantages?.[t] ?? 0));
+  return sample.clipped?.[0] ?? sample.token_bytes.reduce((best, _, t) => (size(t) > size(best) ? t : best), 0);
 }
 async function load(mine = turn) {
   const rows = chosenRows().slice(0, wanted).map((row) => row.position),

@@ -39,6 +39,8 @@ export const TEXT = {
     R: "◇ R 目标",
     before: "写之前",
     after: "写之后",
+    almost: "几乎 0",
+    papers: (t) => `（论文里 t = ${t}）`,
     hint: "点一个 token，看它的每一步算式。",
     tool: "这个 token 是工具写的，不是策略选的：没有奖励、优势和损失，也不占时间步。",
     none: "这个文件没有存这个 token 的算式；用 telescope view 可以看到。",
@@ -66,6 +68,7 @@ export const TEXT = {
       ratio: "比率 ρ（最后一次更新）",
       clip: "PPO 的这一项",
       surrogate: "TRPO 的这一项",
+      kl_loss: "损失里的 KL 项",
       value_loss: "critic 的损失"
     },
     curve: ["平均得分", "KL", "裁剪比例", "熵", "评测正确率"],
@@ -108,6 +111,8 @@ export const TEXT = {
     R: "◇ R target",
     before: "before",
     after: "after",
+    almost: "almost 0",
+    papers: (t) => ` (in papers t = ${t})`,
     hint: "Choose a token to see its arithmetic, step by step.",
     tool: "A tool wrote this token, the policy did not choose it: no reward, no advantage, no loss, and it takes no time step.",
     none: "This file does not hold this token's arithmetic; telescope view shows it.",
@@ -136,6 +141,7 @@ export const TEXT = {
       ratio: "ratio ρ (last update)",
       clip: "PPO term",
       surrogate: "TRPO term",
+      kl_loss: "KL term of the loss",
       value_loss: "critic's loss"
     },
     curve: ["mean score", "KL", "clipped", "entropy", "eval accuracy"],

@@ -19,6 +19,10 @@ export function num(x, { sign = false, digits = 3 } = {}) {
     size >= 100 ? 1 : digits);
   return (x < 0 ? "−" : sign && x > 0 ? "+" : "") + text;
 }
+export const plain = (text, almost) => text.replace(/([−-]?)(\d*\.?\d+)e[−-](\d+)/g, (_, sign, digits, power) => { // for a child
+  const fixed = (Number(digits) / 10 ** Number(power)).toFixed(6).replace(/^0|0+$/g, "");
+  return fixed === "." ? almost : sign + fixed;
+});
 export const shown = (quantity, x) => (quantity === "ratio" ? (has(x) ? "×" + num(x) : "–") : num(x, { sign: true }));
 export const sub = (i) => String(i).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉" [digit]);
 
