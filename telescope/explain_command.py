@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -15,39 +14,63 @@ from typing import Any, Literal
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 
+_EXAMPLE = {
+    "zh": "（内置例子，数是手写的。换成你自己的：telescope explain RUN，或 --numbers 文件，或 --prompt 请问1+1=2？）",
+    "en": "(The built-in example, its numbers made by hand. For your own: telescope explain RUN, or --numbers FILE, or --prompt TEXT.)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic")
+    parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic (without any: a built-in example)")
     parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
     parser.add_argument("--sample", type=int, default=0, help="which recorded response of the step (default 0)")
     parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
     parser.add_argument("--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run: TOML, JSON or CSV")
-    parser.add_argument("--prompt", help="with --response: run the four roles on this pair")
-    parser.add_argument("--response")
+    parser.add_argument("--prompt", help="run the four roles on this prompt")
+    parser.add_argument("--response", help="with --prompt: the answer (default: the actor writes one)")
+    parser.add_argument("--score", type=float, help="with --prompt: the score, in place of the reward's")
     parser.add_argument("--model", metavar="RUN_OR_DIR", help="with --prompt: a run or a model folder (default: the built-in model)")
     parser.add_argument("--lang", choices=["zh", "en"], default="zh" if os.environ.get("LANG", "").startswith("zh") else "en")
     parser.add_argument("--level", choices=["expert", "kid"], default="expert", help="kid: as to a 12-year-old")
     parser.add_argument("--questions", action="store_true", help="list the questions it can answer")
     parser.add_argument("--question", type=int, action="append", metavar="N", help="answer question N with this sample's numbers")
+    parser.add_argument("--flow", action="store_true", help="the step as boxes and arrows, with this sample's shapes and numbers")
+    parser.add_argument(
+        "--columns", action="store_true", help="every tensor: its symbol, its meaning, and whether a state's or an action's"
+    )
+    parser.add_argument(
+        "--metaphors", action="store_true", help="what V, δ, A, λ and whitening are in seven pictures: a game, chess, coins, …"
+    )
     parser.add_argument("--save-dialogue", type=Path, metavar="DIR", help="also write questions and answers as a Markdown log")
     parser.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
     parser.add_argument("--plain", action="store_true", help="no colour")
 
 
 def run(chosen: argparse.Namespace) -> None:
-    from telescope.explain.questions import answer, titles
+    from telescope.explain.questions import EXAMPLE, answer, titles
+    from telescope.explain.text import wrap
 
     lang: Literal["zh", "en"] = chosen.lang
+    width = shutil.get_terminal_size((100, 24)).columns
     if chosen.questions:
-        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang)))
+        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang, chosen.level)))
+        return
+    if chosen.columns or chosen.metaphors:
+        from telescope.explain.tables import columns, metaphor_list
+
+        print((columns if chosen.columns else metaphor_list)(lang, width))
         return
     sample, outputs = _sample(chosen)
+    if sample is EXAMPLE and not chosen.json:
+        print("\n".join(wrap(_EXAMPLE[lang], width)) + "\n")
     if not len(sample):
         raise TelescopeError("this response has no token: choose another --sample")
     if chosen.token is not None and not 0 <= chosen.token < len(sample):
         raise TelescopeError(f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}")
     if chosen.question:
-        rounds = [(dict(titles(lang)).get(n, ""), answer(n, sample, lang, chosen.level)) for n in chosen.question]
+        rounds = [
+            (dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level, chosen.token)) for n in chosen.question
+        ]
         print("\n\n".join(f"{question}\n{text}" for question, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
@@ -63,40 +86,42 @@ def run(chosen: argparse.Namespace) -> None:
         every = [[trace.to_json() for trace in traces(sample, t)] for t in range(len(sample))]
         print(json.dumps({"sample": fill(sample).to_json(), "traces": every}, ensure_ascii=False))
         return
+    if chosen.flow:
+        from telescope.explain.stages import flow
+
+        sampled = chosen.run is not None or (chosen.prompt is not None and chosen.response is None)
+        print(flow(sample, lang, width, chosen.token, given=not sampled))
+        return
     from telescope.explain.terminal import render
 
     if outputs:
-        print(modules(outputs))
+        from telescope.explain.stages import modules
+
+        print(modules(outputs, lang, width))
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size((100, 24)).columns
     print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color))
-
-
-def modules(outputs: list[Any]) -> str:
-    """What each stage put into the batch, with shapes."""
-    lines: list[str] = []
-    for maker, columns in itertools.groupby(outputs, key=lambda output: output.maker):
-        lines += [maker]
-        for output in columns:
-            numbers = " ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in output.values)
-            lines.append(f"  {output.name:18} {output.shape!s:9} {numbers}")
-    return "\n".join([*lines, ""])
 
 
 def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
     ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
-    if sum(ways) != 1:
-        raise TelescopeError("say what to explain: a RUN, or --numbers FILE, or --prompt TEXT --response TEXT")
+    if sum(ways) > 1:
+        raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
+    if chosen.prompt is None and (chosen.model is not None or chosen.score is not None):
+        raise TelescopeError("--model and --score belong to a prompt: give --prompt too")
+    if not any(ways):
+        from telescope.explain.questions import EXAMPLE
+
+        return EXAMPLE, []
     if chosen.numbers is not None:
         from telescope.explain.numbers import read_numbers
 
         return read_numbers(chosen.numbers), []
     if chosen.run is None:
-        if chosen.prompt is None or chosen.response is None:
-            raise TelescopeError("--prompt and --response belong together: give both")
+        if chosen.prompt is None:
+            raise TelescopeError("--response answers a prompt: give --prompt too")
         from telescope.live import explain_pair
 
-        return explain_pair(chosen.prompt, chosen.response, chosen.model)
+        return explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
     from telescope import ledger
 
     recorded = ledger.steps(chosen.run)

@@ -1,9 +1,8 @@
-"""Runs the four roles on a prompt and a response that were given, and shows what each of them put into the batch."""
+"""Runs the four roles on a prompt, and a response if one was given, and shows what each of them put into the batch."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,66 +10,90 @@ import torch
 
 from telescope import checkpoint
 from telescope.backends.local import Roles, build_roles
-from telescope.batch import COLUMNS, TokenBatch
+from telescope.batch import _GENERATE, COLUMNS, TokenBatch
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
+from telescope.explain.stages import Output
+from telescope.explain.text import pieces
 from telescope.export import open_run
 from telescope.ledger.reader import sample_of
-from telescope.ledger.writer import Ledger
+from telescope.ledger.writer import Ledger, TokenBytes
 from telescope.metrics import Meter
 from telescope.roles.learner import Denominators
 from telescope.rollout.sampler import GivenSampler, sample_batch
 from telescope.tasks import PromptSet, toys
 
 
-@dataclass(frozen=True)
-class Output:
-    """One column that a stage added."""
-
-    maker: str
-    name: str
-    shape: list[int]
-    values: list[Any]
-
-
-def explain_pair(prompt: str, response: str, model: str | None = None) -> tuple[Sample, list[Output]]:
+def explain_pair(
+    prompt: str, response: str | None = None, model: str | None = None, score: float | None = None
+) -> tuple[Sample, list[Output]]:
     """The sample of this pair, and every column in the order in which the stages made it.
 
-    `model` is a run folder (its last checkpoint), a Hugging Face folder, or None for the built-in model as it starts.
+    Without a response the actor answers, greedily. `model` is a run folder (its last checkpoint), a Hugging Face folder, or
+    None for the built-in model as it starts. `score` stands in for what the reward would say.
     """
-    config, roles = _roles(model)
-    batch = _given(prompt, response, roles, config)
+    config, roles, step = _roles(model)
+    batch = _batch(prompt, response, roles, config)
     batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch))
-    batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"])
-    batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
+    if response is not None:
+        batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"])
+    batch = _scored(roles.reference.compute_log_prob(roles.critic.compute_values(batch)), roles, score)
     batch = compute_advantages(batch, config.credit, kl_coef=config.credit.kl_coef)
     ledger, over = Ledger(config, roles.actor.tokenizer), Denominators.of(batch)
     with torch.no_grad():  # the losses of the first update, without taking it
         roles.actor._loss(roles.actor._prepared(batch, True, Meter()), over, True, Meter(), Meter(), ledger.note("actor", 0, 0))
         roles.critic._loss(batch, over, Meter(), ledger.note("critic", 0, 0))
-    sample = sample_of(ledger.table(0, batch, kl_coef=config.credit.kl_coef), 0)
-    outputs = [Output(COLUMNS[name].maker, name, list(batch[name].shape), batch[name][0].tolist()) for name in COLUMNS if name in batch]
-    return sample, [o if isinstance(o.values, list) else Output(o.maker, o.name, o.shape, [o.values]) for o in outputs]
+    sample = sample_of(ledger.table(step, batch, kl_coef=config.credit.kl_coef), 0)
+    return sample, _outputs(batch, TokenBytes(roles.actor.tokenizer), given=response is not None)
 
 
-def _roles(model: str | None) -> tuple[Config, Roles]:
+def _outputs(batch: TokenBatch, token_bytes: TokenBytes, *, given: bool) -> list[Output]:
+    made = []
+    for name in (name for name in COLUMNS if name in batch):
+        column, values = COLUMNS[name], batch[name][0].tolist()
+        ids = {"action": "responses", "state": "responses", "sequence": "prompts" if name == "prompts" else "input_ids"}.get(column.anchor)
+        tokens = pieces([token_bytes[i] for i in batch[ids][0].tolist()]) if ids else []
+        maker = "actor.compute_log_prob(batch)" if name == "old_log_probs" else column.maker
+        if given and maker == _GENERATE:
+            maker = "given"
+        if not given or name != "rollout_log_probs":  # there was no sampler
+            made.append(Output(maker, name, list(batch[name].shape), values if ids else [values], tokens))
+    return made
+
+
+def _scored(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
+    if score is not None:
+        scores = torch.zeros_like(batch["old_log_probs"])
+        scores[0, batch.mask[0].nonzero()[-1]] = score
+        batch = batch.with_columns(token_level_scores=scores).with_info(score=[score])
+    try:
+        return roles.reward.compute_reward(batch)
+    except TelescopeError as error:
+        why = "the built-in task scores statements like 请问1+1=2？" if "verdict" in roles.reward.functions else str(error)
+        raise TelescopeError(f"this prompt cannot be scored ({why}): for any other, say the score yourself: --score 1") from error
+
+
+def _roles(model: str | None) -> tuple[Config, Roles, int]:
+    """With the step of the checkpoint; 0: as it starts."""
     if model is not None and (Path(model) / "config.toml").is_file():
         config, path, _ = open_run(Path(model))
         config = config.model_copy(update={"device": "cpu"})
         roles = build_roles(config)
         checkpoint.check(path, origin={role: roles.origin[role] for role in ("actor", "critic")})
         roles.reward.load(checkpoint.load(path, actor=roles.actor, critic=roles.critic).get("reward", {}))
-        return config, roles
+        return config, roles, int(path.name.removeprefix("step_"))
     config = Config.builtin(device="cpu", **({"model": {"path": model}} if model else {}))
-    return config, build_roles(config)
+    return config, build_roles(config), 0
 
 
-def _given(prompt: str, response: str, roles: Roles, config: Config) -> TokenBatch:
+def _batch(prompt: str, response: str | None, roles: Roles, config: Config) -> TokenBatch:
     tokenizer = roles.actor.tokenizer
     known = toys.row_of(config.toy, prompt) if config.toy else _columns(prompt)
     prompts = PromptSet([{"prompt": prompt, **known}], tokenizer, config.data).take([0])
+    if response is None:
+        return roles.actor.sample(prompts, greedy=True)
     tools = roles.actor.tools
     ends = "|".join(re.escape(mark) for mark in tools.environment.call_ends) if tools else ""
     said = re.sub(ends, "\\g<0>\0", response).split("\0") if ends else [response]  # the tools' own words come between

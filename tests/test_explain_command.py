@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from telescope import Trainer, ledger
+from telescope.batch import COLUMNS
 from telescope.cli import main
-from telescope.explain.trace import traces
+from telescope.explain.tables import metaphors
+from telescope.explain.trace import num, traces
 from telescope.viewer.payload import page_traces
 from tests.fakes import tiny_config
 
@@ -83,18 +87,52 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(run: Path, t
     assert file.read_text("utf-8").count("### 问题") == 3  # the wish to save is the last round
 
 
+@pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
+def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, capsys) -> None:
+    for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
+        out = explained(capsys, *arguments, "--lang", lang)
+        assert said in out.splitlines()[0]
+        assert ".62" in out  # the first token's credit
+    assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_the_table_of_columns_has_each_of_them_once_under_its_view(lang: str, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = explained(capsys, "--columns", "--lang", lang)
+    assert max(map(cell_len, out.splitlines())) <= 80
+    views = out.split("\n\n")
+    for view, anchor in zip(views, ("state", "action", "sequence", "row"), strict=True):
+        assert re.findall(r"^  (\w+)", view, re.M) == [column.name for column in COLUMNS.values() if column.anchor == anchor]
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_seven_metaphors_name_every_quantity(lang: str, capsys) -> None:
+    assert list(metaphors()) == ["game", "sport", "exam", "weather", "chess", "climbing", "coins"]
+    out = explained(capsys, "--metaphors", "--lang", lang)
+    for symbol in "VδAλÂ":
+        assert len(re.findall(rf"^  {symbol}  \S", out, re.M)) == 7
+
+
+def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
+    out = explained(capsys, str(run), "--flow", "--token", "0", "--lang", "en")
+    sample = ledger.samples(run, ledger.steps(run)[-1], [0])[0]
+    assert f"advantages[t] = {num(sample.columns['advantages'][0])} " in out
+    assert "generate_sequences" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to explain"),
-        (["{run}", "--numbers", "x.toml"], "say what to explain"),
+        (["{run}", "--numbers", "x.toml"], "say one thing to explain"),
         (["{run}", "--step", "9"], "it has steps 1 to 2"),
         (["{run}", "--sample", "99"], "samples 0 to 7"),
         (["{run}", "--token", "99"], "this response has tokens 0 to"),
         (["{run}", "--question", "99"], "99"),
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
         (["nosuch"], "nosuch has no ledger"),
-        (["--prompt", "x"], "belong together"),
+        (["--response", "x"], "give --prompt too"),
+        (["{run}", "--score", "1"], "give --prompt too"),
         (["--numbers", "nosuch.toml"], "nosuch.toml"),
     ],
 )
@@ -105,6 +143,17 @@ def test_what_cannot_be_explained_is_said_in_one_line(run: Path, arguments: list
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+def test_values_of_right_and_wrong_answers_are_the_means_of_the_ledger(run: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["values.py", str(run), "--step", "2"])
+    runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "values.py"), run_name="__main__")
+    rows = re.findall(r"^\| (?:right|wrong) \((\d+)\) \| (\S+)", capsys.readouterr().out, re.M)
+    samples = ledger.samples(run, 2)
+    length = max({len(s) for s in samples}, key=[len(s) for s in samples].count)
+    first = [s.columns["values"][0] for s in samples if len(s) == length]
+    assert sum(int(n) for n, _ in rows) == len(first)
+    assert sum(int(n) * float(v) for n, v in rows) == pytest.approx(sum(first), abs=0.01 * len(first))
 
 
 def test_a_report_is_one_file_without_links_to_anywhere(run: Path, tmp_path: Path, capsys) -> None:

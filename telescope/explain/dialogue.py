@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from telescope.errors import TelescopeError
 
@@ -32,13 +33,31 @@ def save_dialogue(folder: str | Path, rounds: Sequence[tuple[str, str]], now: da
         raise TelescopeError(f"cannot write a dialogue into {folder} ({error.strerror}): give a folder you may write to") from None
 
 
-def rounds_of(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """(question, answer) pairs of chat messages with `role` and `content`; system and tool turns are left out."""
+def rounds_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(question, answer) pairs of chat messages with `role` and `content`, a text or a list of parts.
+
+    System and tool turns are left out, and what an assistant said on its way to a tool: the answer is what follows the last call.
+    """
     rounds: list[tuple[str, str]] = []
     for message in messages:
-        if message["role"] == "user":
-            rounds.append((message["content"], ""))
-        elif message["role"] == "assistant" and rounds:
+        role, text, kinds = message["role"], *_content(message.get("content"))
+        uses_tool = role in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
+        if uses_tool or (kinds & {"tool_use", "tool_result"}):
+            if rounds:
+                rounds[-1] = (rounds[-1][0], "")
+        elif role == "user":
+            rounds.append((text, ""))
+        elif role == "assistant" and rounds:
             question, answer = rounds[-1]
-            rounds[-1] = (question, f"{answer}\n\n{message['content']}" if answer else message["content"])
+            rounds[-1] = (question, f"{answer}\n\n{text}" if answer else text)
     return rounds
+
+
+def _content(content: Any) -> tuple[str, set[str]]:
+    """The text, with parts joined, and the kinds of its parts."""
+    if content is None or isinstance(content, str):
+        return content or "", set()
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+    return "".join(part["text"] for part in parts if part.get("type", "text").endswith("text")), {
+        part.get("type", "text") for part in parts
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,12 +56,12 @@ def _questions() -> dict[int, dict[str, Any]]:
     return {int(number): entry for number, entry in texts.items()}
 
 
-def titles(lang: Lang = "zh") -> list[tuple[int, str]]:
-    return [(number, entry[lang]) for number, entry in _questions().items()]
+def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[int, str]]:
+    return [(number, entry[f"kid_title_{lang}" if level == "kid" else lang]) for number, entry in _questions().items()]
 
 
 def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert", token: int | None = None) -> str:
-    """The answer to question `number` with this sample's numbers; a question without a child's text keeps the expert's.
+    """The answer to question `number` with this sample's numbers.
 
     Where it takes one token as its example, that is `token`, or the first that the policy wrote.
     """
@@ -72,12 +73,14 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
     if sample.settings.estimator not in BY_CRITIC:  # the questions are about values, TD errors and GAE
         missing.append(f"critic (estimator {sample.settings.estimator})")
     used = EXAMPLE if missing else sample
-    key = next(k for k in (f"{level}_{lang}", f"expert_{lang}") if k in entry)
+    key = f"{level}_{lang}"
     if not used.settings.whiten:
         key = f"{key}_raw" if f"{key}_raw" in entry else key
     if token is not None and not missing and not (0 <= token < len(sample) and sample.mask[token]):
         raise TelescopeError(f"token {token} was not written by the policy, so that no answer is about it: choose another")
     known = facts(used, lang, None if missing else token)
+    if level == "kid":
+        known |= {name: re.sub(r"\[|\]|λ=", "", text) for name, text in known.items() if "«" not in text}  # a token stays as it is
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
     after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
     text = (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after

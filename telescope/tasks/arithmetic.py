@@ -23,7 +23,7 @@ from telescope.seeds import mix_seed
 TOP = 9  # largest sum, and largest number a statement claims
 
 _WORDS = ["请问", "你知道", "吗", "是", "的", "不", "对", "等于", "，", "！", "？", "+", "=", *"0123456789"]
-_ANSWER = re.compile(r"(?:是的|不对)，等于(\d+)！")
+_ANSWER = re.compile(r"(?:是的|不对)，(?:等于(\d+)！|(\d+\+\d+=)(\d+)！?)")
 _HELD_OUT_SHARE = 0.42  # of the statements that have a mirror image
 
 
@@ -60,9 +60,13 @@ def verdict(prompts: Sequence[str], completions: Sequence[str], truth: Sequence[
 
 
 def total(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[int], **_: Any) -> list[float]:
-    """1 if the answer has the right form and names the right sum."""
-    matches = [_ANSWER.fullmatch(text) for text in completions]
-    return [float(m is not None and int(m[1]) == right) for m, right in zip(matches, answer, strict=True)]
+    """1 if the answer has the right form and names the right sum: 等于2！, or 1+1=2 with the question's own numbers."""
+    scores = []
+    for prompt, text, right in zip(prompts, completions, answer, strict=True):
+        m = _ANSWER.fullmatch(text)
+        asked = m is not None and (m[2] is None or m[2] in re.findall(r"\d+\+\d+=", prompt))
+        scores.append(float(m is not None and asked and int(m[1] or m[3]) == right))
+    return scores
 
 
 REWARDS: dict[str, Callable[..., list[float]]] = {"verdict": verdict, "sum": total}

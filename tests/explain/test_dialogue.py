@@ -50,6 +50,22 @@ def test_system_and_tool_turns_are_left_out():
     assert rounds_of({"role": role, "content": text} for role, text in turns) == [("q1", "a1\n\nmore"), ("q2", "")]
 
 
+def test_only_what_follows_the_last_tool_call_is_the_answer():
+    call = {"role": "assistant", "content": "let me look", "tool_calls": [{"id": "1"}]}
+    plain = {"role": "assistant", "content": "searching <search>x</search>"}
+    found = {"role": "tool", "content": "42"}
+    final = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "It is "}, "42."]}
+    asked = {
+        "role": "user",
+        "content": [{"type": "text", "text": "what "}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "is it?"}],
+    }
+    assert rounds_of([asked, call, found, plain, found, final]) == [("what is it?", "It is 42.")]
+    assert rounds_of([asked, {"role": "assistant", "content": None, "tool_calls": [1]}, found]) == [("what is it?", "")]
+    use = {"role": "assistant", "content": [{"type": "text", "text": "wait"}, {"type": "tool_use", "name": "search"}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "content": "42"}]}
+    assert rounds_of([asked, use, result, final]) == [("what is it?", "It is 42.")]
+
+
 def test_a_folder_that_cannot_be_written_gets_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TelescopeError, match="cannot write a dialogue into"):

@@ -6,10 +6,12 @@ import sys
 _SCRIPT = """
 import sys
 from pathlib import Path
-from telescope.explain import arithmetic, dialogue, numbers, questions, terminal, trace, words
+from telescope.explain import arithmetic, dialogue, numbers, questions, stages, tables, terminal, trace, words
 sample = numbers.read_numbers(Path(sys.argv[1]))
 terminal.render(sample, color=False)
 questions.answer(1, sample)
+stages.flow(sample, "en", 80)
+tables.columns("en", 80)
 heavy = [name for name in ("torch", "transformers", "numpy", "pyarrow") if name in sys.modules]
 print(heavy)
 """
