@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     from telescope.explain.questions import EXAMPLE, answer, titles
-    from telescope.explain.text import wrap
+    from telescope.explain.text import fold, wrap
 
     lang: Literal["zh", "en"] = chosen.lang
     width = shutil.get_terminal_size((100, 24)).columns
     if chosen.questions:
-        print("\n".join(f"{number:3}  {title}" for number, title in titles(lang, chosen.level)))
+        print("\n".join(fold(f"{number:3}  {title}", width, "     ") for number, title in titles(lang, chosen.level)))
         return
     if chosen.columns or chosen.metaphors:
         from telescope.explain.tables import columns, metaphor_list
@@ -71,7 +71,7 @@ def run(chosen: argparse.Namespace) -> None:
         rounds = [
             (dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level, chosen.token)) for n in chosen.question
         ]
-        print("\n\n".join(f"{question}\n{text}" for question, text in rounds))
+        print("\n\n".join(fold(f"{question}\n{text}", width) for question, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
 
