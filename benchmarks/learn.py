@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -420,7 +421,7 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
 
 
 def out_note(out: Path) -> str:
-    """Links to what the folder holds of the first seed."""
+    """Links to what the folder holds of one run."""
     known = {
         "report.html": "[the run's page](report.html)",
         "config.toml": "[its config](config.toml)",
@@ -428,7 +429,9 @@ def out_note(out: Path) -> str:
         "last-step.txt": "and one [of the last](last-step.txt), explained number by number",
     }
     there = [text for name, text in known.items() if (out / name).exists()]
-    return f"\nOf the first seed: {', '.join(there)}." if there else ""
+    config = out / "config.toml"
+    seed = tomllib.loads(config.read_text("utf-8"))["seed"] if config.exists() else 0
+    return f"\nOf seed {seed}: {', '.join(there)}." if there else ""
 
 
 def table(runs: list[tuple[dict, list[dict]]]) -> list[str]:
@@ -476,7 +479,7 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     first = runs[0][0]
     ours = [header for header, _ in runs if header["side"] == "Telescope"]
     settings = {key: value for key, value in (ours[0].get("settings", {}) if ours else {}).items() if key != "model.path"}
-    parallel = ours[0].get("parallel", 1) if ours else 1
+    parallel = max((header.get("parallel", 1) for header in ours), default=1)
     sets = "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
     trl = "".join(f" --trl-args {shlex.quote(header['arguments'])}" for header, _ in runs if header.get("arguments"))
     versions: dict[str, str] = {}
@@ -490,8 +493,11 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     ]
     train = "".join(f" --{key} {shlex.quote(value)}" for key, value in settings.items())
     lines.append(f"- one seed: `telescope train recipes/smollm2-arithmetic.toml --seed 0{train}`")
-    if parallel > 1:
-        lines.append(f"- Telescope's seeds ran {parallel} at a time on one device, which lengthens their seconds; TRL ran alone")
+    together = [str(header["seed"]) for header in ours if header.get("parallel", 1) > 1]
+    if together:
+        at_once = f"{parallel} at a time on one device, which lengthens their seconds"
+        lines.append(f"- seeds {', '.join(together)} ran {at_once}; the others ran alone")
+    lines += [f"- {title(header)}: {header['note']}" for header, _ in runs if header.get("note")]
     return lines
 
 

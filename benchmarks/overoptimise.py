@@ -1,7 +1,7 @@
 """A reward model, and what happens when PPO trusts it too much: python benchmarks/overoptimise.py
 
 1. Pairs: responses of the start policy to training problems, and written ones (the right number, near misses); the task's own
-   scorer says which of two is preferred. Few pairs, so that the reward model is imperfect.
+   scorer says which of two is preferred. Thousands of pairs, and still the reward model is imperfect.
 2. A reward model: the policy's backbone with one output, trained by −log σ(r_w − r_l); its scores are scaled so that those of the start
    policy's responses have a standard deviation of 1.
 3. PPO against it alone, once for each β (credit.kl_coef), on problems that no pair was about. The task's own score is measured with
@@ -51,7 +51,8 @@ def make_job(chosen: argparse.Namespace, settings: list[tuple[str, str]]) -> dic
     defaults = {
         "steps": str(chosen.steps), "seed": str(chosen.seed), "data.size": "8000", "critic.clip_value": "none",
         "critic.head_start": str(HEAD_START), "reward.micro_batch_tokens": "65536", "rollout.cache_share": f"{0.6 / chosen.parallel:.3f}",
-        "ledger.samples": "64", "ledger.every": "5", "log.every": "10",
+        "ledger.samples": "64", "ledger.every": "5", "log.every": "10", "rollout.batch_size": "512",
+        "actor.lr": "1e-4", "critic.lr": "1e-4", "actor.minibatches": "2", "critic.minibatches": "2",
     }  # fmt: skip
     if chosen.smoke:
         defaults |= {
@@ -218,13 +219,13 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--betas", type=float, nargs="+", default=[0.3, 0.1, 0.03, 0.01, 0.0])
     parser.add_argument("--steps", type=int, default=120, help="PPO steps of each run")
-    parser.add_argument("--minutes", type=float, default=8.0, help="then runs stop after their step, and what they have is shown")
-    parser.add_argument("--parallel", type=int, default=3, help="runs that share the GPU")
-    parser.add_argument("--pairs", type=int, default=1500, help="to train the reward model on")
+    parser.add_argument("--minutes", type=float, default=9.0, help="then runs stop after their step, and what they have is shown")
+    parser.add_argument("--parallel", type=int, default=5, help="runs that share the GPU")
+    parser.add_argument("--pairs", type=int, default=5000, help="to train the reward model on")
     parser.add_argument("--held-out-pairs", type=int, default=400)
     parser.add_argument("--samples", type=int, default=4, help="responses of the start policy to each problem of a pair")
-    parser.add_argument("--epochs", type=int, default=2, help="of the reward model")
-    parser.add_argument("--rm-lr", type=float, default=2e-5, help="its learning rate")
+    parser.add_argument("--epochs", type=int, default=3, help="of the reward model")
+    parser.add_argument("--rm-lr", type=float, default=5e-5, help="its learning rate")
     parser.add_argument("--batch", type=int, default=32, help="its pairs per update")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "smollm2-arithmetic.toml")

@@ -1,7 +1,10 @@
 """Where the time goes from the start of a process to its first finished PPO update: python benchmarks/start.py
 
 Every run is a process of its own. The first may find files that nobody has read yet, and kernels that nobody has compiled yet: it has
-its own column; the others go into a median. --importtime shows what is imported instead, and how long each module takes.
+its own column; the others go into a median. Python may keep the bytecode of what it imports, as it does unless it is told not to:
+PYTHONDONTWRITEBYTECODE is taken out of the environment. An installation by pip has it from the beginning.
+
+--importtime shows what is imported instead, and how long each module takes.
 """
 
 import argparse
@@ -104,6 +107,7 @@ def start(args: argparse.Namespace, *options: str) -> tuple[dict, str]:
         settings |= dict(pair.split("=", 1) for pair in args.set)
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-P", *options, __file__, "--child", json.dumps({"settings": settings})]
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
