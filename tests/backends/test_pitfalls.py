@@ -28,7 +28,7 @@ ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("ranks")
     one_update = (("actor.epochs", "1"), ("actor.minibatches", "1"), ("critic.epochs", "1"), ("critic.minibatches", "1"))
-    return config_for(folder, write_tiny_model(folder / "tiny"), *one_update, ("ray.workers", "2"), ("ray.timeout", "60"))
+    return config_for(folder, write_tiny_model(folder / "tiny"), *one_update, ("ray.workers", "2"), ("ray.timeout", "240"))
 
 
 @pytest.fixture(scope="module")
