@@ -143,6 +143,7 @@ class CreditConfig(Section):
     lam: float = Field(0.95, ge=0, le=1, description="GAE λ: 0 trusts the critic, 1 the observed reward")
     lam_critic: float | None = Field(None, ge=0, le=1, description="GAE λ of the critic's targets; default: the same")
     lam_alpha: float | None = Field(None, gt=0, description="GAE λ by length in place of lam: 1 − 1/(this × tokens of the response)")
+    last_k: int = Field(1, ge=1, description="last_token: how many tokens at the end share the outcome")
     whiten: bool | Literal["auto"] = Field(
         "auto", description="actor uses (A − μ)/σ over the whole batch; false: raw A; auto: unless the estimator's paper leaves A as it is"
     )
@@ -474,6 +475,7 @@ def _refuse_unused(config: Config) -> None:
         "credit.bootstrap_truncated": of_critic,
         "credit.lam_critic": ("credit.estimator", ("gae",)),
         "credit.lam_alpha": ("credit.estimator", ("gae",)),
+        "credit.last_k": ("credit.estimator", ("last_token",)),
         "reward.attention": ("credit.estimator", ("attention",)),
     }
     if not config.eval.k and (config.eval.n is not None or config.eval.answer is not None):

@@ -15,7 +15,7 @@ from telescope.algorithms import (
     grpo,
     grpo_passk,
     kl_penalty,
-    last_action,
+    last_actions,
     length_adaptive_lam,
     masked_mean,
     masked_var,
@@ -86,7 +86,7 @@ def _uniform(batch: TokenBatch, config: CreditConfig) -> Credit:
 
 
 def _last_token(batch: TokenBatch, config: CreditConfig) -> Credit:
-    return spread(batch["token_level_rewards"], last_action(batch.mask), batch.mask)
+    return spread(batch["token_level_rewards"], last_actions(batch.mask, config.last_k), batch.mask)
 
 
 def _attention(batch: TokenBatch, config: CreditConfig) -> Credit:

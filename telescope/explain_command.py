@@ -68,9 +68,8 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.token is not None and not 0 <= chosen.token < len(sample):
         raise TelescopeError(f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}")
     if chosen.question:
-        rounds = [
-            (dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level, chosen.token)) for n in chosen.question
-        ]
+        asked = dict(titles(lang, chosen.level))
+        rounds = [(asked.get(n, ""), answer(n, sample, lang, chosen.level, chosen.token, _simulate)) for n in chosen.question]
         print("\n\n".join(fold(f"{question}\n{text}", width) for question, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
@@ -100,6 +99,12 @@ def run(chosen: argparse.Namespace) -> None:
         print(modules(outputs, lang, width))
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
     print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color))
+
+
+def _simulate() -> dict[str, str]:
+    from telescope.simulation import facts
+
+    return facts()
 
 
 def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:

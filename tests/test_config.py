@@ -380,6 +380,8 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ([("critic.head_init", "ones")], "critic.head_init = 'ones': input should be 'zero' or 'normal'"),
         ([("credit.estimator", "uniform"), ("model.critic_path", "x")], "model.critic_path = x does nothing"),
         ([("credit.estimator", "td0"), ("credit.lam_critic", "1")], "it belongs to gae"),
+        ([("credit.last_k", "4")], "credit.last_k = 4 does nothing with credit.estimator = 'gae': it belongs to last_token"),
+        ([("credit.estimator", "last_token"), ("credit.last_k", "0")], "credit.last_k = 0: input should be greater than or equal to 1"),
         (
             [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
             "actor.dual_clip = 3.0 does nothing with actor.loss = 'gspo': it belongs to clip",

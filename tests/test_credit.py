@@ -172,6 +172,8 @@ def test_the_outcome_is_spread_over_the_tokens_by_their_weights() -> None:
     batch = grouped().with_columns(attention=torch.tensor([[1.0, 3.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.0, 1.0, 3.0]]))
     assert advantages_of(batch, "uniform")[3] == pytest.approx([0.25 / 3] * 3)
     assert advantages_of(batch, "last_token")[0] == [0.0, 1.0, 0.0]
+    assert advantages_of(batch, "last_token", last_k=2)[3] == [0.0, 0.125, 0.125]
+    assert advantages_of(batch, "last_token", last_k=9) == advantages_of(batch, "uniform")
     assert advantages_of(batch, "attention")[0] == pytest.approx([0.25, 0.75, 0.0])
     assert advantages_of(batch, "attention")[3] == pytest.approx([0.0, 0.0625, 0.1875])
 

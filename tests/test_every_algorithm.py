@@ -130,6 +130,16 @@ def test_lambdas_by_length_and_of_the_critic_are_recomputed(make_config) -> None
     confirmed(samples, "advantage", "advantage_sum", "return")
 
 
+def test_the_last_k_tokens_share_the_outcome_and_it_is_recomputed(make_config) -> None:
+    samples = run(make_config, ("credit.estimator", "last_token"), ("credit.last_k", "3"))[1]
+    confirmed(samples, "advantage")
+    for sample in samples:
+        shares, k = sample.columns["advantages"], min(3, len(sample))
+        assert shares == [0.0] * (len(sample) - k) + shares[-1:] * k
+    longest = max(samples, key=len)
+    assert ".3333·(" in next(trace.substituted for trace in traces(longest, len(longest) - 2) if trace.name == "advantage")
+
+
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_importance_weights_are_recorded_and_recomputed(make_config, level: str) -> None:
     trainer, samples = run(make_config, ("actor.importance", level), ("actor.importance_cap", "1.5"), mismatch=0.5)

@@ -121,7 +121,7 @@ def optimal_token_baseline(
 def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
     """The outcome, divided over the tokens by weights ≥ 0: A_t = w_t/Σw · o. The shares add up to the outcome.
 
-    Equal weights: every token did as much; 1 on the last token: only the end counts; a reward model's attention: what it looked at.
+    Equal weights: every token did as much; 1 on the last k tokens: only the end counts; a reward model's attention: what it looked at.
     """
     w = keep(weights, mask).to(rewards.dtype)
     share = w / w.sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
@@ -129,10 +129,10 @@ def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
     return Credit(advantages, advantages)
 
 
-def last_action(mask: Tensor) -> Tensor:
-    """1 on the last mask-1 position of each row, [B, T]."""
+def last_actions(mask: Tensor, k: int = 1) -> Tensor:
+    """1 on the last k mask-1 positions of each row, on all of them where there are fewer, [B, T]."""
     counted = as_bool(mask).long().cumsum(-1)
-    return (as_bool(mask) & (counted == counted[..., -1:])).to(torch.get_default_dtype())
+    return (as_bool(mask) & (counted > counted[..., -1:] - k)).to(torch.get_default_dtype())
 
 
 class Groups:

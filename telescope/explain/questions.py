@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,18 @@ def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[int, str]]:
     return [(number, entry[f"kid_title_{lang}" if level == "kid" else lang]) for number, entry in _questions().items()]
 
 
-def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "expert", token: int | None = None) -> str:
+def answer(
+    number: int,
+    sample: Sample,
+    lang: Lang = "zh",
+    level: Level = "expert",
+    token: int | None = None,
+    simulate: Callable[[], dict[str, str]] | None = None,
+) -> str:
     """The answer to question `number` with this sample's numbers.
 
-    Where it takes one token as its example, that is `token`, or the first that the policy wrote.
+    Where it takes one token as its example, that is `token`, or the first that the policy wrote. `simulate` makes the numbers for
+    what is tried out besides, on many episodes (telescope.simulation.facts, which needs torch); without it that is left out.
     """
     entry = _questions().get(number)
     if entry is None:
@@ -78,12 +86,14 @@ def answer(number: int, sample: Sample, lang: Lang = "zh", level: Level = "exper
         key = f"{key}_raw" if f"{key}_raw" in entry else key
     if token is not None and not missing and not (0 <= token < len(sample) and sample.mask[token]):
         raise TelescopeError(f"token {token} was not written by the policy, so that no answer is about it: choose another")
-    known = facts(used, lang, None if missing else token)
+    known, said = facts(used, lang, None if missing else token), entry[key]
+    if simulate is not None and (tried := entry.get(f"tried_{level}_{lang}")):
+        known, said = known | simulate(), f"{said}\n{tried}"
     if level == "kid":
         known |= {name: re.sub(r"\[|\]|λ=", "", text) for name, text in known.items() if "«" not in text}  # a token stays as it is
-    known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in entry[key] else ""
-    after = HISTOGRAM[lang] if used.settings.bins and "½" in entry[key] else ""
-    text = (NOTE[lang].format(", ".join(missing)) if missing else "") + entry[key].format_map(known) + after
+    known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in said else ""
+    after = HISTOGRAM[lang] if used.settings.bins and "½" in said else ""
+    text = (NOTE[lang].format(", ".join(missing)) if missing else "") + said.format_map(known) + after
     return plain(text, ui("almost", lang, level)) if level == "kid" else text
 
 

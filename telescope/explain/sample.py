@@ -39,6 +39,8 @@ class Settings:
     """λ of the critic's targets, where it is another."""
     lam_alpha: float | None = None
     """In place of lam: λ = 1 − 1/(this × tokens of the response)."""
+    last_k: int = 1
+    """Tokens at the end that share the outcome, where the estimator is last_token."""
     beta: float = 1.0
     tau_positive: float = 1.0
     tau_negative: float = 1.05

@@ -234,7 +234,7 @@ class _Token:
     def share(self) -> Trace | None:
         """The token's share of the outcome."""
         c, i, at = self.full.columns, _sub(self.t), self.steps.at
-        given = {"uniform": {t: 1.0 for t in at}, "last_token": {at[-1]: 1.0}}.get(self.s.estimator)
+        given = {"uniform": dict.fromkeys(at, 1.0), "last_token": dict.fromkeys(at[-self.s.last_k :], 1.0)}.get(self.s.estimator)
         if given is None and "attention" in c:
             given = {t: c["attention"][t] for t in at}
         if given is None or "token_level_rewards" not in c:

@@ -152,6 +152,7 @@ class Ledger(Notes):
             "lam": credit.lam,
             "lam_critic": credit.lam_critic,
             "lam_alpha": credit.lam_alpha,
+            "last_k": credit.last_k,
             "kl_coef": kl_coef,
             "kl_kind": credit.kl_kind,
             "whiten": credit.whitens,

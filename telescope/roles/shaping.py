@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from telescope.algorithms import Moments, last_action, overlong_penalty
+from telescope.algorithms import Moments, last_actions, overlong_penalty
 from telescope.batch import TokenBatch
 from telescope.config import RewardConfig
 
@@ -34,7 +34,7 @@ class Shaping:
         paid = self._clip(normal) + overlong
         std = self.moments.std if config.normalise else 1.0
         # scores on several tokens keep their proportions; what moves their sum goes where a single score would, on the last token
-        rest = (paid - score / std).to(mask.device)[:, None] * last_action(mask).double()
+        rest = (paid - score / std).to(mask.device)[:, None] * last_actions(mask).double()
         batch = batch.with_columns(token_level_scores=(batch["token_level_scores"].double() / std + rest).float())
         if "greedy_score" in batch:
             greedy = self._clip(self._normal(batch["greedy_score"].double().cpu()))

@@ -1,5 +1,7 @@
 """The policy losses beside PPO's clip agree with verl 0.9.1 on every golden case of what both compute, in value and gradient."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,28 @@ def test_geo_mean_takes_the_global_denominators_that_verl_ignores():
     np.testing.assert_allclose(loss, case.out["loss"] * len(case.mask) / case["global_batch_size"] * case.ranks, rtol=1e-6)
     rows = int(plain.mask.bool().any(1).sum())
     np.testing.assert_allclose(evaluated(plain)[1], plain.out["loss"] * len(plain.mask) / rows, rtol=1e-6)
+
+
+def test_geo_mean_with_importance_weights_differs_from_verl_in_the_mean_of_the_weights_alone():
+    """Ours multiplies every token's term by its own weight, in this loss as in all others: what the ledger records for the token.
+
+    A response, whose terms are equal here, is so weighed by the arithmetic mean of its weights; verl takes their geometric mean, as
+    of the ratios. Where a response has one weight (`actor.importance = "sequence"`) both are that weight, and the numbers verl's.
+    """
+    case = CASES["policy__geo_mean__rollout_is_weights"]
+    weights = case["rollout_is_weights"]
+
+    def weighed(row: torch.Tensor):
+        return evaluated(replace(case, inputs=case.inputs | {"rollout_is_weights": row[:, None].expand_as(weights)}))[1:]
+
+    loss, gradient = weighed(masked_mean(weights.log(), case.mask, -1).exp())
+    np.testing.assert_allclose(loss, case.out["loss"], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(gradient, case.out["grad_log_prob"], rtol=1e-6, atol=1e-7)
+    _, ours, own_gradient = evaluated(case)
+    loss, gradient = weighed(masked_mean(weights, case.mask, -1))
+    np.testing.assert_allclose(ours, loss, rtol=1e-12)
+    np.testing.assert_allclose(own_gradient, gradient, rtol=1e-12, atol=1e-15)
+    assert abs(float(ours) - float(case.out["loss"])) > 0.005
 
 
 @pytest.mark.parametrize("loss", ["clip_cov", "kl_cov"])

@@ -28,7 +28,7 @@ from telescope.algorithms import (
     kept_by_ratio,
     kl_cov_loss,
     kl_penalty_loss,
-    last_action,
+    last_actions,
     length_adaptive_lam,
     masked_whiten,
     opo,
@@ -115,10 +115,24 @@ def test_a_token_baseline_with_equal_weights_is_the_mean_return_of_those_who_got
 def test_shares_add_up_to_the_outcome():
     rewards, mask, _ = batch(2)
     mask[:, 0] = True
-    rewards = rewards.nan_to_num()
-    for weights in (torch.ones_like(rewards), last_action(mask), torch.rand_like(rewards) + 0.1):
-        torch.testing.assert_close(spread(rewards, weights, mask).advantages.sum(1), rewards.where(mask, 0.0).sum(1))
-    assert last_action(torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0]])).tolist() == [[0, 0, 1, 0], [0, 0, 0, 0]]
+    rewards = rewards.nan_to_num().double()
+    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), torch.rand_like(rewards) + 0.1):
+        advantages = spread(rewards, weights, mask).advantages
+        torch.testing.assert_close(advantages.sum(1), rewards.where(mask, 0.0).sum(1), rtol=0, atol=1e-12)
+        assert (advantages[~mask] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("k", "weights"),
+    [
+        (1, [[0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),
+        (2, [[0, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),  # over the tool's two tokens
+        (9, [[1, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),  # all there are
+    ],
+)
+def test_the_last_k_actions_are_counted_without_the_tools_tokens(k: int, weights: list[list[int]]):
+    mask = torch.tensor([[1, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    assert last_actions(mask, k).tolist() == weights
 
 
 def test_an_empty_batch_and_empty_rows_have_no_credit():
