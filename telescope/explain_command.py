@@ -23,9 +23,11 @@ _EXAMPLE = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic (without any: a built-in example)")
     parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    parser.add_argument("--sample", type=int, default=0, help="which recorded response of the step (default 0)")
+    parser.add_argument("--sample", type=int, default=0, help="which response of the step, or of the --numbers (default 0)")
     parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
-    parser.add_argument("--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run: TOML, JSON or CSV")
+    parser.add_argument(
+        "--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run, of one response or a batch: TOML, JSON or CSV"
+    )
     parser.add_argument("--prompt", help="run the four roles on this prompt")
     parser.add_argument("--response", help="with --prompt: the answer (default: the actor writes one)")
     parser.add_argument("--score", type=float, help="with --prompt: the score, in place of the reward's")
@@ -60,7 +62,7 @@ def run(chosen: argparse.Namespace) -> None:
 
         print((columns if chosen.columns else metaphor_list)(lang, width))
         return
-    sample, outputs = _sample(chosen)
+    sample, batch, outputs = _sample(chosen)
     if sample is EXAMPLE and not chosen.json:
         print("\n".join(wrap(_EXAMPLE[lang], width)) + "\n")
     if not len(sample):
@@ -99,10 +101,11 @@ def run(chosen: argparse.Namespace) -> None:
 
         print(modules(outputs, lang, width))
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
-    print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color))
+    print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color, batch=batch))
 
 
-def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
+def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Sample], list[Any]]:
+    """The response to explain; where numbers of several were typed, all of them; and what the four roles made."""
     ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
     if sum(ways) > 1:
         raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
@@ -111,20 +114,24 @@ def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
     if not any(ways):
         from telescope.explain.questions import EXAMPLE
 
-        return EXAMPLE, []
+        return EXAMPLE, [], []
     if chosen.numbers is not None:
         from telescope.explain.numbers import read_numbers
 
-        return read_numbers(chosen.numbers), []
+        batch = read_numbers(chosen.numbers)
+        if not 0 <= chosen.sample < len(batch):
+            raise TelescopeError(f"--sample {chosen.sample}: {chosen.numbers} has {len(batch)} responses, 0 to {len(batch) - 1}")
+        return batch[chosen.sample], batch, []
     if chosen.run is None:
         if chosen.prompt is None:
             raise TelescopeError("--response answers a prompt: give --prompt too")
         from telescope.live import explain_pair
 
-        return explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
+        sample, outputs = explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
+        return sample, [], outputs
     from telescope import ledger
 
     recorded = ledger.steps(chosen.run)
     if not recorded:
         raise TelescopeError(f"{chosen.run} has no ledger: it is not a run folder, or was trained with ledger.samples = off")
-    return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], []
+    return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], [], []

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import lam_of
+from telescope.explain.arithmetic import lam_of, moments
 from telescope.explain.sample import Sample
 from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
-from telescope.explain.trace import Trace, Tracer, num
+from telescope.explain.trace import Trace, Tracer, listed, num
+from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
 _STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
@@ -33,12 +34,16 @@ def render(
     width: int | None = None,
     color: bool | None = None,
     update: int = -1,
+    batch: Sequence[Sample] = (),
 ) -> str:
-    """The screen as text. Without `token`, the one with the largest |A| before the last is taken apart; NO_COLOR always wins."""
+    """The screen as text. Without `token`, the one with the largest |A| before the last is taken apart; NO_COLOR always wins.
+
+    `batch`: the responses that the sample was whitened with.
+    """
     if color is None:
         color = sys.stdout.isatty()
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
-    return _Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update).text()
+    return _Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch).text()
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,19 @@ class _Column:
 
 
 class _Screen:
-    def __init__(self, sample: Sample, token: int | None, lang: Lang, level: Level, width: int, color: bool, update: int) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        token: int | None,
+        lang: Lang,
+        level: Level,
+        width: int,
+        color: bool,
+        update: int = -1,
+        batch: Sequence[Sample] = (),
+    ) -> None:
         self.sample, self.lang, self.level, self.width, self.color, self.update = sample, lang, level, width, color, update
+        self.batch = batch
         count = len(sample.actor_updates)
         if count and not -count <= update < count:
             raise TelescopeError(f"no update {update}: this sample has {count}, 0 to {count - 1}")
@@ -69,7 +85,7 @@ class _Screen:
         self.columns = self._columns()
 
     def text(self) -> str:
-        parts = [self.header(), self.picture(), self.table(), self.terms()]
+        parts = [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
         return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
 
     def ui(self, key: str, *values: object) -> str:
@@ -105,7 +121,9 @@ class _Screen:
         lam = num(lam_of(s, len(self.tracer.steps.at)))
         facts.append(f"{self.ui('lam')} {lam}" if s.estimator == "gae" else f"{self.ui('estimator')} {s.estimator}")
         if x.run:
-            facts += [visible(x.run), f"{self.ui('step')} {x.step}", f"{self.ui('sample')} {x.index}/{x.count}"]
+            facts += [visible(x.run), f"{self.ui('step')} {x.step}"]
+        if x.run or x.count > 1:
+            facts.append(f"{self.ui('sample')} {x.index}/{x.count}")
         if x.truncated:
             facts.append(self.ui("cut_v", num(x.bootstrap)) if x.bootstrap else self.ui("cut"))
         return [self.paint(line, "bold") for line in lines] + wrap(self.numbers("   ".join(facts)), self.width)
@@ -262,12 +280,32 @@ class _Screen:
         if not self.sample.mask[t]:
             return lines + wrap(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"), self.width)
         for trace in self.traces[t]:
-            lines += self._term(trace)
-            said = meaning(trace, self.lang, self.level, s.estimator, s.loss)
-            lines += [self.paint(line, "dim") for line in wrap(f"     {said}", self.width, "     ")] if said else []
+            lines += self._explained(trace)
         others = self.tracer.compare(t, (2,), (lam_of(s, len(self.tracer.steps.at)),))
         lines += ["", *(self.paint(line, "bold") for line in wrap(self.ui("compare"), self.width))] if others else []
         return lines + [line for trace in others for line in self._term(trace)]
+
+    # ---- the batch ----
+
+    def whitening(self) -> list[str]:
+        """μ and σ of all responses, those of each (as many as fit around this one), and this one's Â by either."""
+        made = whitening(self.batch, self.sample, self.token)
+        if not made:
+            return []
+        tokens = [advantages(x) for x in self.batch]
+        lines = [self.paint(line, "bold") for line in wrap(self.ui("batch", len(tokens), sum(map(len, tokens))), self.width)]
+        for trace in made:
+            lines += self._explained(trace)
+        first, last = _window(len(tokens), self.sample.index, 8)
+        notes = [self.ui("batch_row", i, len(a), *map(num, (math.fsum(a), *moments(a)))) for i, a in enumerate(tokens[first:last], first)]
+        own = tokens[self.sample.index]
+        for key, (mean, std) in (("by_batch", moments([a for row in tokens for a in row])), ("by_row", moments(own))):
+            notes.append(self.ui(key, self.sample.index, listed([(a - mean) / std for a in own])))
+        return lines + [line for note in notes for line in wrap(self.numbers(note), self.width, "  ")]
+
+    def _explained(self, trace: Trace) -> list[str]:
+        said = meaning(trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss)
+        return self._term(trace) + ([self.paint(line, "dim") for line in wrap(f"     {said}", self.width, "     ")] if said else [])
 
     def _term(self, trace: Trace) -> list[str]:
         check = "" if trace.recorded is None else f"   {'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"

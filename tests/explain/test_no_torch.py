@@ -7,7 +7,7 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 from telescope.explain import arithmetic, dialogue, numbers, questions, stages, tables, terminal, trace, words
-sample = numbers.read_numbers(Path(sys.argv[1]))
+(sample,) = numbers.read_numbers(Path(sys.argv[1]))
 terminal.render(sample, color=False)
 questions.answer(1, sample)
 stages.flow(sample, "en", 80)
