@@ -44,23 +44,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metaphors", action="store_true", help="what V, δ, A, λ and whitening are in seven pictures: a game, chess, coins, …"
     )
     parser.add_argument("--save-dialogue", type=Path, metavar="DIR", help="also write questions and answers as a Markdown log")
-    parser.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--tex", action="store_true", help="as Markdown, the formulas in TeX")
+    form.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
     parser.add_argument("--plain", action="store_true", help="no colour")
 
 
 def run(chosen: argparse.Namespace) -> None:
+    from telescope.explain import markdown, tables
     from telescope.explain.questions import EXAMPLE, answer, titles
+    from telescope.explain.tex import prose
     from telescope.explain.text import fold, wrap
 
     lang: Literal["zh", "en"] = chosen.lang
     width = shutil.get_terminal_size((100, 24)).columns
     if chosen.questions:
-        print("\n".join(fold(f"{number:3}  {title}", width, "     ") for number, title in titles(lang, chosen.level)))
+        for number, title in titles(lang, chosen.level):
+            print(f"{number}. {prose(title)}" if chosen.tex else fold(f"{number:3}  {title}", width, "     "))
         return
-    if chosen.columns or chosen.metaphors:
-        from telescope.explain.tables import columns, metaphor_list
-
-        print((columns if chosen.columns else metaphor_list)(lang, width))
+    if chosen.columns:
+        print(markdown.columns(lang) if chosen.tex else tables.columns(lang, width))
+        return
+    if chosen.metaphors:
+        print(markdown.metaphor_list(lang) if chosen.tex else tables.metaphor_list(lang, width))
         return
     sample, batch, outputs = _sample(chosen)
     if sample is EXAMPLE and not chosen.json:
@@ -73,7 +79,9 @@ def run(chosen: argparse.Namespace) -> None:
         rounds = [
             (dict(titles(lang, chosen.level)).get(n, ""), answer(n, sample, lang, chosen.level, chosen.token)) for n in chosen.question
         ]
-        print("\n\n".join(fold(f"{question}\n{text}", width) for question, text in rounds))
+        if chosen.tex:
+            rounds = [(prose(question), prose(text)) for question, text in rounds]
+        print("\n\n".join(f"### {q}\n\n{text}" if chosen.tex else fold(f"{q}\n{text}", width) for q, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
 
@@ -92,14 +100,19 @@ def run(chosen: argparse.Namespace) -> None:
         from telescope.explain.stages import flow
 
         sampled = chosen.run is not None or (chosen.prompt is not None and chosen.response is None)
-        print(flow(sample, lang, width, chosen.token, given=not sampled))
+        drawing = flow(sample, lang, width, chosen.token, given=not sampled)
+        print(markdown.fenced(drawing) if chosen.tex else drawing)
         return
     from telescope.explain.terminal import render
 
     if outputs:
         from telescope.explain.stages import modules
 
-        print(modules(outputs, lang, width))
+        drawing = modules(outputs, lang, width)
+        print(f"{markdown.fenced(drawing)}\n" if chosen.tex else drawing)
+    if chosen.tex:
+        print(markdown.page(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, batch=batch))
+        return
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
     print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color, batch=batch))
 

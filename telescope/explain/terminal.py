@@ -43,7 +43,7 @@ def render(
     if color is None:
         color = sys.stdout.isatty()
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
-    return _Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch).text()
+    return Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch).text()
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class _Column:
     """`sign`: orange where positive, purple where negative."""
 
 
-class _Screen:
+class Screen:
+    """What is shown, part by part; how a sentence, a drawing or a term looks is left to four methods, which a page has its own of."""
+
     def __init__(
         self,
         sample: Sample,
@@ -85,8 +87,19 @@ class _Screen:
         self.columns = self._columns()
 
     def text(self) -> str:
-        parts = [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
-        return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
+        return "\n\n".join("\n".join(line.rstrip() for line in part) for part in self.parts() if part) + "\n"
+
+    def parts(self) -> list[list[str]]:
+        return [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
+
+    def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
+        return [self.paint(line, style) for line in wrap(text, self.width, indent)]
+
+    def quotes(self, name: str, text: str) -> list[str]:
+        return [self.paint(f"{name} {both_ends(text, self.width - 10)}", "bold")]
+
+    def draws(self, lines: list[str]) -> list[str]:
+        return lines
 
     def ui(self, key: str, *values: object) -> str:
         return ui(key, self.lang, self.level, *values)
@@ -111,10 +124,10 @@ class _Screen:
 
     def header(self) -> list[str]:
         s, x = self.sample.settings, self.sample
-        lines = []
+        lines = list[str]()
         for key, text in (("prompt", x.prompt), ("response", x.response)):
             if text:
-                lines.append(f"{self.ui(key)} {both_ends(visible(text[:2048] + text[2048:][-2048:], spaces=False), self.width - 10)}")
+                lines += self.quotes(self.ui(key), visible(text[:2048] + text[2048:][-2048:], spaces=False))
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
         facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]
@@ -126,7 +139,7 @@ class _Screen:
             facts.append(f"{self.ui('sample')} {x.index}/{x.count}")
         if x.truncated:
             facts.append(self.ui("cut_v", num(x.bootstrap)) if x.bootstrap else self.ui("cut"))
-        return [self.paint(line, "bold") for line in lines] + wrap(self.numbers("   ".join(facts)), self.width)
+        return lines + self.says(self.numbers("   ".join(facts)))
 
     # ---- the fence posts ----
 
@@ -160,7 +173,7 @@ class _Screen:
         notes = [self.ui("posts"), self.ui("posts_n", end)]
         if last - first < len(mask):
             notes.append(self.ui("window", first, last - 1, len(mask)))
-        return lines + [self.paint(line, "dim") for note in notes for line in wrap(note, self.width)]
+        return self.draws(lines) + [line for note in notes for line in self.says(note, "dim")]
 
     # ---- the table ----
 
@@ -183,7 +196,7 @@ class _Screen:
                 cells = [self._colored(c, t, pad(c.cells[t], w, ">")) for c, w in zip(block, widths, strict=True)]
                 style = "bad" if checks[t] == "✗" else "bold" if t == self.token else None
                 lines.append(self.paint(names[t], style) + pad(tokens[t], side + 1) + _joined(block, cells))
-        return lines + [line for note in self._legend() for line in wrap(note, self.width, "  ")]
+        return self.draws(lines) + [line for note in self._legend() for line in self.says(note, indent="  ")]
 
     def _columns(self) -> list[_Column]:
         c, mask, n = self.full.columns, self.sample.mask, len(self.sample)
@@ -276,14 +289,14 @@ class _Screen:
             title += f" ({self.ui('ordinal', t, t + 1, step)})" + (
                 "" if self.chosen or step == sum(self.sample.mask) else f" · {self.ui('largest')}"
             )
-        lines = [self.paint(line, "bold") for line in wrap(title, self.width)]
+        lines = self.says(title, "bold")
         if not self.sample.mask[t]:
-            return lines + wrap(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"), self.width)
+            return lines + self.says(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"))
         for trace in self.traces[t]:
             lines += self._explained(trace)
         others = self.tracer.compare(t, (2,), (lam_of(s, len(self.tracer.steps.at)),))
-        lines += ["", *(self.paint(line, "bold") for line in wrap(self.ui("compare"), self.width))] if others else []
-        return lines + [line for trace in others for line in self._term(trace)]
+        lines += ["", *self.says(self.ui("compare"), "bold")] if others else []
+        return lines + [line for trace in others for line in self.term(trace)]
 
     # ---- the batch ----
 
@@ -293,7 +306,7 @@ class _Screen:
         if not made:
             return []
         tokens = [advantages(x) for x in self.batch]
-        lines = [self.paint(line, "bold") for line in wrap(self.ui("batch", len(tokens), sum(map(len, tokens))), self.width)]
+        lines = self.says(self.ui("batch", len(tokens), sum(map(len, tokens))), "bold")
         for trace in made:
             lines += self._explained(trace)
         first, last = _window(len(tokens), self.sample.index, 8)
@@ -301,18 +314,22 @@ class _Screen:
         own = tokens[self.sample.index]
         for key, (mean, std) in (("by_batch", moments([a for row in tokens for a in row])), ("by_row", moments(own))):
             notes.append(self.ui(key, self.sample.index, listed([(a - mean) / std for a in own])))
-        return lines + [line for note in notes for line in wrap(self.numbers(note), self.width, "  ")]
+        return lines + [line for note in notes for line in self.says(self.numbers(note), indent="  ")]
 
     def _explained(self, trace: Trace) -> list[str]:
         said = meaning(trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss)
-        return self._term(trace) + ([self.paint(line, "dim") for line in wrap(f"     {said}", self.width, "     ")] if said else [])
+        return self.term(trace) + (self.says(f"     {said}", "dim", "     ") if said else [])
 
-    def _term(self, trace: Trace) -> list[str]:
-        check = "" if trace.recorded is None else f"   {'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
+    def worked(self, trace: Trace) -> tuple[str, str, str]:
+        """The formula (for a child, in words), the numbers in it, and whether the record agrees."""
+        check = "" if trace.recorded is None else f"{'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
         same = trace.substituted == num(trace.result)
-        worked = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
-        said = formula(trace, self.lang, self.level, self.sample.settings.estimator)
-        style = "bad" if trace.ok is False else None
+        numbers = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
+        return formula(trace, self.lang, self.level, self.sample.settings.estimator), numbers, check
+
+    def term(self, trace: Trace) -> list[str]:
+        said, worked, check = self.worked(trace)
+        check, style = f"   {check}" if check else "", "bad" if trace.ok is False else None
         one = f"{said} {worked}{check}"
         if cell_len(one) <= self.width:
             return [self.paint(one, style)]
