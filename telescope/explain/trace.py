@@ -41,7 +41,7 @@ SHOWN_BINS = 5
 class Trace:
     name: str
     """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, kl_loss, value_loss;
-    `compare`: td0, n_step, gae, monte_carlo."""
+    `compare`: td0, n_step, gae, monte_carlo; of a batch (`whitening`): batch_mean, batch_variance, batch_std, row."""
     formula: str
     substituted: str
     result: float
