@@ -23,9 +23,11 @@ _EXAMPLE = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic (without any: a built-in example)")
     parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    parser.add_argument("--sample", type=int, default=0, help="which recorded response of the step (default 0)")
+    parser.add_argument("--sample", type=int, default=0, help="which response of the step, or of the --numbers (default 0)")
     parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
-    parser.add_argument("--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run: TOML, JSON or CSV")
+    parser.add_argument(
+        "--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run, of one response or a batch: TOML, JSON or CSV"
+    )
     parser.add_argument("--prompt", help="run the four roles on this prompt")
     parser.add_argument("--response", help="with --prompt: the answer (default: the actor writes one)")
     parser.add_argument("--score", type=float, help="with --prompt: the score, in place of the reward's")
@@ -42,25 +44,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metaphors", action="store_true", help="what V, δ, A, λ and whitening are in seven pictures: a game, chess, coins, …"
     )
     parser.add_argument("--save-dialogue", type=Path, metavar="DIR", help="also write questions and answers as a Markdown log")
-    parser.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--tex", action="store_true", help="as Markdown, the formulas in TeX")
+    form.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
     parser.add_argument("--plain", action="store_true", help="no colour")
 
 
 def run(chosen: argparse.Namespace) -> None:
+    from telescope.explain import markdown, tables
     from telescope.explain.questions import EXAMPLE, answer, titles
+    from telescope.explain.tex import prose
     from telescope.explain.text import fold, wrap
 
     lang: Literal["zh", "en"] = chosen.lang
     width = shutil.get_terminal_size((100, 24)).columns
     if chosen.questions:
-        print("\n".join(fold(f"{number:3}  {title}", width, "     ") for number, title in titles(lang, chosen.level)))
+        for number, title in titles(lang, chosen.level):
+            print(f"{number}. {prose(title)}" if chosen.tex else fold(f"{number:3}  {title}", width, "     "))
         return
-    if chosen.columns or chosen.metaphors:
-        from telescope.explain.tables import columns, metaphor_list
-
-        print((columns if chosen.columns else metaphor_list)(lang, width))
+    if chosen.columns:
+        print(markdown.columns(lang) if chosen.tex else tables.columns(lang, width))
         return
-    sample, outputs = _sample(chosen)
+    if chosen.metaphors:
+        print(markdown.metaphor_list(lang) if chosen.tex else tables.metaphor_list(lang, width))
+        return
+    sample, batch, outputs = _sample(chosen)
     if sample is EXAMPLE and not chosen.json:
         print("\n".join(wrap(_EXAMPLE[lang], width)) + "\n")
     if not len(sample):
@@ -70,7 +78,9 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.question:
         asked = dict(titles(lang, chosen.level))
         rounds = [(asked.get(n, ""), answer(n, sample, lang, chosen.level, chosen.token, _simulate)) for n in chosen.question]
-        print("\n\n".join(fold(f"{question}\n{text}", width) for question, text in rounds))
+        if chosen.tex:
+            rounds = [(prose(question), prose(text)) for question, text in rounds]
+        print("\n\n".join(f"### {q}\n\n{text}" if chosen.tex else fold(f"{q}\n{text}", width) for q, text in rounds))
         if chosen.save_dialogue:
             from telescope.explain.dialogue import save_dialogue
 
@@ -89,16 +99,21 @@ def run(chosen: argparse.Namespace) -> None:
         from telescope.explain.stages import flow
 
         sampled = chosen.run is not None or (chosen.prompt is not None and chosen.response is None)
-        print(flow(sample, lang, width, chosen.token, given=not sampled))
+        drawing = flow(sample, lang, width, chosen.token, given=not sampled)
+        print(markdown.fenced(drawing) if chosen.tex else drawing)
         return
     from telescope.explain.terminal import render
 
     if outputs:
         from telescope.explain.stages import modules
 
-        print(modules(outputs, lang, width))
+        drawing = modules(outputs, lang, width)
+        print(f"{markdown.fenced(drawing)}\n" if chosen.tex else drawing)
+    if chosen.tex:
+        print(markdown.page(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, batch=batch))
+        return
     color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
-    print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color))
+    print(render(sample, token=chosen.token, lang=lang, level=chosen.level, width=width, color=color, batch=batch))
 
 
 def _simulate() -> dict[str, str]:
@@ -107,7 +122,8 @@ def _simulate() -> dict[str, str]:
     return facts()
 
 
-def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
+def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Sample], list[Any]]:
+    """The response to explain; where numbers of several were typed, all of them; and what the four roles made."""
     ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
     if sum(ways) > 1:
         raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
@@ -116,20 +132,24 @@ def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Any]]:
     if not any(ways):
         from telescope.explain.questions import EXAMPLE
 
-        return EXAMPLE, []
+        return EXAMPLE, [], []
     if chosen.numbers is not None:
         from telescope.explain.numbers import read_numbers
 
-        return read_numbers(chosen.numbers), []
+        batch = read_numbers(chosen.numbers)
+        if not 0 <= chosen.sample < len(batch):
+            raise TelescopeError(f"--sample {chosen.sample}: {chosen.numbers} has {len(batch)} responses, 0 to {len(batch) - 1}")
+        return batch[chosen.sample], batch, []
     if chosen.run is None:
         if chosen.prompt is None:
             raise TelescopeError("--response answers a prompt: give --prompt too")
         from telescope.live import explain_pair
 
-        return explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
+        sample, outputs = explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
+        return sample, [], outputs
     from telescope import ledger
 
     recorded = ledger.steps(chosen.run)
     if not recorded:
         raise TelescopeError(f"{chosen.run} has no ledger: it is not a run folder, or was trained with ledger.samples = off")
-    return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], []
+    return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], [], []

@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         ("credit.bootstrap_truncated", "true"), ("credit.gamma", "0.9"), ("credit.kl_coef", "0.1"), ("ledger.samples", "all"),
     )  # fmt: skip
     Trainer(config, reward=lambda response_ids: [len(set(r)) / 6 for r in response_ids]).fit()
+    (config.run_dir.parent / "two.json").write_text('{"values": [[0.1], [0.2]]}')
     return config.run_dir
 
 
@@ -74,6 +75,21 @@ def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
     out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
     assert ".651" in out
     assert ".951" in out
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(lang: str, level: str, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "two.json"
+    path.write_text('{"advantages": [[0.651, 0.58, 0.4, 0], [0.1, -0.2, 0, 0]], "mask": [[1, 1, 1, 0], [1, 1, 0, 0]]}')
+    asked = ["--numbers", str(path), "--lang", lang, "--level", level]
+    out = explained(capsys, *asked)
+    for said in ("0/2", "1.531/5 = .3062", ".5014/4 = .1254", "[.9739, .7733, .2649]", "[.8296, .2808, −1.11]"):
+        assert said in out
+    second = explained(capsys, *asked, "--sample", "1", "--token", "1")
+    for said in ("1/2", "(−.2 − .3062)/.3541 = −1.43", "[−.5824, −1.43]", "(−.2 − (−.05))/.2121 = −.7071", "[.7071, −.7071]"):
+        assert said in second
+    assert ".3062" in explained(capsys, *asked, "--question", "23")
 
 
 def test_questions_are_listed_and_answered_with_the_samples_numbers(run: Path, tmp_path: Path, capsys) -> None:
@@ -134,6 +150,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
         (["--response", "x"], "give --prompt too"),
         (["{run}", "--score", "1"], "give --prompt too"),
         (["--numbers", "nosuch.toml"], "nosuch.toml"),
+        (["--numbers", "{run}/../two.json", "--sample", "2"], "two.json has 2 responses, 0 to 1"),
     ],
 )
 def test_what_cannot_be_explained_is_said_in_one_line(run: Path, arguments: list[str], message: str, capsys) -> None:

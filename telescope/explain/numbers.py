@@ -1,4 +1,4 @@
-"""Numbers typed by hand: a TOML, JSON or CSV file with any subset of what a response has becomes a Sample.
+"""Numbers typed by hand: a TOML, JSON or CSV file with any subset of what a response has becomes a Sample, several of them a batch.
 
     tokens = ["是", "的", "！"]
     score  = 1.0                     # on the last token; or `scores = [0, 0, 1]`
@@ -8,6 +8,16 @@
 
 In a CSV each column is a list, one row per token, and a setting stands in the first row of its own column. What follows
 from the numbers is left to `trace.fill`, so that a number that was given as well is checked.
+
+Whitening takes all responses of a batch. Several are given as tables, what they share beside them, or as rows of every list:
+
+    lam = 0.95                                  values = [[0.3, 0.4, 0.6], [0.5, 0.2]]
+    [[responses]]                               score  = [1.0, 0.0]
+    values = [0.3, 0.4, 0.6]
+    score  = 1.0                                In JSON also as a list of objects; in a CSV the column `response`
+    [[responses]]                               says which one a token belongs to.
+    values = [0.5, 0.2]
+    score  = 0.0
 """
 
 from __future__ import annotations
@@ -19,12 +29,13 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.whitening import whiten_together
 
 LISTS = {
     **{name: name for name in (*PER_TOKEN, "tokens", "mask", "log_probs", "vpreds")},
@@ -58,8 +69,8 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def read_numbers(path: str | Path) -> Sample:
-    """The sample that a .toml, .json or .csv file describes, with only what it gives."""
+def read_numbers(path: str | Path) -> list[Sample]:
+    """The responses that a .toml, .json or .csv file describes, with only what it gives; of several, μ and σ of their batch too."""
     path = Path(path)
     try:
         text = path.read_text("utf-8-sig")
@@ -76,10 +87,8 @@ def read_numbers(path: str | Path) -> Sample:
         raise TelescopeError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise TelescopeError(f"{path} is not valid {path.suffix[1:].upper()}: {error}") from None
-    if not isinstance(data, dict):
-        raise TelescopeError(f'{path} holds a {type(data).__name__}: give one response as names and numbers, e.g. {{"values": [0.3, 0.4]}}')
     try:
-        return from_numbers(data)
+        return batch_from_numbers(data)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
 
@@ -96,6 +105,38 @@ def _read(reader: Callable[[str], Any], text: str) -> Any:
         return reader(filled)
     except ValueError as error:
         raise ValueError(f"{error} (with every .3 read as 0.3)") from None
+
+
+def batch_from_numbers(data: Any) -> list[Sample]:
+    batch, rows = list[Sample](), _responses(data)
+    for i, row in enumerate(rows):
+        try:
+            batch.append(from_numbers(row))
+        except TelescopeError as error:
+            raise TelescopeError(f"response {i}: {error}" if len(rows) > 1 else str(error)) from None
+    return whiten_together(batch)
+
+
+def _responses(data: Any) -> list[dict[str, Any]]:
+    """The names and numbers of each response, with those that all share."""
+    data = {"responses": data} if isinstance(data, list) else data
+    rows = data.get("responses", [data]) if isinstance(data, dict) else [data]
+    if not isinstance(rows, list) or not rows:
+        raise TelescopeError('no response: give at least one, e.g. [{"values": [0.3, 0.4]}, {"values": [0.1]}]')
+    for row in rows:
+        if not isinstance(row, dict):
+            raise TelescopeError(f'a response is names and numbers, e.g. {{"values": [0.3, 0.4]}}, not {row!r}')
+    if "responses" in data:
+        shared = {key: value for key, value in data.items() if key != "responses"}
+        return [{**shared, **row} for row in rows]
+    lists = {key: value for key, value in data.items() if isinstance(value, list)}
+    if not any(isinstance(x, list) for value in lists.values() for x in value):
+        return rows
+    first, count = next((key, len(value)) for key, value in lists.items())
+    for key, value in lists.items():
+        if len(value) != count:
+            raise TelescopeError(f"{key} has {len(value)} rows and {first} has {count}: every list needs one per response")
+    return [{key: value[b] if key in lists else value for key, value in data.items()} for b in range(count)]
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
@@ -224,21 +265,32 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
 
 
 def _csv(text: str) -> dict[str, Any]:
-    """Columns of cells; numbers as numbers. An empty cell is a 0 among scores, and allowed below a setting."""
+    """One row per token; where there is a column `response`, rows with the same entry are one response."""
     header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
-    rows = [row for row in rows if row]
+    names, rows = [key.strip() for key in header], [row for row in rows if row]
+    if any(len(row) != len(header) for row in rows):
+        raise TelescopeError(f"the header has {len(header)} names; every row needs as many cells (they may be empty)")
+    if "response" not in names:
+        return _columns(names, rows, rows)
+    at, groups = names.index("response"), dict[str, list[list[str]]]()
+    for row in rows:
+        groups.setdefault(row.pop(at).strip(), []).append(row)
+    del names[at]
+    return {"responses": [_columns(names, group, rows) for group in groups.values()]}
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Columns of cells; numbers as numbers. An empty cell is a 0 among scores; a setting stands in these rows, else in any of `every`."""
     out: dict[str, Any] = {}
-    for column, key in enumerate(header):
-        if any(len(row) != len(header) for row in rows):
-            raise TelescopeError(f"the header has {len(header)} names; every row needs as many cells (they may be empty)")
-        key, cells = key.strip(), [row[column] for row in rows]
+    for column, key in enumerate(names):
+        cells = [row[column] for row in rows]
         name = LISTS.get(key) or LISTS.get(key.lower())
         if name == "tokens":
             out[key] = cells
         elif name is not None:
             out[key] = [_cell(cell.strip() or ("0" if name == "token_level_scores" else "")) for cell in cells]
         else:
-            out[key] = _cell(next((cell.strip() for cell in cells if cell.strip()), ""))
+            out[key] = _cell(next((cell.strip() for cell in (*cells, *(row[column] for row in every)) if cell.strip()), ""))
     return out
 
 

@@ -22,7 +22,7 @@ from telescope.explain.arithmetic import lam_of, policy_term
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
-from telescope.explain.trace import Tracer, fill, num
+from telescope.explain.trace import Tracer, fill, listed, num
 from telescope.explain.words import Lang, Level, ui
 
 EXAMPLE = from_numbers(
@@ -106,8 +106,7 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
     texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
 
     def row(numbers: Sequence[float]) -> str:
-        shown = [num(numbers[t]) for t in at]
-        return "[" + ", ".join(shown if count <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
+        return listed([numbers[t] for t in at])
 
     def say(zh: str, en: str) -> str:
         return en if lang == "en" else zh

@@ -10,7 +10,7 @@ from telescope.batch import COLUMNS
 from telescope.explain.text import wrap
 from telescope.explain.words import Lang
 
-_ANCHORS = {
+ANCHORS = {
     "state": (
         "状态的视角：属于 s_t，写 token t 之前（篱笆的柱子），[B, T]",
         "State view: of s_t, before token t is written (the fence posts), [B, T]",
@@ -23,11 +23,14 @@ _ANCHORS = {
     "row": ("每条回答一个，[B]", "One for each response, [B]"),
 }
 
+QUANTITIES = (("V", "value"), ("δ", "surprise"), ("A", "advantage"), ("λ", "lam"), ("Â", "whitening"))
+"""Symbol and key of what every metaphor has a picture of."""
+
 
 def columns(lang: Lang, width: int) -> str:
     """The contract of telescope.batch: tensor, symbol and meaning, under the view that it is anchored to."""
     lines: list[str] = []
-    for anchor, heads in _ANCHORS.items():
+    for anchor, heads in ANCHORS.items():
         lines += ["", *wrap(heads[lang == "en"], width)]
         for column in (column for column in COLUMNS.values() if column.anchor == anchor):
             lines += wrap(f"  {column.name}   {column.formula}", width, "      ")
@@ -45,6 +48,6 @@ def metaphor_list(lang: Lang, width: int) -> str:
     lines: list[str] = []
     for quantities in metaphors().values():
         lines += ["", quantities["name"][lang]]
-        for symbol, quantity in (("V", "value"), ("δ", "surprise"), ("A", "advantage"), ("λ", "lam"), ("Â", "whitening")):
+        for symbol, quantity in QUANTITIES:
             lines += wrap(f"  {symbol}  {quantities[quantity][lang]}", width, "     ")
     return "\n".join(lines[1:])

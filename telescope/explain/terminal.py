@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import lam_of
+from telescope.explain.arithmetic import lam_of, moments
 from telescope.explain.sample import Sample
 from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
-from telescope.explain.trace import Trace, Tracer, num
+from telescope.explain.trace import Trace, Tracer, listed, num
+from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
 _STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
@@ -33,12 +34,16 @@ def render(
     width: int | None = None,
     color: bool | None = None,
     update: int = -1,
+    batch: Sequence[Sample] = (),
 ) -> str:
-    """The screen as text. Without `token`, the one with the largest |A| before the last is taken apart; NO_COLOR always wins."""
+    """The screen as text. Without `token`, the one with the largest |A| before the last is taken apart; NO_COLOR always wins.
+
+    `batch`: the responses that the sample was whitened with.
+    """
     if color is None:
         color = sys.stdout.isatty()
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
-    return _Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update).text()
+    return Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch).text()
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,22 @@ class _Column:
     """`sign`: orange where positive, purple where negative."""
 
 
-class _Screen:
-    def __init__(self, sample: Sample, token: int | None, lang: Lang, level: Level, width: int, color: bool, update: int) -> None:
+class Screen:
+    """What is shown, part by part; how a sentence, a drawing or a term looks is left to four methods, which a page has its own of."""
+
+    def __init__(
+        self,
+        sample: Sample,
+        token: int | None,
+        lang: Lang,
+        level: Level,
+        width: int,
+        color: bool,
+        update: int = -1,
+        batch: Sequence[Sample] = (),
+    ) -> None:
         self.sample, self.lang, self.level, self.width, self.color, self.update = sample, lang, level, width, color, update
+        self.batch = batch
         count = len(sample.actor_updates)
         if count and not -count <= update < count:
             raise TelescopeError(f"no update {update}: this sample has {count}, 0 to {count - 1}")
@@ -69,8 +87,19 @@ class _Screen:
         self.columns = self._columns()
 
     def text(self) -> str:
-        parts = [self.header(), self.picture(), self.table(), self.terms()]
-        return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
+        return "\n\n".join("\n".join(line.rstrip() for line in part) for part in self.parts() if part) + "\n"
+
+    def parts(self) -> list[list[str]]:
+        return [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
+
+    def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
+        return [self.paint(line, style) for line in wrap(text, self.width, indent)]
+
+    def quotes(self, name: str, text: str) -> list[str]:
+        return [self.paint(f"{name} {both_ends(text, self.width - 10)}", "bold")]
+
+    def draws(self, lines: list[str]) -> list[str]:
+        return lines
 
     def ui(self, key: str, *values: object) -> str:
         return ui(key, self.lang, self.level, *values)
@@ -95,20 +124,22 @@ class _Screen:
 
     def header(self) -> list[str]:
         s, x = self.sample.settings, self.sample
-        lines = []
+        lines = list[str]()
         for key, text in (("prompt", x.prompt), ("response", x.response)):
             if text:
-                lines.append(f"{self.ui(key)} {both_ends(visible(text[:2048] + text[2048:][-2048:], spaces=False), self.width - 10)}")
+                lines += self.quotes(self.ui(key), visible(text[:2048] + text[2048:][-2048:], spaces=False))
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
         facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]
         lam = num(lam_of(s, len(self.tracer.steps.at)))
         facts.append(f"{self.ui('lam')} {lam}" if s.estimator == "gae" else f"{self.ui('estimator')} {s.estimator}")
         if x.run:
-            facts += [visible(x.run), f"{self.ui('step')} {x.step}", f"{self.ui('sample')} {x.index}/{x.count}"]
+            facts += [visible(x.run), f"{self.ui('step')} {x.step}"]
+        if x.run or x.count > 1:
+            facts.append(f"{self.ui('sample')} {x.index}/{x.count}")
         if x.truncated:
             facts.append(self.ui("cut_v", num(x.bootstrap)) if x.bootstrap else self.ui("cut"))
-        return [self.paint(line, "bold") for line in lines] + wrap(self.numbers("   ".join(facts)), self.width)
+        return lines + self.says(self.numbers("   ".join(facts)))
 
     # ---- the fence posts ----
 
@@ -142,7 +173,7 @@ class _Screen:
         notes = [self.ui("posts"), self.ui("posts_n", end)]
         if last - first < len(mask):
             notes.append(self.ui("window", first, last - 1, len(mask)))
-        return lines + [self.paint(line, "dim") for note in notes for line in wrap(note, self.width)]
+        return self.draws(lines) + [line for note in notes for line in self.says(note, "dim")]
 
     # ---- the table ----
 
@@ -165,7 +196,7 @@ class _Screen:
                 cells = [self._colored(c, t, pad(c.cells[t], w, ">")) for c, w in zip(block, widths, strict=True)]
                 style = "bad" if checks[t] == "✗" else "bold" if t == self.token else None
                 lines.append(self.paint(names[t], style) + pad(tokens[t], side + 1) + _joined(block, cells))
-        return lines + [line for note in self._legend() for line in wrap(note, self.width, "  ")]
+        return self.draws(lines) + [line for note in self._legend() for line in self.says(note, indent="  ")]
 
     def _columns(self) -> list[_Column]:
         c, mask, n = self.full.columns, self.sample.mask, len(self.sample)
@@ -258,23 +289,47 @@ class _Screen:
             title += f" ({self.ui('ordinal', t, t + 1, step)})" + (
                 "" if self.chosen or step == sum(self.sample.mask) else f" · {self.ui('largest')}"
             )
-        lines = [self.paint(line, "bold") for line in wrap(title, self.width)]
+        lines = self.says(title, "bold")
         if not self.sample.mask[t]:
-            return lines + wrap(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"), self.width)
+            return lines + self.says(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"))
         for trace in self.traces[t]:
-            lines += self._term(trace)
-            said = meaning(trace, self.lang, self.level, s.estimator, s.loss)
-            lines += [self.paint(line, "dim") for line in wrap(f"     {said}", self.width, "     ")] if said else []
+            lines += self._explained(trace)
         others = self.tracer.compare(t, (2,), (lam_of(s, len(self.tracer.steps.at)),))
-        lines += ["", *(self.paint(line, "bold") for line in wrap(self.ui("compare"), self.width))] if others else []
-        return lines + [line for trace in others for line in self._term(trace)]
+        lines += ["", *self.says(self.ui("compare"), "bold")] if others else []
+        return lines + [line for trace in others for line in self.term(trace)]
 
-    def _term(self, trace: Trace) -> list[str]:
-        check = "" if trace.recorded is None else f"   {'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
+    # ---- the batch ----
+
+    def whitening(self) -> list[str]:
+        """μ and σ of all responses, those of each (as many as fit around this one), and this one's Â by either."""
+        made = whitening(self.batch, self.sample, self.token)
+        if not made:
+            return []
+        tokens = [advantages(x) for x in self.batch]
+        lines = self.says(self.ui("batch", len(tokens), sum(map(len, tokens))), "bold")
+        for trace in made:
+            lines += self._explained(trace)
+        first, last = _window(len(tokens), self.sample.index, 8)
+        notes = [self.ui("batch_row", i, len(a), *map(num, (math.fsum(a), *moments(a)))) for i, a in enumerate(tokens[first:last], first)]
+        own = tokens[self.sample.index]
+        for key, (mean, std) in (("by_batch", moments([a for row in tokens for a in row])), ("by_row", moments(own))):
+            notes.append(self.ui(key, self.sample.index, listed([(a - mean) / std for a in own])))
+        return lines + [line for note in notes for line in self.says(self.numbers(note), indent="  ")]
+
+    def _explained(self, trace: Trace) -> list[str]:
+        said = meaning(trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss)
+        return self.term(trace) + (self.says(f"     {said}", "dim", "     ") if said else [])
+
+    def worked(self, trace: Trace) -> tuple[str, str, str]:
+        """The formula (for a child, in words), the numbers in it, and whether the record agrees."""
+        check = "" if trace.recorded is None else f"{'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
         same = trace.substituted == num(trace.result)
-        worked = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
-        said = formula(trace, self.lang, self.level, self.sample.settings.estimator)
-        style = "bad" if trace.ok is False else None
+        numbers = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
+        return formula(trace, self.lang, self.level, self.sample.settings.estimator), numbers, check
+
+    def term(self, trace: Trace) -> list[str]:
+        said, worked, check = self.worked(trace)
+        check, style = f"   {check}" if check else "", "bad" if trace.ok is False else None
         one = f"{said} {worked}{check}"
         if cell_len(one) <= self.width:
             return [self.paint(one, style)]

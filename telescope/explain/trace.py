@@ -41,7 +41,7 @@ SHOWN_BINS = 5
 class Trace:
     name: str
     """kl, reward, delta, advantage_sum, advantage, return, whitened, weight, ratio, clip, surrogate, objective, kl_loss, value_loss;
-    `compare`: td0, n_step, gae, monte_carlo."""
+    `compare`: td0, n_step, gae, monte_carlo; of a batch (`whitening`): batch_mean, batch_variance, batch_std, row."""
     formula: str
     substituted: str
     result: float
@@ -152,7 +152,7 @@ class _Token:
         return _checked(name, formula, substituted, result, recorded[self.t] if recorded is not None else None, inputs)
 
     def kl(self) -> Trace | None:
-        x, i = self.col("old_log_probs", "ref_log_prob"), _sub(self.t)
+        x, i = self.col("old_log_probs", "ref_log_prob"), subscript(self.t)
         if x is None:
             return None
         formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
@@ -160,7 +160,7 @@ class _Token:
 
     def kl_loss(self, u: ActorUpdate) -> Trace | None:
         """Of the policy in this update; the loss adds it. Not recorded by itself: shown, not checked."""
-        ref, i, s = self.col("ref_log_prob"), _sub(self.t), self.s
+        ref, i, s = self.col("ref_log_prob"), subscript(self.t), self.s
         if ref is None or not s.kl_loss_coef:
             return None
         new = u.log_probs[self.t]
@@ -169,9 +169,9 @@ class _Token:
         return Trace("kl_loss", f"L_KL{i} = {num(s.kl_loss_coef)}·[{formula}]", f"{num(s.kl_loss_coef)}·[{sub}]", result)
 
     def reward(self) -> Trace | None:
-        i, x, beta = _sub(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
+        i, x, beta = subscript(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
         if x is not None:
-            formula, sub = f"r{i} = score{i} − β·kl{i}", f"{num(x[0])} − {num(beta)}·{_par(x[1])}"
+            formula, sub = f"r{i} = score{i} − β·kl{i}", f"{num(x[0])} − {num(beta)}·{par(x[1])}"
             return self.make("reward", formula, sub, x[0] - beta * x[1], "token_level_rewards", x)
         score = self.col("token_level_scores")
         if score is None or beta:
@@ -179,19 +179,19 @@ class _Token:
         return self.make("reward", f"r{i} = score{i}", num(score[0]), score[0], "token_level_rewards", score)
 
     def delta(self) -> Trace | None:
-        x, i = self.col("token_level_rewards", "values"), _sub(self.t)
+        x, i = self.col("token_level_rewards", "values"), subscript(self.t)
         if x is None:
             return None
         formula = f"δ{i} = r{i} + γ·{self.next_name('V')} − V{i}"
-        sub = f"{num(x[0])} + {num(self.s.gamma)}·{_par(self.after)} − {_par(x[1])}"
+        sub = f"{num(x[0])} + {num(self.s.gamma)}·{par(self.after)} − {par(x[1])}"
         return self.make("delta", formula, sub, x[0] + self.s.gamma * self.after - x[1], "deltas", [*x, self.after])
 
     def next_name(self, symbol: str) -> str:
-        return f"{symbol}{'_end' if self.n is None else _sub(self.n)}"
+        return f"{symbol}{'_end' if self.n is None else subscript(self.n)}"
 
     def advantage(self) -> list[Trace | None]:
         """As the sum from t to the end, and from the next token's recorded number."""
-        i, s, c = _sub(self.t), self.s, self.full.columns
+        i, s, c = subscript(self.t), self.s, self.full.columns
         if s.estimator in ("uniform", "last_token", "attention"):
             return [self.share()]
         if "baselines" in c:
@@ -211,21 +211,21 @@ class _Token:
         if "advantages" in c:
             later = 0.0 if self.n is None else c["advantages"][self.n]
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
-            sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{_par(later)}"
+            sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{par(later)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
             recursion = replace(recursion, state="last") if self.n is None else recursion
         return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
 
     def against_baseline(self) -> Trace | None:
         """The outcome (of the response, or from here on) less what it was compared with."""
-        c, i, s = self.full.columns, _sub(self.t), self.s
+        c, i, s = self.full.columns, subscript(self.t), self.s
         if "token_level_rewards" not in c:
             return None
         from_here, gamma = s.estimator in ("remax", "optimal_token_baseline"), s.gamma if s.estimator == "remax" else 1.0
         at = self.steps.onwards(self.t) if from_here else self.steps.at
         formula, sub, total, inputs = _series("r", at, c["token_level_rewards"], gamma)
         b, scale = c["baselines"][self.t], 1.0 if self.full.scale is None else self.full.scale
-        formula, sub = f"{formula} − b{i}", f"{sub} − {_par(b)}"
+        formula, sub = f"{formula} − b{i}", f"{sub} − {par(b)}"
         if scale != 1:
             formula, sub = f"({formula})/σ", f"({sub})/{num(scale)}"
         size = [*inputs, total / scale, b / scale]
@@ -233,7 +233,7 @@ class _Token:
 
     def share(self) -> Trace | None:
         """The token's share of the outcome."""
-        c, i, at = self.full.columns, _sub(self.t), self.steps.at
+        c, i, at = self.full.columns, subscript(self.t), self.steps.at
         given = {"uniform": dict.fromkeys(at, 1.0), "last_token": dict.fromkeys(at[-self.s.last_k :], 1.0)}.get(self.s.estimator)
         if given is None and "attention" in c:
             given = {t: c["attention"][t] for t in at}
@@ -248,14 +248,14 @@ class _Token:
     def parts(self) -> Trace | None:
         """Shown, not recomputed: the group's statistics of every part are not recorded."""
         x = self.col("advantages")
-        return None if x is None else Trace("advantage", f"A{_sub(self.t)} = Σ w·(part − μ)/σ", num(x[0]), x[0], state="parts")
+        return None if x is None else Trace("advantage", f"A{subscript(self.t)} = Σ w·(part − μ)/σ", num(x[0]), x[0], state="parts")
 
     def next_return(self) -> Trace | None:
-        x, i, returns = self.col("token_level_rewards", "values"), _sub(self.t), self.full.columns.get("returns")
+        x, i, returns = self.col("token_level_rewards", "values"), subscript(self.t), self.full.columns.get("returns")
         if x is None or returns is None:
             return None
         later, name = (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
-        sub = f"{num(x[0])} + {num(self.s.gamma)}·{_par(later)} − {_par(x[1])}"
+        sub = f"{num(x[0])} + {num(self.s.gamma)}·{par(later)} − {par(x[1])}"
         result = x[0] + self.s.gamma * later - x[1]
         return self.make("advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later])
 
@@ -274,18 +274,18 @@ class _Token:
         ahead = self.steps.onwards(t)
         formula, sub, total, inputs = _series("r", ahead[:n], c["token_level_rewards"], g)
         k = min(n, len(ahead))
-        state, value = (f"V{_sub(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
+        state, value = (f"V{subscript(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
         if state != "V_end" or value:
             formula += f" + {_weight(g, k)}{state}"
             sub += f" + {num(g**k * value)}" if value >= 0 else f" − {num(-(g**k) * value)}"
             total += g**k * value
         v = c["values"][t]
         result = total - v
-        formula, sub = f"{left} = {formula} − V{_sub(t)}", f"{sub} − {_par(v)}"
+        formula, sub = f"{left} = {formula} − V{subscript(t)}", f"{sub} − {par(v)}"
         return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
-        i, used, every, own = _sub(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
+        i, used, every, own = subscript(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
         made = [self.rewards_then_value("td0", f"A{i}[TD(0)]", 1, used == "td0")]
         made += [self.rewards_then_value("n_step", f"A{i}[n={n}]", n, False) for n in ns]
         made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == own) for lam in lams]
@@ -293,36 +293,36 @@ class _Token:
         return [trace for trace in made if trace is not None]
 
     def returns(self) -> Trace | None:
-        x, i = self.col("advantages", "values"), _sub(self.t)
+        x, i = self.col("advantages", "values"), subscript(self.t)
         if x is None:
             return None
         c, s = self.full.columns, self.s
         if s.estimator in ("remax", "optimal_token_baseline") and "baselines" in c:
             a, b = x[0], c["baselines"][self.t]
-            return self.make("return", f"R{i} = A{i} + b{i}", f"{num(a)} + {_par(b)}", a + b, "returns", [a, b])
+            return self.make("return", f"R{i} = A{i} + b{i}", f"{num(a)} + {par(b)}", a + b, "returns", [a, b])
         if s.lam_critic is not None and "deltas" in c:
             formula, sub, total, inputs = _series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
             return self.make("return", f"R{i} = V{i} + {formula}", f"{num(x[1])} + {sub}", x[1] + total, "returns", [*inputs, x[1]])
-        made = self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {_par(x[1])}", x[0] + x[1], "returns", x)
+        made = self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {par(x[1])}", x[0] + x[1], "returns", x)
         return made if s.estimator in BY_CRITIC else replace(made, state="off")
 
     def whitened(self) -> Trace | None:
-        x, i, mean, std = self.col("advantages"), _sub(self.t), self.full.whiten_mean, self.full.whiten_std
+        x, i, mean, std = self.col("advantages"), subscript(self.t), self.full.whiten_mean, self.full.whiten_std
         if x is None:
             return None
         if not self.s.whiten:
             return replace(self.make("whitened", f"Â{i} = A{i}", num(x[0]), x[0], "whitened", x), state="off")
         if mean is None or std is None:
             return None
-        sub = f"({num(x[0])} − {_par(mean)})/{num(std)}"
+        sub = f"({num(x[0])} − {par(mean)})/{num(std)}"
         made = self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
         return replace(made, state="alone") if self.alone else made
 
     def policy(self, u: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
-        t, i, s = self.t, _sub(self.t), self.s
+        t, i, s = self.t, subscript(self.t), self.s
         new, old = u.log_probs[t], u.old_log_probs[t]
         recorded = was.ratio[t] if was is not None and was.ratio else None
-        formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({num(new)} − {_par(old)})"
+        formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({num(new)} − {par(old)})"
         weight = self.weight(u, was)
         if weight and weight.state == "rejected":
             return [weight]
@@ -337,7 +337,7 @@ class _Token:
             return [*made, self.objective(u, objective)]
         (term, state), edge = policy_term(p, a, s), clamp(p, lo, hi)
         formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(lo)}, {num(hi)})·Â{i})"
-        sub = f"min({num(p)}×{_par(a)}, {num(edge)}×{_par(a)}) = min({num(p * a)}, {num(edge * a)})"
+        sub = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)}) = min({num(p * a)}, {num(edge * a)})"
         if s.dual_clip is not None and a < 0:
             formula, sub = f"max({formula}, {num(s.dual_clip)}·Â{i})", f"max({sub}, {num(s.dual_clip * a)})"
         clip = _checked("clip", f"PPO{i} = {formula}", sub, term, None if s.loss == "cpi" else objective, (p * a,), state)
@@ -345,13 +345,13 @@ class _Token:
             flag = "clipped" if was.clipped[t] else "dual" if was.dual_clipped and was.dual_clipped[t] else None
             clip = _agree(clip, flag, ("clipped", "dual"), _close(p * a, edge * a, ()) or _close(term, (s.dual_clip or 0) * a, ()))
         surrogate = _checked(
-            "surrogate", f"TRPO{i} = ρ{i}·Â{i}", f"{num(p)}×{_par(a)}", p * a, objective if s.loss == "cpi" else None, (a,), "off"
+            "surrogate", f"TRPO{i} = ρ{i}·Â{i}", f"{num(p)}×{par(a)}", p * a, objective if s.loss == "cpi" else None, (a,), "off"
         )
         return [*made, clip, surrogate]
 
     def weight(self, u: ActorUpdate, was: ActorUpdate | None) -> Trace | None:
         """What the loss is multiplied by, where the sampler's probabilities differ from the trainer's."""
-        s, t, i, sampler = self.s, self.t, _sub(self.t), self.full.columns.get("rollout_log_probs")
+        s, t, i, sampler = self.s, self.t, subscript(self.t), self.full.columns.get("rollout_log_probs")
         if sampler is None or s.importance == s.reject == "off":
             return None
         recorded = was.weight[t] if was is not None and was.weight else None
@@ -369,7 +369,7 @@ class _Token:
 
     def objective(self, u: ActorUpdate, recorded: float | None) -> Trace:
         """The term of a loss that is neither PPO's clip nor the plain surrogate."""
-        t, i, s, c = self.t, _sub(self.t), self.s, self.full.columns
+        t, i, s, c = self.t, subscript(self.t), self.s, self.full.columns
         kept = [k for k in self.steps.at if kept_of(self.full)[k]]
         gaps = [u.log_probs[k] - u.old_log_probs[k] for k in kept]
         mine = clamp(u.log_probs[t] - u.old_log_probs[t], -20.0, 20.0)
@@ -382,7 +382,7 @@ class _Token:
         return _checked("objective", f"J{i}[{s.loss}] = {formula}", sub, result, recorded, [result, *numbers.values()])
 
     def value(self, u: CriticUpdate, was: CriticUpdate | None) -> Trace | None:
-        x, i, eps = self.col("values", "returns"), _sub(self.t), self.s.clip_value
+        x, i, eps = self.col("values", "returns"), subscript(self.t), self.s.clip_value
         if x is None:
             return None
         v, (old, target) = u.values[self.t], x
@@ -392,13 +392,13 @@ class _Token:
         recorded = was.loss[self.t] if was is not None and was.loss else None
         huber = self.s.huber_delta is not None
         squared, worse = ("H({})", "max(H({}), H({}))") if huber else ("½·({})²", "½·max(({})², ({})²)")
-        errors = f"v{i} − R{i}", f"{num(v)} − {_par(target)}"
+        errors = f"v{i} − R{i}", f"{num(v)} − {par(target)}"
         if eps is None:
             formula, sub = (squared.format(error) for error in errors)
             return _checked("value_loss", f"L_V{i} = {formula}", sub, loss, recorded, (v, target), state)
         inside = clamp(v, old - eps, old + eps)
         formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}")
-        sub = worse.format(errors[1], f"{num(inside)} − {_par(target)}")
+        sub = worse.format(errors[1], f"{num(inside)} − {par(target)}")
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
         if recorded is not None and was is not None and was.clipped:
             near = _close(abs(v - target), abs(inside - target), (v, old, target))
@@ -409,7 +409,7 @@ class _Token:
         """Cross-entropy over the recorded bins, which hold all of the target; those with most of it are shown, the rest as a sum."""
         if not u.log_p:
             return None
-        s, t, i, first = self.s, self.t, _sub(self.t), u.first_bin[self.t]
+        s, t, i, first = self.s, self.t, subscript(self.t), u.first_bin[self.t]
         shares = histogram_target(target, first, len(u.log_p[t]), s)
         terms = [q * log_p for q, log_p in zip(shares, u.log_p[t], strict=True)]
         shown = sorted(sorted(range(len(terms)), key=lambda k: -shares[k])[:SHOWN_BINS])
@@ -429,7 +429,7 @@ def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, s
     """The estimate of d, as a formula and with the numbers in it."""
     k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
     shape = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}.get(kind.removesuffix("+"), "{}")
-    return shape.format(name), shape.format(f"{num(log_prob)} − {_par(ref)}")
+    return shape.format(name), shape.format(f"{num(log_prob)} − {par(ref)}")
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:
@@ -459,7 +459,7 @@ def _series(symbol: str, at: Sequence[int], column: Sequence[float], base: float
     total, shown = math.fsum(terms), len(terms) if base else 1
 
     def name(k: int) -> str:
-        return f"{_weight(base, k)}{symbol}{_sub(at[k])}"
+        return f"{_weight(base, k)}{symbol}{subscript(at[k])}"
 
     if shown <= SHOWN_TERMS:
         return " + ".join(map(name, range(shown))), _added(terms[:shown]), total, terms
@@ -487,11 +487,17 @@ def num(x: float) -> str:
     return "0" if text == "-0" else text.replace("-", "−")
 
 
-def _par(x: float) -> str:
+def listed(numbers: Sequence[float]) -> str:
+    """[.651, .58, .4]; of more than eight the first four and the last two."""
+    shown = [num(x) for x in numbers]
+    return "[" + ", ".join(shown if len(shown) <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
+
+
+def par(x: float) -> str:
     return f"({num(x)})" if x < 0 else num(x)
 
 
-def _sub(i: int) -> str:
+def subscript(i: int) -> str:
     return str(i).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 

@@ -6,9 +6,10 @@ import sys
 _SCRIPT = """
 import sys
 from pathlib import Path
-from telescope.explain import arithmetic, dialogue, numbers, questions, stages, tables, terminal, trace, words
-sample = numbers.read_numbers(Path(sys.argv[1]))
+from telescope.explain import arithmetic, dialogue, markdown, numbers, questions, stages, tables, terminal, trace, words
+(sample,) = numbers.read_numbers(Path(sys.argv[1]))
 terminal.render(sample, color=False)
+markdown.page(sample, lang="zh", level="expert", width=80)
 questions.answer(1, sample)
 stages.flow(sample, "en", 80)
 tables.columns("en", 80)

@@ -10,6 +10,7 @@ from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
 from telescope.explain.numbers import LISTS, read_numbers
 from telescope.explain.trace import compare, traces
+from telescope.explain.whitening import whitening
 from tests.algorithms.golden_cases import GOLDEN
 
 EXAMPLES = {example["id"]: example for example in json.loads((GOLDEN / "worked_examples.json").read_text("utf-8"))}
@@ -52,13 +53,18 @@ def write(request, tmp_path):
     return to_file
 
 
+def read_one(path):
+    (sample,) = read_numbers(path)
+    return sample
+
+
 def near(numbers):
     return pytest.approx(numbers, abs=1e-6)
 
 
 @of_kind("gae")
 def test_every_gae_example_comes_out(example, write):
-    sample, want = read_numbers(write(example)), example["expected"]
+    sample, want = read_one(write(example)), example["expected"]
     full = fill(sample)
     for name in ("deltas", "advantages", "returns", "whitened"):
         assert full.columns[name] == near(want[name])
@@ -77,28 +83,28 @@ def test_every_gae_example_comes_out(example, write):
 @of_kind("kl")
 def test_the_kl_example_comes_out(example, write):
     for kind, key in {"k1": "kl", "k2": "kl_k2", "k3": "kl_k3_low_var", "abs": "kl_abs"}.items():
-        full = fill(read_numbers(write({**example, "kl_kind": kind})))
+        full = fill(read_one(write({**example, "kl_kind": kind})))
         assert full.columns["kl"] == near(example["expected"][key])
-    assert fill(read_numbers(write(example))).columns["token_level_rewards"] == near(example["expected"]["token_level_rewards"])
+    assert fill(read_one(write(example))).columns["token_level_rewards"] == near(example["expected"]["token_level_rewards"])
 
 
 @of_kind("surrogate")
 def test_the_surrogate_example_comes_out(example, write):
     want = example["expected"]
-    raw, whitened = read_numbers(write({**example, "whiten": False})), fill(read_numbers(write(example)))
+    raw, whitened = read_one(write({**example, "whiten": False})), fill(read_one(write(example)))
     found = [{trace.name: trace.result for trace in traces(raw, t)} for t in range(len(raw))]
     assert [x["ratio"] for x in found] == near(want["ratios"])
     assert [x["surrogate"] for x in found] == near(want["terms"])
     assert [x["clip"] for x in found] == near(want["terms"])
     assert sum(fill(raw).actor_updates[0].loss) / len(raw) == near(want["loss_is_minus_objective"])
     assert whitened.columns["whitened"] == near(want["advantages_whitened"])
-    swapped = fill(read_numbers(write({**example, "whiten": False, "new": example["ref_log_prob"]})))
+    swapped = fill(read_one(write({**example, "whiten": False, "new": example["ref_log_prob"]})))
     assert swapped.actor_updates[0].ratio == near(want["trap_ref_used_as_new_policy"]["ratios"])
 
 
 @of_kind("value_loss")
 def test_every_value_loss_example_comes_out(example, write):
-    sample, want = read_numbers(write(example)), example["expected"]
+    sample, want = read_one(write(example)), example["expected"]
     update = fill(sample).critic_updates[0]
     assert sum(update.loss) / len(sample) == near(want["vf_loss"])
     assert sum(update.clipped) / len(sample) == near(want["vf_clipfrac"])
@@ -107,15 +113,79 @@ def test_every_value_loss_example_comes_out(example, write):
 
 @of_kind("whiten")
 def test_whitening_one_response_takes_its_own_mean(example, write):
-    if example["id"] == "whiten-global-vs-row":
-        return  # two rows; a file holds one response
-    assert fill(read_numbers(write(example))).columns["whitened"] == near(example["expected"]["whitened"])
+    if example["id"] != "whiten-global-vs-row":  # a batch of two
+        assert fill(read_one(write(example))).columns["whitened"] == near(example["expected"]["whitened"])
+
+
+def test_a_batch_is_whitened_over_all_its_tokens_and_row_by_row_only_for_contrast(tmp_path):
+    example = EXAMPLES["whiten-global-vs-row"]
+    want, path = example["expected"], tmp_path / "batch.json"
+    path.write_text(json.dumps(example), "utf-8")
+    batch = read_numbers(path)
+    assert [(x.index, x.count, len(x)) for x in batch] == [(0, 2, 4), (1, 2, 4)]
+    for sample, together, by_row in zip(batch, want["whitened_global"], want["whitened_per_row_WRONG"], strict=True):
+        assert fill(sample).columns["whitened"] == near(together)
+        for t in range(sum(sample.mask)):
+            mean, variance, std, row = whitening(batch, sample, t)
+            assert (mean.result, variance.result) == near((want["mean"], want["var_bessel"]))
+            assert (std.result, row.result) == near((sample.whiten_std, by_row[t]))
+    assert [trace.substituted for trace in whitening(batch, batch[1], 0)] == [
+        "1.531/5", ".5014/4", "√(.1254 + 1e-8)", "(.1 − (−.05))/.2121",
+    ]  # fmt: skip
+
+
+TOGETHER = """\
+lam = 1.0
+[[responses]]
+tokens = ["a", "b"]
+values = [0.2, 0.4]
+score = 1.0
+[[responses]]
+tokens = ["c"]
+values = [0.4]
+score = 0.0
+"""
+AS_JSON = '[{"values": [0.2, 0.4], "score": 1, "lam": 1}, {"lam": 1, "values": [0.4], "score": 0}]'
+AS_CSV = "response,values,score,lam\nx,0.2,,1\nx,0.4,1,\ny,0.4,0,\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tables.toml", TOGETHER),
+        ("rows.toml", "values = [[0.2, 0.4], [0.4]]\nscore = [1.0, 0.0]\nlam = 1.0\n"),
+        ("padded.toml", "values = [[0.2, 0.4], [0.4, 9]]\nscore = [1.0, 0.0]\nmask = [[1, 1], [1, 0]]\nlam = 1.0\n"),
+        ("list.json", AS_JSON),
+        ("shared.json", f'{{"responses": {AS_JSON}, "gamma": 1.0}}'),
+        ("column.csv", AS_CSV),
+    ],
+)
+def test_every_way_to_give_a_batch_gives_the_same(name, text, tmp_path):
+    """At λ = 1: A = [.8, .6] and [−.4], so μ = 1/3, and var = ((7/15)² + (4/15)² + (11/15)²)/2 = 31/75."""
+    (tmp_path / name).write_text(text, "utf-8")
+    first, second = map(fill, read_numbers(tmp_path / name))
+    assert first.columns["advantages"] == near([0.8, 0.6])
+    assert second.columns["advantages"][0] == near(-0.4)
+    for x in (first, second):
+        assert (x.whiten_mean, x.whiten_std**2) == near((1 / 3, 0.4133333))
+    assert second.columns["whitened"][0] == near((-0.4 - 1 / 3) / 0.4133333**0.5)
+
+
+def test_what_was_given_for_a_batch_stays(tmp_path):
+    path = tmp_path / "x.json"
+    for more, mean in (({"mean": 0.25, "std": 2.0}, 0.25), ({"whiten": False}, None)):
+        path.write_text(json.dumps({"advantages": [[1.0], [2.0]], **more}))
+        batch = read_numbers(path)
+        assert [x.whiten_mean for x in batch] == [mean, mean]
+        assert whitening(batch, batch[0], 0) == []  # of another batch, or none
+    path.write_text('{"values": [[0.1], [0.2]]}')
+    assert [x.whiten_mean for x in read_numbers(path)] == [None, None]  # no advantages to whiten
 
 
 def test_the_value_after_the_last_token_is_not_read(write):
     given, want = EXAMPLES["values-mask-off-by-one"]["input"], EXAMPLES["values-mask-off-by-one"]["expected"]["response_mask_as_fixed"]
     data = {"values": given["slice"], "mask": [1, 1, 1, 0], "rewards": given["token_level_rewards"], "gamma": 1.0, "lam": 0.95}
-    full = fill(read_numbers(write(data)))
+    full = fill(read_one(write(data)))
     for name in ("deltas", "advantages", "returns"):
         assert full.columns[name] == near(want[name])
 
@@ -124,14 +194,14 @@ def test_a_single_score_sits_on_the_last_token_the_policy_wrote(tmp_path):
     (tmp_path / "x.toml").write_text('tokens = ["a", "b", "tool"]\nmask = [1, 1, 0]\nscore = 1.0\n')
     (tmp_path / "x.csv").write_text("tokens,mask,score\na,1,\nb,1,1.0\ntool,0,\n")  # in a table it stands where it was paid
     for name in ("x.toml", "x.csv"):
-        sample = read_numbers(tmp_path / name)
+        sample = read_one(tmp_path / name)
         assert fill(sample).columns["token_level_rewards"] == [0.0, 1.0, 0.0]
         assert sample.score == 1.0
 
 
 def test_other_names_and_the_batch_statistics_are_understood(write):
     data = {"V": [0.5, 0.5], "r": [0.0, 1.0], "γ": 0.5, "λ": 1.0, "mu": 0.1, "sigma": 2.0, "bootstrap": 0.4, "eps": 0.1, "prompt": "1+1?"}
-    sample = read_numbers(write(data))
+    sample = read_one(write(data))
     full = fill(sample)
     assert full.columns["deltas"] == near([-0.25, 0.7])
     assert full.columns["whitened"] == near([(0.1 - 0.1) / 2, (0.7 - 0.1) / 2])
@@ -143,7 +213,7 @@ def test_a_number_may_begin_with_its_point(tmp_path):
     (tmp_path / "x.toml").write_text("tokens = ['.5', \"a.7 .8\"] # not .9\nvalues = [.3, -.4]\nrewards = [0.25,.75]\nlam=.5\n")
     (tmp_path / "x.json").write_text('{"tokens": [".5", "a.7 .8"], "values": [.3, -.4], "rewards": [0.25, .75], "lam": .5}')
     for name in ("x.toml", "x.json"):
-        sample = read_numbers(tmp_path / name)
+        sample = read_one(tmp_path / name)
         assert sample.columns == {"values": [0.3, -0.4], "token_level_rewards": [0.25, 0.75]}
         assert [piece.decode() for piece in sample.token_bytes] == [".5", "a.7 .8"]
         assert sample.settings.lam == 0.5
@@ -173,7 +243,7 @@ def test_each_name_of_the_worked_examples_is_known():
 )
 def test_a_mistake_gets_one_clear_line(data, message, write):
     with pytest.raises(TelescopeError, match=message) as error:
-        read_numbers(write(data))
+        read_one(write(data))
     assert "\n" not in str(error.value)
 
 
@@ -182,7 +252,35 @@ def test_a_mistake_gets_one_clear_line(data, message, write):
     [
         ("x.toml", "values = [1", "is not valid TOML"),
         ("x.toml", "values = [.3", "is not valid TOML"),
-        ("x.json", "[1, 2]", r'holds a list.*\{"values": \[0\.3, 0\.4\]\}'),
+        ("x.json", "[1, 2]", r'names and numbers, e\.g\. \{"values": \[0\.3, 0\.4\]\}, not 1'),
+        ("x.json", "7", "names and numbers.*not 7"),
+        ("x.json", "[]", "no response: give at least one"),
+        ("x.json", '{"responses": 3}', "no response: give at least one"),
+        ("x.toml", "responses = []", "no response: give at least one"),
+        ("x.csv", "response,values\n", "no response: give at least one"),
+        (
+            "x.json",
+            '{"values": [[0.1], [0.2]], "rewards": [[1]]}',
+            "rewards has 1 rows and values has 2: every list needs one per response",
+        ),
+        (
+            "x.json",
+            '{"values": [[0.1, 0.2], [0.3]], "rewards": [[0, 1], [0, 1]]}',
+            "response 1: token_level_rewards has 2 numbers and values",
+        ),
+        ("x.json", '{"values": [[0.1], []]}', "response 1: no token"),
+        ("x.json", '{"values": [[0.1], 0.2]}', r"response 1: values = 0\.2: give a list with one number per token"),
+        (
+            "x.json",
+            '[{"values": [0.1], "lam": 1}, {"values": [0.1]}]',
+            r"lam is 1\.0 in response 0 and 0\.95 in response 1: a batch has one",
+        ),
+        (
+            "x.json",
+            '[{"advantages": [1], "mean": 0, "std": 1}, {"advantages": [1]}]',
+            "whiten_mean is 0.0 in response 0 and None in response 1",
+        ),
+        ("x.json", '[{"advantages": [1]}, {"values": [1]}]', "response 1 has no advantages: whitening takes all responses"),
         ("x.json", '{"values": [NaN]}', "is not a number"),
         ("x.json", '{"values": [0.1, 0.2], "rewards": [1]}', "token_level_rewards has 1 numbers and values has 2"),
         ("x.json", "{}", r"no token.*values = \[0\.3, 0\.4\]"),
