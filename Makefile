@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: train train-ray train-smollm test test-vllm check clean
+.PHONY: help train train-ray train-smollm test test-vllm check clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
 
 train: $(VENV)/.ready  ## train the built-in model with PPO, to the end
 	$(BIN)/telescope train --resume --seed $(SEED) --name arithmetic-seed$(SEED)

@@ -191,7 +191,7 @@ Telescope's `reward.model` and the training forward differ by at most {alignment
 {command}
 ```
 
-{date}, {machine}; {versions}; {minutes:.1f} minutes in all. `{recipe}` with `reward.model`, seed {seed}, and: {settings}.
+{date}, {machine}; {versions}; {minutes:.1f} minutes in all. `{recipe}` with `reward.model`, seed {seed}, and: {settings}.{note}
 PPO's problems are none of those that pairs were made of. After Gao, Schulman and Hilton 2023, «Scaling laws for reward model
 overoptimization», arXiv:2210.10760. `python benchmarks/overoptimise.py --render` draws this page again from `curves.json`.
 """
@@ -230,6 +230,7 @@ def page(data: dict[str, Any], runs: list[dict[str, Any]], found: list[dict[str,
         alignment=model["alignment"],
         versions=", ".join(f"{name} {version}" for name, version in data["versions"].items()),
         settings=", ".join(f"`{key} = {value}`" for key, value in data["settings"]),
+        note=f"\n{data['note']}" if "note" in data else "",
         **{key: data[key] for key in ("command", "date", "machine", "minutes", "recipe", "seed")},
     )
 

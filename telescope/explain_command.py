@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", type=Path, help="run folder, e.g. runs/arithmetic (without any: a built-in example)")
     parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
     parser.add_argument("--sample", type=int, default=0, help="which response of the step, or of the --numbers (default 0)")
-    parser.add_argument("--token", type=int, help="the token to explain term by term (default: the one with the largest |A|)")
+    parser.add_argument("--token", type=int, help="explain this token term by term (default: that of the largest |A| before the last)")
     parser.add_argument(
         "--numbers", type=Path, metavar="FILE", help="numbers typed by hand instead of a run, of one response or a batch: TOML, JSON or CSV"
     )
@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--response", help="with --prompt: the answer (default: the actor writes one)")
     parser.add_argument("--score", type=float, help="with --prompt: the score, in place of the reward's")
     parser.add_argument("--model", metavar="RUN_OR_DIR", help="with --prompt: a run or a model folder (default: the built-in model)")
-    parser.add_argument("--lang", choices=["zh", "en"], default="zh" if os.environ.get("LANG", "").startswith("zh") else "en")
+    parser.add_argument(
+        "--lang",
+        choices=["zh", "en"],
+        default="zh" if os.environ.get("LANG", "").startswith("zh") else "en",
+        help="default: zh where LANG begins with it, else en",
+    )
     parser.add_argument("--level", choices=["expert", "kid"], default="expert", help="kid: as to a 12-year-old")
     parser.add_argument("--questions", action="store_true", help="list the questions it can answer")
     parser.add_argument("--question", type=int, action="append", metavar="N", help="answer question N with this sample's numbers")

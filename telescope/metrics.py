@@ -126,7 +126,7 @@ def _tracker(name: str, config: Config) -> Any:
             return tensorboard
         module = __import__(name)  # wandb and trackio share one API
     except ImportError:
-        raise TelescopeError(f"log.trackers names {name}, which is not installed: pip install 'telescope-rl[{name}]'") from None
+        raise TelescopeError(f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'") from None
     module.init(project="telescope", name=config.name, config=config.model_dump())
 
     def remote(step: int, metrics: Mapping[str, float]) -> None:

@@ -660,7 +660,7 @@ def test_a_device_that_is_none_is_refused(job: Job, name: str):
 @pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
 def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it(job: Job, name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None)  # as if not installed
-    assert refusal(job(("log.trackers", name))) == f"log.trackers names {name}, which is not installed: pip install 'telescope-rl[{name}]'"
+    assert refusal(job(("log.trackers", name))) == f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
 
 
 # ---- the same through the command line

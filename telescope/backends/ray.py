@@ -393,7 +393,7 @@ def _connect(config: Config) -> bool:
     try:
         import ray
     except ImportError:
-        raise TelescopeError("backend = 'ray' needs Ray: pip install 'telescope-rl[ray]'") from None
+        raise TelescopeError("backend = 'ray' needs Ray: pip install -e '.[ray]'") from None
     address = config.ray.address or os.environ.get("RAY_ADDRESS")
     kinds = ("workers", "critic_workers", "samplers", "reward_workers")
     workers = sum(getattr(config.ray, kind) for kind in kinds)

@@ -28,7 +28,7 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> An
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        raise TelescopeError("model.lora_rank needs peft: pip install 'telescope-rl[peft]'") from None
+        raise TelescopeError("model.lora_rank needs peft: pip install -e '.[peft]'") from None
     layers = {name: m for name, m in model.named_modules() if isinstance(m, _LINEAR) and m is not model.get_output_embeddings()}
     known = sorted({name.rpartition(".")[2] for name in layers})
     wrong = [target for target in config.lora_targets if not any(f".{name}".endswith(f".{target}") for name in layers)]

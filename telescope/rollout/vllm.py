@@ -32,7 +32,7 @@ class VllmSampler:
         self, path: str, config: Config, *, stop: Sequence[int], pad: int, device: torch.device | str, colocated: bool = False
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
-            raise TelescopeError("rollout.engine = 'vllm' needs vLLM: pip install 'telescope-rl[vllm]'")
+            raise TelescopeError("rollout.engine = 'vllm' needs vLLM: pip install -e '.[vllm]'")
         self.path, self.config, self.pad, self.device = os.path.expanduser(path), config, pad, torch.device(device)
         if self.device.index:
             raise TelescopeError(f"vLLM takes the first GPU that it sees: CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'")

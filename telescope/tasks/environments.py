@@ -96,7 +96,7 @@ class Search(Environment):
     def __init__(self, config: RolloutConfig, passages: Sequence[str] | None = None) -> None:
         super().__init__(config)
         if importlib.util.find_spec("bm25s") is None:
-            raise TelescopeError("rollout.environment = 'search' needs bm25s: pip install 'telescope-rl[search]'")
+            raise TelescopeError("rollout.environment = 'search' needs bm25s: pip install -e '.[search]'")
         import bm25s
 
         place = Path(config.corpus or "").expanduser()

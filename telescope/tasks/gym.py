@@ -88,5 +88,5 @@ def _datasets() -> dict[str, Any]:
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
-        raise TelescopeError(f"data.task needs the extra `gym`: pip install 'telescope-rl[gym]' ({error})") from None
+        raise TelescopeError(f"data.task needs the extra `gym`: pip install -e '.[gym]' ({error})") from None
     return DATASETS

@@ -1,4 +1,4 @@
-"""verl 0.9.1 and Telescope agree on every golden case of what both compute; tests/golden/README.md describes the cases.
+"""verl 0.9.1 and Telescope agree on every golden case of what both compute.
 
 At mask 1 the numbers are verl's; off the mask ours are exactly 0, where verl's hold carries and garbage.
 """
