@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from telescope.algorithms import gae, monte_carlo_returns
-from telescope.explain.trace import num
+from telescope.explain.notation import num
 
 EPISODES, TOKENS, GAMMA = 100_000, 6, 0.99
 LAMS = (0.0, 0.5, 0.9, 0.95, 1.0)

@@ -13,8 +13,9 @@ from rich.cells import cell_len
 from telescope import Trainer, ledger
 from telescope.batch import COLUMNS
 from telescope.cli import main
+from telescope.explain.notation import num
 from telescope.explain.tables import metaphors
-from telescope.explain.trace import num, traces
+from telescope.explain.trace import traces
 from telescope.viewer.payload import page_traces
 from tests.fakes import tiny_config
 

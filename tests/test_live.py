@@ -7,8 +7,9 @@ from rich.cells import cell_len
 
 from telescope import Trainer
 from telescope.errors import TelescopeError
+from telescope.explain.notation import num
 from telescope.explain.stages import flow, modules
-from telescope.explain.trace import num, traces
+from telescope.explain.trace import traces
 from telescope.live import explain_pair
 
 

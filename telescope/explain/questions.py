@@ -19,10 +19,11 @@ from typing import Any
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, policy_term
+from telescope.explain.notation import listed, num
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
-from telescope.explain.trace import Tracer, fill, listed, num
+from telescope.explain.trace import Tracer, fill
 from telescope.explain.words import Lang, Level, ui
 
 EXAMPLE = from_numbers(

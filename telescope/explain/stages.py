@@ -10,9 +10,10 @@ from typing import Any
 from rich.cells import cell_len
 
 from telescope.batch import COLUMNS
+from telescope.explain.notation import num
 from telescope.explain.sample import PER_TOKEN, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
-from telescope.explain.trace import fill, num
+from telescope.explain.trace import fill
 from telescope.explain.words import Lang
 
 _SAID = {

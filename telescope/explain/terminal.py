@@ -13,9 +13,10 @@ from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, moments
+from telescope.explain.notation import listed, num
 from telescope.explain.sample import Sample
 from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
-from telescope.explain.trace import Trace, Tracer, listed, num
+from telescope.explain.trace import Trace, Tracer
 from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 

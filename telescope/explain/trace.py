@@ -28,11 +28,11 @@ from telescope.explain.arithmetic import (
     ratio_of,
     value_term,
 )
+from telescope.explain.notation import num, par, series, subscript, weight_of
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
-SHOWN_TERMS = 6
 SHOWN_BINS = 5
 """A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
 
@@ -223,7 +223,7 @@ class _Token:
             return None
         from_here, gamma = s.estimator in ("remax", "optimal_token_baseline"), s.gamma if s.estimator == "remax" else 1.0
         at = self.steps.onwards(self.t) if from_here else self.steps.at
-        formula, sub, total, inputs = _series("r", at, c["token_level_rewards"], gamma)
+        formula, sub, total, inputs = series("r", at, c["token_level_rewards"], gamma)
         b, scale = c["baselines"][self.t], 1.0 if self.full.scale is None else self.full.scale
         formula, sub = f"{formula} − b{i}", f"{sub} − {par(b)}"
         if scale != 1:
@@ -241,7 +241,7 @@ class _Token:
             return None
         total = math.fsum(given.values())
         w = given.get(self.t, 0.0) / total if total else 0.0
-        formula, sub, outcome, inputs = _series("r", at, c["token_level_rewards"], 1.0)
+        formula, sub, outcome, inputs = series("r", at, c["token_level_rewards"], 1.0)
         made = self.make("advantage", f"A{i} = w{i}·({formula})", f"{num(w)}·({sub})", w * outcome, "advantages", inputs)
         return replace(made, state="share")
 
@@ -263,7 +263,7 @@ class _Token:
         deltas = self.full.columns.get("deltas")
         if deltas is None:
             return None
-        formula, sub, total, inputs = _series("δ", self.steps.onwards(self.t), deltas, self.s.gamma * lam)
+        formula, sub, total, inputs = series("δ", self.steps.onwards(self.t), deltas, self.s.gamma * lam)
         return self.make(name, f"{left} = {formula}", sub, total, "advantages" if recorded else "", inputs)
 
     def rewards_then_value(self, name: str, left: str, n: int, recorded: bool) -> Trace | None:
@@ -272,11 +272,11 @@ class _Token:
         if "token_level_rewards" not in c or "values" not in c:
             return None
         ahead = self.steps.onwards(t)
-        formula, sub, total, inputs = _series("r", ahead[:n], c["token_level_rewards"], g)
+        formula, sub, total, inputs = series("r", ahead[:n], c["token_level_rewards"], g)
         k = min(n, len(ahead))
         state, value = (f"V{subscript(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
         if state != "V_end" or value:
-            formula += f" + {_weight(g, k)}{state}"
+            formula += f" + {weight_of(g, k)}{state}"
             sub += f" + {num(g**k * value)}" if value >= 0 else f" − {num(-(g**k) * value)}"
             total += g**k * value
         v = c["values"][t]
@@ -301,7 +301,7 @@ class _Token:
             a, b = x[0], c["baselines"][self.t]
             return self.make("return", f"R{i} = A{i} + b{i}", f"{num(a)} + {par(b)}", a + b, "returns", [a, b])
         if s.lam_critic is not None and "deltas" in c:
-            formula, sub, total, inputs = _series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
+            formula, sub, total, inputs = series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
             return self.make("return", f"R{i} = V{i} + {formula}", f"{num(x[1])} + {sub}", x[1] + total, "returns", [*inputs, x[1]])
         made = self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {par(x[1])}", x[0] + x[1], "returns", x)
         return made if s.estimator in BY_CRITIC else replace(made, state="off")
@@ -448,61 +448,6 @@ def _checked(
 def _close(x: float, y: float, inputs: Iterable[float]) -> bool:
     """float32 leaves about 1e-7 of the largest number that went in."""
     return abs(x - y) < TOLERANCE * max(1.0, abs(x), *(abs(i) for i in inputs))
-
-
-def _series(symbol: str, at: Sequence[int], column: Sequence[float], base: float) -> tuple[str, str, float, list[float]]:
-    """Σ_k base^k · column[at[k]] in full, and as text: (formula, substituted, total, the terms)."""
-    terms, weight = [], 1.0
-    for t in at:
-        terms.append(weight * column[t])
-        weight *= base
-    total, shown = math.fsum(terms), len(terms) if base else 1
-
-    def name(k: int) -> str:
-        return f"{_weight(base, k)}{symbol}{subscript(at[k])}"
-
-    if shown <= SHOWN_TERMS:
-        return " + ".join(map(name, range(shown))), _added(terms[:shown]), total, terms
-    left_out = f"…({num(math.fsum(terms[3:-1]))})"
-    sub = f"{_added(terms[:3])} + {left_out} {'−' if terms[-1] < 0 else '+'} {num(abs(terms[-1]))}"
-    return " + ".join([*map(name, range(3)), "…", name(len(terms) - 1)]), sub, total, terms
-
-
-def _added(terms: Sequence[float]) -> str:
-    return num(terms[0]) + "".join(f" {'−' if x < 0 else '+'} {num(abs(x))}" for x in terms[1:])
-
-
-def _weight(base: float, k: int) -> str:
-    return "" if k == 0 or base == 1 else f"{num(base)}{_sup(k) if k > 1 else ''}·"
-
-
-def num(x: float) -> str:
-    """Four significant digits, no leading zero: .651, −.018, 1.234, 3.2e−05."""
-    if not math.isfinite(x):
-        return str(x)
-    x = 0.0 if abs(x) < 1e-12 else x  # what is left of 1 − 1
-    text = f"{x:.0f}" if 1e4 <= abs(x) < 1e9 else f"{x:.4g}"
-    if text.lstrip("-").startswith("0."):
-        text = text.replace("0.", ".", 1)
-    return "0" if text == "-0" else text.replace("-", "−")
-
-
-def listed(numbers: Sequence[float]) -> str:
-    """[.651, .58, .4]; of more than eight the first four and the last two."""
-    shown = [num(x) for x in numbers]
-    return "[" + ", ".join(shown if len(shown) <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
-
-
-def par(x: float) -> str:
-    return f"({num(x)})" if x < 0 else num(x)
-
-
-def subscript(i: int) -> str:
-    return str(i).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
-
-
-def _sup(i: int) -> str:
-    return str(i).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _pick(updates: Sequence[Any], index: int) -> Any:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill, moments
+from telescope.explain.notation import num, par, subscript
 from telescope.explain.sample import Sample, Settings
-from telescope.explain.trace import Trace, num, par, subscript
+from telescope.explain.trace import Trace
 
 
 def whiten_together(batch: Sequence[Sample]) -> list[Sample]:

@@ -8,10 +8,10 @@ import pytest
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.notation import num
 from telescope.explain.numbers import from_numbers
 from telescope.explain.questions import EXAMPLE, _questions, answer, facts, titles
 from telescope.explain.sample import Sample, Settings
-from telescope.explain.trace import num
 from tests.explain.samples import demo, trained, with_tool
 
 THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})

@@ -9,8 +9,9 @@ import pytest
 from telescope.algorithms import gae, kl_penalty, n_step_advantages
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.notation import num
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
-from telescope.explain.trace import compare, num, traces
+from telescope.explain.trace import compare, traces
 from tests.explain.samples import demo, row, trained, with_tool
 
 BASICS = ["kl", "reward", "delta", "advantage_sum", "advantage", "return", "whitened", "ratio", "clip", "surrogate", "value_loss"]
