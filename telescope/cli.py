@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
@@ -18,13 +19,16 @@ _PLAN_USAGE = "telescope plan [recipe.toml] [--gpus 1,8,64] [--shape 7B] [--sect
 
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        _make_legible(stream)
     try:
         _run(arguments)
     except TelescopeError as error:
         print(f"telescope: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("telescope: interrupted; if a checkpoint was written, --resume goes on from it", file=sys.stderr)
+        hint = "; if a checkpoint was written, --resume goes on from it" if arguments[:1] == ["train"] else ""
+        print(f"telescope: interrupted{hint}", file=sys.stderr)
         sys.exit(130)
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
@@ -37,6 +41,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+def _make_legible(stream: Any) -> None:
+    """UTF-8 for a stream whose encoding has no δ, ✓ or minus sign: no traceback, and no ? where a sign was."""
+    try:
+        "−δ✓".encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        stream.reconfigure(encoding="utf-8")
 
 
 def _run(arguments: list[str]) -> None:

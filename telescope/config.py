@@ -33,21 +33,29 @@ UNWHITENED = ("grpo", "dr_grpo", "rloo", "remax", "opo", "grpo_passk", "optimal_
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _none(cls, data: Any) -> Any:
-        """TOML has no null: the word "none" stands for it, where a setting may be none."""
+    def _as_meant(cls, data: Any) -> Any:
+        """TOML has no null: the word "none" stands for it, where a setting may be none. And `true` is no number, though Python's is 1."""
         if not isinstance(data, dict):
             return data
-        optional = {name for name, field in cls.model_fields.items() if type(None) in typing.get_args(field.annotation)}
-        return {k: None if k in optional and str(v).lower() == "none" else v for k, v in data.items()}
+        kinds = {name: set(typing.get_args(field.annotation) or (field.annotation,)) for name, field in cls.model_fields.items()}
+        meant = dict(data)
+        for key, value in data.items():
+            kind = kinds.get(key, set())
+            if type(None) in kind and str(value).lower() == "none":
+                meant[key] = None
+            elif isinstance(value, bool) and kind and kind <= {int, float, type(None)}:
+                meant[key] = str(value).lower()
+        return meant
 
 
 class ModelConfig(Section):
     path: str = Field(
         "builtin",
+        min_length=1,
         description="HF causal LM: a folder, a hub name, 'builtin' (tiny, for the built-in tasks) or 'smollm2' (135M, extra `smollm`)",
     )
     critic_path: str | None = Field(None, description="backbone of the critic; default: the same as `path`")
@@ -233,10 +241,10 @@ class CriticConfig(OptimizerConfig):
         "mse", description="of a value prediction: half its squared error, Huber's, or hl_gauss: it is a histogram, and classified"
     )
     huber_delta: float = Field(1.0, gt=0, description="huber: errors beyond this count linearly")
-    bins: int = Field(51, ge=2, description="hl_gauss: outputs of the value head")
-    value_low: float = Field(-2.0, allow_inf_nan=False, description="hl_gauss: lower end of the bins; a few bins below the returns")
-    value_high: float = Field(2.0, allow_inf_nan=False, description="hl_gauss: upper end; a return outside counts as the end")
-    sigma: float = Field(0.75, gt=0, allow_inf_nan=False, description="hl_gauss: of the Gaussian around a return, in widths of a bin")
+    bins: int = Field(51, ge=2, le=10_000, description="hl_gauss: outputs of the value head")
+    value_low: float = Field(-2.0, ge=-1e30, description="hl_gauss: lower end of the bins; a few bins below the returns")
+    value_high: float = Field(2.0, le=1e30, description="hl_gauss: upper end; a return outside counts as the end")
+    sigma: float = Field(0.75, gt=0, le=1000, description="hl_gauss: of the Gaussian around a return, in widths of a bin")
     clip_value: float | None = Field(
         0.2, gt=0, description="mse, huber: value predictions are clipped to V_old ± this in the loss; none: no clipping"
     )
@@ -392,6 +400,8 @@ class Config(Section):
             )
         if self.critic.value_low >= self.critic.value_high:
             raise ValueError(f"critic.value_low = {self.critic.value_low:g} is not below critic.value_high = {self.critic.value_high:g}")
+        if self.actor.cov_low >= self.actor.cov_high:
+            raise ValueError(f"actor.cov_low = {self.actor.cov_low:g} leaves no covariance below actor.cov_high = {self.actor.cov_high:g}")
         if self.actor.reject_low >= self.actor.reject_high:
             raise ValueError(f"actor.reject_low = {self.actor.reject_low:g} keeps nothing below reject_high = {self.actor.reject_high:g}")
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -304,3 +305,13 @@ def test_eval_works_after_a_resume_that_was_refused(finished: Config, capsys: Ca
     before = printed(capsys, "eval", "run")
     refusal(capsys, "train", "run/config.toml", "--resume", "--dir", ".", "--device", "gpu")
     assert printed(capsys, "eval", "run") == before
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "ascii", "latin-1", "cp1252"])
+def test_a_stream_that_cannot_say_it_gets_utf_8(encoding: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    ran = subprocess.run(
+        [sys.executable, "-c", "from telescope.cli import main; main()", "explain", "--lang", "zh"], env=environment, capture_output=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "δ" in ran.stdout.decode("utf-8")

@@ -101,8 +101,8 @@ class Learner:
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if not bool(norm.isfinite()):
             raise TelescopeError(
-                "a gradient is not finite, so the step was not taken; the last checkpoint is from before: "
-                "look at the last rows of metrics.jsonl, lower the learning rate or check the reward's scale, then go on with --resume"
+                "a gradient is not finite, so the step was not taken: look at the last rows of metrics.jsonl, lower the learning rate "
+                "or check the reward's scale; --resume goes on from the last checkpoint, if there is one"
             )
         self.optimizer.step()
         self.discard()
