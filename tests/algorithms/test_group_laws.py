@@ -112,6 +112,34 @@ def test_a_token_baseline_with_equal_weights_is_the_mean_return_of_those_who_got
     assert credit.advantages[0].tolist() == pytest.approx([0.5, 0.5, 1.0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_token_baseline_of_a_sure_policy_is_the_mean_return(dtype: torch.dtype):
+    pi = torch.full((3, 2), 0.9999, dtype=dtype)  # 1 − 2π + Σπ² = 1e-8: less than a float32 near 1 can hold
+    rewards = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 0.5]], dtype=dtype)
+    for noise in (0.0, 3e-7, -3e-7):
+        sum_pi_squared = pi**2 + noise * torch.tensor([[1.0], [-1.0], [1.0]], dtype=dtype)
+        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(3, 2), torch.zeros(3))
+        assert (credit.baselines == 0.5).all()
+
+
+def test_a_token_baseline_lies_within_the_returns_whatever_the_rounding():
+    make = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        pi = 1 - torch.rand(4, 3, generator=make) * 1e-4
+        sum_pi_squared = pi**2 + 3e-6 * torch.randn(4, 3, generator=make)
+        rewards = torch.randn(4, 3, generator=make)
+        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(4, 3), torch.zeros(4))
+        assert (credit.baselines <= credit.returns.amax(0)).all()
+        assert (credit.baselines >= credit.returns.amin(0)).all()
+
+
+def test_importance_weights_however_small_keep_their_part_in_a_token_baseline():
+    half = torch.full((2, 1), 0.5)  # π = ½, Σπ² = ½: both squared norms are ½
+    weights = torch.tensor([[1e-4], [2e-4]])
+    credit = optimal_token_baseline(torch.tensor([[0.0], [1.0]]), half.log(), half, torch.ones(2, 1), torch.zeros(2), weights=weights)
+    assert credit.baselines.squeeze(1).tolist() == pytest.approx([0.8] * 2)  # 4·1/(1 + 4)
+
+
 def test_shares_add_up_to_the_outcome():
     rewards, mask, _ = batch(2)
     mask[:, 0] = True
