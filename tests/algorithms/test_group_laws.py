@@ -241,6 +241,14 @@ def test_gspo_clips_by_the_response_not_by_the_token():
     assert clipped_policy_loss(new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP).clipped.tolist() == [[True, False]]
 
 
+def test_geo_mean_takes_a_token_without_an_advantage_as_unmoved():
+    new, old = torch.tensor([[-0.5, -0.5]]), torch.tensor([[-1.0, -0.5]])  # log ρ = ½ and 0
+    loss = lambda *a: geo_mean_loss(new, old, torch.tensor([a]), torch.ones(1, 2), **CLIP).loss.unique().item()  # noqa: E731
+    assert loss(0.0, 1.0) == pytest.approx(-0.5)  # −e⁰·½
+    assert loss(-1.0, 1.5) == pytest.approx(-math.exp(0.25) / 4)  # free to rise
+    assert loss(1.0, 1.0) == pytest.approx(-math.exp(0.1))  # bounded by ε = 0.2
+
+
 def test_cispo_keeps_the_gradient_where_ppo_drops_it():
     old, new, one = torch.zeros(1, 1), torch.tensor([[1.0]], requires_grad=True), torch.ones(1, 1)
     assert torch.autograd.grad(clipped_policy_loss(new, old, one, one, **CLIP).loss.sum(), new)[0] == 0
