@@ -117,7 +117,7 @@ def optimal_token_baseline(
     top = of.best(g.masked_fill(here == 0, -torch.inf))
     baselines = top + of.sum(w * (g - top)) / of.sum(w)
     baselines = torch.where((of.sum(here) > 1) & (here > 0), baselines, 0.0)
-    baselines = steps.expand(baselines.to(returns))
+    baselines = steps.expand(baselines.to(returns), returns)
     return Credit(returns - baselines, returns, baselines)
 
 
