@@ -496,6 +496,15 @@ def test_k3_is_never_negative_near_zero_either(dtype):
     assert (kl_penalty(d / 1e6, torch.zeros_like(d), "k3") >= 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_k3_of_a_token_that_the_reference_bans_is_the_cap_and_pulls_back(dtype):
+    log_probs = torch.tensor([-0.5, -1.0], dtype=dtype, requires_grad=True)
+    k3 = kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3")
+    assert k3.tolist() == [10.0, 0.0]
+    assert torch.autograd.grad(k3.sum(), log_probs)[0].tolist() == [1.0, 0.0]  # 1 − e^(−∞)
+    assert kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3+").tolist() == [10.0, 0.0]
+
+
 def test_an_unknown_kl_kind_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'k4'; use one of k1, abs, k2, k3, full"):
         kl_penalty(tensor([0.0]), tensor([0.0]), "k4")
