@@ -125,10 +125,12 @@ def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
     """The outcome, divided over the tokens by weights ≥ 0: A_t = w_t/Σw · o. The shares add up to the outcome.
 
     Equal weights: every token did as much; 1 on the last k tokens: only the end counts; a reward model's attention: what it looked at.
+    Weights that are all 0 count as equal.
     """
-    w = keep(weights, mask).to(rewards.dtype)
+    w = keep(weights, mask).double()  # whose sum does not overflow
+    w = torch.where(w.sum(-1, keepdim=True) == 0, as_bool(mask).double(), w)
     share = w / w.sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
-    advantages = share * masked_sum(rewards, mask, -1)[:, None]
+    advantages = share.to(rewards.dtype) * masked_sum(rewards, mask, -1)[:, None]
     return Credit(advantages, advantages)
 
 

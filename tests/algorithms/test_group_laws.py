@@ -144,7 +144,8 @@ def test_shares_add_up_to_the_outcome():
     rewards, mask, _ = batch(2)
     mask[:, 0] = True
     rewards = rewards.nan_to_num().double()
-    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), torch.rand_like(rewards) + 0.1):
+    some = torch.rand_like(rewards) + 0.1
+    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), some, 0 * some, (some * 3e38).float()):
         advantages = spread(rewards, weights, mask).advantages
         torch.testing.assert_close(advantages.sum(1), rewards.where(mask, 0.0).sum(1), rtol=0, atol=1e-12)
         assert (advantages[~mask] == 0).all()
@@ -161,6 +162,17 @@ def test_shares_add_up_to_the_outcome():
 def test_the_last_k_actions_are_counted_without_the_tools_tokens(k: int, weights: list[list[int]]):
     mask = torch.tensor([[1, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
     assert last_actions(mask, k).tolist() == weights
+
+
+def test_without_any_weight_every_token_has_the_same_share():
+    rewards, mask = torch.tensor([[0.0, 0.0, 3.0]] * 3), torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 0]])
+    weights = torch.tensor([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 1.0, 1.0]])  # in the second only off the mask
+    assert spread(rewards, weights, mask).advantages.tolist() == [[1.0, 1.0, 1.0], [1.5, 0.0, 1.5], [0.0, 0.0, 0.0]]
+
+
+def test_weights_whose_sum_is_too_large_for_float32_are_shares_all_the_same():
+    weights = torch.tensor([[3e38, 1e38]])
+    assert spread(torch.tensor([[0.0, 8.0]]), weights, torch.ones(1, 2)).advantages.tolist() == [[6.0, 2.0]]
 
 
 def test_an_empty_batch_and_empty_rows_have_no_credit():
