@@ -356,6 +356,16 @@ def test_the_shares_of_a_return_sum_to_one_and_mean_it(spread: float):
     assert 0.4 * width < high - float(at_end[0]) < 0.9 * width
 
 
+@pytest.mark.parametrize("sigma", [1e4, 1e20, 1e308])
+def test_a_gaussian_much_wider_than_the_range_gives_every_bin_the_same(sigma: float):
+    logits, returns, mask = torch.zeros(1, 2, 4), torch.tensor([[0.5, -9.0]]), torch.ones(1, 2)
+    terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=sigma)
+    assert terms.loss[0].tolist() == pytest.approx([math.log(4)] * 2)
+    assert terms.log_p.shape == (1, 2, 4)
+    shares = hl_gauss_targets(returns, bins=4, low=-1.0, high=1.0, sigma=sigma)
+    assert shares.flatten().tolist() == pytest.approx([0.25] * 8, abs=1e-8)
+
+
 def test_the_gradient_of_a_histogram_is_prediction_less_target():
     torch.manual_seed(0)
     logits, returns, mask = torch.randn(2, 3, 9, requires_grad=True), torch.randn(2, 3), torch.tensor([[1, 1, 0], [1, 1, 1]])
