@@ -78,7 +78,10 @@ def shards_of(path: Path, role: str) -> Path:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Finished checkpoints, oldest first."""
-    found = [p for p in folder.glob("step_*") if re.fullmatch(r"step_\d+", p.name) and (p / _MANIFEST).is_file()]
+    try:
+        found = [p for p in folder.glob("step_*") if re.fullmatch(r"step_\d+", p.name) and (p / _MANIFEST).is_file()]
+    except OSError as error:  # that there is no such folder is none
+        raise TelescopeError(f"cannot read {folder}: {error.strerror}; use another --name or `dir`") from error
     return sorted(found, key=lambda p: int(p.name.removeprefix("step_")))
 
 
