@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import re
 import shutil
@@ -27,6 +28,7 @@ from telescope.models import shards
 
 _MANIFEST = "checkpoint.json"
 _FORMAT = 2  # 1 held Hugging Face folders
+_LISTED = {"files": dict, "trained": dict, "reward": list, "reward_in_python": bool, "actor": str, "critic": str, "model_path": str}
 
 
 class Role(Protocol):
@@ -78,7 +80,10 @@ def shards_of(path: Path, role: str) -> Path:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Finished checkpoints, oldest first."""
-    found = [p for p in folder.glob("step_*") if re.fullmatch(r"step_\d+", p.name) and (p / _MANIFEST).is_file()]
+    try:
+        found = [p for p in folder.glob("step_*") if re.fullmatch(r"step_\d+", p.name) and (p / _MANIFEST).is_file()]
+    except OSError as error:  # that there is no such folder is none
+        raise TelescopeError(f"cannot read {folder}: {error.strerror}; use another --name or `dir`") from error
     return sorted(found, key=lambda p: int(p.name.removeprefix("step_")))
 
 
@@ -132,11 +137,15 @@ def check_origin(path: Path, origin: dict[str, Any]) -> None:
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text("utf-8"))
-        manifest["files"].items()
+        version, files = manifest.get("format"), manifest["files"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path, f"{_MANIFEST} cannot be read") from None
-    if manifest.get("format") != _FORMAT:
+    if version != _FORMAT:
         raise TelescopeError(f"checkpoint {path} was written by another version of telescope, and this one cannot read it: use that one")
+    wrong = [name for name, kind in _LISTED.items() if not isinstance(manifest.get(name), kind)]
+    wrong = wrong or [name for name, seal in files.items() if not isinstance(seal, dict) or not {"bytes", "crc32"} <= seal.keys()]
+    if wrong:
+        raise _damaged(path, f"{_MANIFEST} does not say what it should of `{wrong[0]}`")
     return manifest
 
 
@@ -148,8 +157,10 @@ def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     except TelescopeError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:
-        raise _damaged(path, str(error).splitlines()[0]) from error
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise _damaged(path, (str(error) or type(error).__name__).splitlines()[0]) from error
+    if not isinstance(state, dict) or "rng" not in state:
+        raise _damaged(path, "state.pt is not the state of a run")
     set_rng_state(state.pop("rng"))
     return state
 

@@ -97,14 +97,14 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line that a crash cut in half is left out."""
+    """The rows of a metrics.jsonl; a line that a crash cut in half, or that is none of ours, is left out."""
     rows = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:  # no JSON, or no UTF-8
             continue
-        if isinstance(row, dict) and "step" in row:
+        if isinstance(row, dict) and isinstance(row.get("step"), int | float):
             rows.append(row)
     return rows
 

@@ -588,6 +588,50 @@ def test_a_damaged_checkpoint_list_is_named_with_the_remedy(two_checkpoints: Con
     assert "move step_000002 away to go on from step_000001" in message
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"trained": None}, "`trained`"),
+        ({"trained": 5}, "`trained`"),
+        ({"actor": None}, "`actor`"),
+        ({"reward_in_python": None}, "`reward_in_python`"),
+        ({"files": None}, "cannot be read"),
+        ({"files": 5}, "`files`"),
+        ({"files": {"state.pt": 5}}, "`state.pt`"),
+        ({"files": {"state.pt": {"bytes": 5}}}, "`state.pt`"),
+    ],
+)
+def test_a_checkpoint_list_that_lacks_something_is_named_with_the_remedy(changes: dict[str, Any], told: str, two_checkpoints: Config):
+    newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
+    edit_json(newest / "checkpoint.json", **changes)
+    message = refusal(two_checkpoints, resume=True)
+    assert f"{newest} is damaged: checkpoint.json " in message
+    assert told in message
+    assert "move step_000002 away to go on from step_000001" in message
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def another_state(path: Path) -> None:
+    torch.save([1, 2], path)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [(file, damage) for file in ("state.pt", "shards/actor/.metadata") for damage in (empty, wipe, cut)] + [("state.pt", another_state)],
+)
+def test_a_damaged_file_that_was_listed_as_it_is_is_named_too(file: str, damage: Callable[[Path], None], two_checkpoints: Config):
+    newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
+    damage(newest / file)
+    listed = json.loads((newest / "checkpoint.json").read_text("utf-8"))["files"]
+    edit_json(newest / "checkpoint.json", files=listed | {file: checkpoint._seal(newest / file)})
+    message = refusal(two_checkpoints, resume=True)
+    assert f"{newest} is damaged: " in message
+    assert "move step_000002 away to go on from step_000001" in message
+
+
 def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoints: Config):
     folder = two_checkpoints.run_dir / "checkpoints"
     shutil.rmtree(folder / "step_000001")
@@ -672,6 +716,9 @@ def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it
         (["--model.path", "/nosuch/model"], "/nosuch/model does not exist"),
         (["--data.files", "nosuch.jsonl"], "no data file nosuch.jsonl"),
         (["--reward.functions", "nosuch.py:score"], "there is no file nosuch.py"),
+        (["--reward.functions", "http://[::bad/x?key=1"], "http://[::bad/x is not an address of a reward server: Invalid IPv6 URL"),
+        (["--reward.functions", "http://host:99999/x"], "host:99999/x is not an address of a reward server: Port out of range"),
+        (["--name", "x" * 300], "File name too long; "),
         (["--device", "gpu"], "device = 'gpu'"),
         (["--data.max_prompt_tokens", "1"], "no prompt is left"),
     ],

@@ -36,6 +36,10 @@ def looked_at(response_ids: list[list[int]]) -> list[list[float]]:
     return [[float(t + 1) for t in range(len(ids))] for ids in response_ids]
 
 
+def nowhere(response_ids: list[list[int]]) -> list[list[float]]:
+    return [[0.0] * len(ids) for ids in response_ids]
+
+
 def lengths(response_ids: list[list[int]]) -> list[float]:
     return [len(ids) + sum(ids) % 5 / 3 for ids in response_ids]
 
@@ -85,6 +89,15 @@ def test_every_estimator_trains_and_its_advantage_is_recomputed(make_config, est
     if estimator in BY_GROUP and estimator != "optimal_token_baseline":
         assert len({sample.prompt_index for sample in samples}) == 4
     assert estimator in render(samples[0], lang="en", width=100) or estimator == "gae"
+
+
+def test_attention_that_is_nowhere_is_explained_as_equal_shares(make_config) -> None:
+    nowhere = ("reward.attention", "tests.test_every_algorithm:nowhere")
+    _, samples = run(make_config, ("credit.estimator", "attention"), nowhere)
+    confirmed(samples, "advantage")
+    sample = max(samples, key=len)
+    assert len(set(sample.columns["advantages"])) == 1 < len(sample)
+    assert sample.columns["advantages"][0] != 0
 
 
 @pytest.mark.parametrize("loss", sorted(POLICY_LOSSES))

@@ -282,6 +282,15 @@ def test_a_half_written_last_line_of_metrics_is_left_out(unbroken: Config, confi
     assert_same_run(unbroken, config)
 
 
+def test_lines_of_metrics_that_are_none_are_left_out(unbroken: Config, config_in: MakeConfig, tmp_path: Path, stopped: Train):
+    config = config_in(tmp_path)
+    stopped(config, "SIGTERM train 3")
+    with (config.run_dir / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 1, "reward/\xff\xfe": 0.5}\n\x80\x00\n{"step": "two"}\n{"step": null}\n[4]\n')
+    Trainer(config, resume=True).fit()
+    assert_same_run(unbroken, config)
+
+
 def test_a_leftover_temporary_checkpoint_is_ignored(unbroken: Config, config_in: MakeConfig, tmp_path: Path, stopped: Train):
     config = config_in(tmp_path)
     stopped(config, "SIGTERM train 2")

@@ -2,7 +2,8 @@
 
 States are fence posts, tokens the gaps between them: `values[t]` is V(s_t), before token t is chosen; `rewards[t]` is
 paid for token t. Positions with mask 0 take no time step: n below is the next position with mask 1, and every result
-equals the one with the mask-0 positions deleted. What stands off the mask is never read. Results are 0 off the mask.
+equals the one with the mask-0 positions deleted. What stands off the mask is never read. Results are 0 off the mask, and in
+the dtype of what they follow from; sums are taken in float32 at least.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def td_errors(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, bo
     V after the last action is 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 6.1.
     """
     steps = Steps(mask)
-    return steps.expand(_td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap))
+    return steps.expand(_td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap), rewards)
 
 
 def gae(
@@ -39,7 +40,7 @@ def gae(
     v = steps.compact(values)
     deltas = _td_errors(steps, steps.compact(rewards), v, gamma, bootstrap)
     advantages = _discounted_suffix_sum(deltas, gamma * lam)
-    return steps.expand(advantages), steps.expand(v.add_(advantages))
+    return steps.expand(advantages, rewards), steps.expand(v.add_(advantages), values)
 
 
 def length_adaptive_lam(mask: Tensor, *, alpha: float) -> Tensor:
@@ -59,7 +60,7 @@ def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstra
     r = steps.compact(rewards)
     if bootstrap is not None:
         steps.add_at_end(r, gamma * bootstrap)
-    return steps.expand(_discounted_suffix_sum(r, gamma))
+    return steps.expand(_discounted_suffix_sum(r, gamma), rewards)
 
 
 def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
@@ -71,11 +72,12 @@ def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, 
     if n < 1:
         raise ValueError(f"n={n}: an n-step advantage needs at least one step")
     steps = Steps(mask)
-    deltas = _td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap)
+    # float64: the difference of two sums to the end keeps few digits where a large reward comes late
+    deltas = _td_errors(steps, steps.compact(rewards).double(), steps.compact(values).double(), gamma, bootstrap)
     total = _discounted_suffix_sum(deltas, gamma)  # [B, T], Σ to the end
     within = total.clone()
     within[:, :-n] -= gamma**n * total[:, n:]  # less the part that starts n steps later
-    return steps.expand(within)
+    return steps.expand(within, rewards)
 
 
 class Steps:
@@ -93,15 +95,16 @@ class Steps:
             self.slot = self.mask.long().cumsum_(1).masked_fill_(~self.mask, mask.shape[1] + 1)
 
     def compact(self, x: Tensor) -> Tensor:
-        x = keep(x if x.is_floating_point() else x.to(torch.get_default_dtype()), self.mask)
+        x = keep(x, self.mask).to(torch.promote_types(_float(x), torch.float32))  # bfloat16 cannot add up a long response
         if self.slot is None:
             return x
         width = -(-(x.shape[1] + 2) // _BLOCK) * _BLOCK
         return x.new_zeros(x.shape[0], width).scatter_(1, self.slot, x)
 
-    def expand(self, x: Tensor) -> Tensor:
+    def expand(self, x: Tensor, like: Tensor) -> Tensor:
+        """Back, in the dtype of `like`."""
         # past the last action every recursion here gives 0, so nothing has to be masked again
-        return x if self.slot is None else x.gather(1, self.slot)
+        return (x if self.slot is None else x.gather(1, self.slot)).to(_float(like))
 
     def add_at_end(self, x: Tensor, amount: Tensor) -> None:
         """Adds `amount` [B] to the last action of each row; a row without one gets nothing."""
@@ -110,6 +113,10 @@ class Steps:
         count = self.mask.sum(1)
         last = (count - (1 if self.slot is None else 0)).clamp(min=0).unsqueeze(1)
         x.scatter_add_(1, last, keep(amount.to(x.dtype), count).unsqueeze(1))
+
+
+def _float(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
 def _td_errors(steps: Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None) -> Tensor:

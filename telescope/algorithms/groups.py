@@ -16,7 +16,7 @@ from telescope.algorithms.advantages import Steps, monte_carlo_returns
 from telescope.algorithms.masked import as_bool, keep, masked_sum
 
 EPS = 1e-6
-"""Added to a group's standard deviation."""
+"""Added to a group's standard deviation. What a token's squared norm may owe to rounding."""
 
 
 class Credit(NamedTuple):
@@ -102,19 +102,22 @@ def optimal_token_baseline(
     """A_t = G_t − b_t, b_t = Σ W_t·G_t / Σ W_t over the responses of the group that have a t-th action.
 
     W_t = Σ_{k≤t} (1 − 2π_k + Σ_v π_k(v)²): the squared norm of the score function's logit gradient up to t, so that b_t is the
-    baseline with the least variance. `weights` are importance weights, which enter squared. Where only the longest response is
-    left there is nothing to compare it with: b_t = 0. Time is counted in actions. Li et al. 2026, arXiv:2602.07078.
+    baseline with the least variance. `weights` are importance weights, which enter squared. Where Σ W_t is no more than rounding
+    (1e-6 for each of its tokens: the policy was sure of them all) b_t is the plain mean. Where only the longest response is left
+    there is nothing to compare it with: b_t = 0. Time is counted in actions. Li et al. 2026, arXiv:2602.07078.
     """
     steps, of = Steps(mask), Groups(group)
     returns = monte_carlo_returns(rewards, mask, gamma=1.0)
-    norm = keep(1 - 2 * old_log_probs.exp() + sum_pi_squared, mask)
-    norm = norm if weights is None else norm * keep(weights, mask) ** 2
-    here = steps.compact(torch.ones_like(returns)).double().cpu()
-    w = steps.compact(norm).double().cpu().cumsum(1) * here  # [B, T], by action
+    scale = torch.ones_like(returns, dtype=torch.float64) if weights is None else weights.double() ** 2
+    norm = (1 - 2 * old_log_probs.double().exp() + sum_pi_squared.double()).clamp(min=0)  # below 0 is rounding
+    here = steps.compact(torch.ones_like(scale)).cpu()  # [B, T], by action, as all below
+    w, noise = (steps.compact(x).cpu().cumsum(1) * here for x in (scale * norm, scale * EPS))
+    w = torch.where(of.sum(w) > of.sum(noise), w, here)
     g = steps.compact(returns).double().cpu()
-    baselines = of.sum(w * g) / of.sum(w).clamp(min=1e-8) * here
-    baselines = torch.where(of.sum(here) > 1, baselines, 0.0)
-    baselines = steps.expand(baselines.to(returns))
+    top = of.best(g.masked_fill(here == 0, -torch.inf))
+    baselines = top + of.sum(w * (g - top)) / of.sum(w)
+    baselines = torch.where((of.sum(here) > 1) & (here > 0), baselines, 0.0)
+    baselines = steps.expand(baselines.to(returns), returns)
     return Credit(returns - baselines, returns, baselines)
 
 
@@ -122,10 +125,12 @@ def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
     """The outcome, divided over the tokens by weights ≥ 0: A_t = w_t/Σw · o. The shares add up to the outcome.
 
     Equal weights: every token did as much; 1 on the last k tokens: only the end counts; a reward model's attention: what it looked at.
+    Weights that are all 0 count as equal.
     """
-    w = keep(weights, mask).to(rewards.dtype)
+    w = keep(weights, mask).double()  # whose sum does not overflow
+    w = torch.where(w.sum(-1, keepdim=True) == 0, as_bool(mask).double(), w)
     share = w / w.sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
-    advantages = share * masked_sum(rewards, mask, -1)[:, None]
+    advantages = share.to(rewards.dtype) * masked_sum(rewards, mask, -1)[:, None]
     return Credit(advantages, advantages)
 
 
@@ -152,7 +157,7 @@ class Groups:
     def mean(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """[B], weighted if weights are given; 0 in a group of one, and where the weights are all 0."""
         x, w = x.double().cpu(), torch.ones(len(x)).double() if weights is None else weights.double().cpu()
-        top, total = self._best(x), self.sum(w)
+        top, total = self.best(x), self.sum(w)
         mean = top + self.sum(w * (x - top)) / total.clamp(min=1)
         return torch.where(self.alone | (total == 0), 0.0, mean)
 
@@ -165,13 +170,15 @@ class Groups:
         """Which row is the first of its group's best, and the best of the others, both [B]; 0 where there is no other."""
         x = x.double().cpu()
         first = torch.full((self.count,), len(x)).scatter_reduce(
-            0, self.of, torch.where(x == self._best(x), torch.arange(len(x)), len(x)), "amin"
+            0, self.of, torch.where(x == self.best(x), torch.arange(len(x)), len(x)), "amin"
         )
         best = first[self.of] == torch.arange(len(x))
-        return best, torch.where(self.alone, 0.0, self._best(x.masked_fill(best, -torch.inf)))
+        return best, torch.where(self.alone, 0.0, self.best(x.masked_fill(best, -torch.inf)))
 
-    def _best(self, x: Tensor) -> Tensor:
-        return x.new_full((self.count,), -torch.inf).scatter_reduce(0, self.of, x, "amax")[self.of]
+    def best(self, x: Tensor) -> Tensor:
+        """[B, ...]"""
+        of = self.of.view(-1, *[1] * (x.dim() - 1)).expand_as(x)
+        return x.new_full((self.count, *x.shape[1:]), -torch.inf).scatter_reduce(0, of, x, "amax")[self.of]
 
 
 def _everywhere(outcome: Tensor, baseline: Tensor, scale: Tensor | None, mask: Tensor) -> Credit:

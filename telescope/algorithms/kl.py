@@ -26,12 +26,11 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
     Schulman 2020, "Approximating KL Divergence".
     """
     if kind == "full":
-        lowest = torch.finfo(log_probs.dtype).min  # a banned token has log-prob −inf, and 0 · −inf is NaN
-        log_p, log_q = (x.log_softmax(-1).clamp(min=lowest) for x in (log_probs, ref_log_prob))
+        log_p, log_q = (_finite(x.log_softmax(-1)) for x in (log_probs, ref_log_prob))
         return (log_p.exp() * (log_p - log_q)).sum(-1)
     if kind.endswith("+"):
-        value, slope = kl_penalty(log_probs, ref_log_prob, kind[:-1]), 0.5 * (log_probs - ref_log_prob) ** 2
-        return slope - slope.detach() + value.detach()
+        d = _finite(log_probs) - _finite(ref_log_prob)
+        return kl_penalty(log_probs, ref_log_prob, kind[:-1]).detach() + d.detach() * (d - d.detach())
     d = log_probs - ref_log_prob
     if kind in ("k1", "kl"):
         return d
@@ -40,10 +39,16 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
     if kind in ("k2", "mse"):
         return 0.5 * d**2
     if kind in ("k3", "low_var_kl"):
+        d = _finite(log_probs) - _finite(ref_log_prob)
         value = (torch.expm1((-d).clamp(-20, 20)) + d.clamp(-20, 20)).clamp(0, _K3_CAP)
         slope = 1 - torch.exp((-d).clamp(max=_K3_CAP_AT))
         return value.detach() + slope.detach() * (d - d.detach())
     raise ValueError(f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full (kl, mse, low_var_kl are their other names)")
+
+
+def _finite(log_probs: Tensor) -> Tensor:
+    """A banned token has log-prob −inf, and 0 · −inf and inf − inf are NaN."""
+    return log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
 
 
 def adapt_kl_coef(beta: float, kl: float, *, target: float, horizon: int, n_steps: int) -> float:

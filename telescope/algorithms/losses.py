@@ -161,7 +161,7 @@ def hl_gauss_loss(logits: Tensor, returns: Tensor, mask: Tensor, *, low: float, 
     target = keep(returns, mask).detach().clamp(low, high)
     q = hl_gauss_targets(target, bins=bins, low=low, high=high, sigma=sigma).to(logits.dtype)  # [B, T, K]
     log_p = keep(logits, mask.unsqueeze(-1)).log_softmax(-1)
-    reach = math.ceil(6 * sigma / width)
+    reach = math.ceil(min(6 * sigma / width, bins))
     window = torch.arange(min(2 * reach + 1, bins), device=logits.device)  # [W]
     first = (((target - low) / width).floor().long() - reach).clamp(0, bins - len(window))
     near = keep(log_p.gather(-1, first.unsqueeze(-1) + window), mask.unsqueeze(-1))
@@ -174,6 +174,7 @@ def hl_gauss_targets(returns: Tensor, *, bins: int, low: float, high: float, sig
     In float64. Σ_k q_k = 1, and Σ_k q_k·(middle of bin k) is R up to w·e^(−2π²(σ/w)²)/π, w the width of a bin (σ = 0.75 w: 5e-6 w),
     where R is 5 σ from both ends; nearer it is pulled inwards, with σ = 0.75 w by 0.7 w at the end itself.
     """
+    sigma = min(sigma, 1e4 * (high - low))  # from there on the bins are equal up to 1e-8, and their masses too small to subtract
     edges = torch.linspace(low, high, bins + 1, dtype=torch.float64, device=returns.device)  # [K+1]
     cdf: Tensor = torch.special.ndtr((edges - returns.double().clamp(low, high).unsqueeze(-1)) / sigma)  # [..., K+1]
     return cdf.diff(dim=-1) / (cdf[..., -1:] - cdf[..., :1])

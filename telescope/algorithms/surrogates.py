@@ -78,7 +78,8 @@ def geo_mean_loss(
 ) -> PolicyTerms:
     """The geometric mean of the response's ratios times its mean advantage: −e^(mean c_t)·mean(A), the same on every token of it.
 
-    c_t is log ρ_t, not above ε_high where A_t > 0 and not below −ε_low where A_t < 0. Zhao et al. 2025, arXiv:2507.20673 (GMPO).
+    c_t is log ρ_t, not above ε_high where A_t > 0, not below −ε_low where A_t < 0, and 0 where A_t = 0: such a token does not
+    count in the ratio (verl's choice; in the paper all tokens of a response have one A). Zhao et al. 2025, arXiv:2507.20673 (GMPO).
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     a, free = _fixed(advantages, mask), keep(log_probs, mask) - keep(old_log_probs, mask).detach()

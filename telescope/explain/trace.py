@@ -240,7 +240,7 @@ class _Token:
         if given is None or "token_level_rewards" not in c:
             return None
         total = math.fsum(given.values())
-        w = given.get(self.t, 0.0) / total if total else 0.0
+        w = given.get(self.t, 0.0) / total if total else 1 / len(at)  # no weight anywhere: all alike
         formula, sub, outcome, inputs = series("r", at, c["token_level_rewards"], 1.0)
         made = self.make("advantage", f"A{i} = w{i}·({formula})", f"{num(w)}·({sub})", w * outcome, "advantages", inputs)
         return replace(made, state="share")

@@ -70,6 +70,10 @@ def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, Remo
     found = _SPEC.fullmatch(spec)
     if not found:
         return None
-    parts = urlsplit(found["url"])
+    try:
+        parts = urlsplit(found["url"])
+        _ = parts.port  # looked at only when asked for
+    except ValueError as error:
+        raise TelescopeError(f"{found['url'].partition('?')[0]} is not an address of a reward server: {error}") from None
     name = found["name"] or parts.path.rstrip("/").rpartition("/")[2] or str(parts.hostname)
     return name, RemoteReward(found["url"], timeout=timeout, retries=retries)

@@ -112,11 +112,40 @@ def test_a_token_baseline_with_equal_weights_is_the_mean_return_of_those_who_got
     assert credit.advantages[0].tolist() == pytest.approx([0.5, 0.5, 1.0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_token_baseline_of_a_sure_policy_is_the_mean_return(dtype: torch.dtype):
+    pi = torch.full((3, 2), 0.9999, dtype=dtype)  # 1 − 2π + Σπ² = 1e-8: less than a float32 near 1 can hold
+    rewards = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 0.5]], dtype=dtype)
+    for noise in (0.0, 3e-7, -3e-7):
+        sum_pi_squared = pi**2 + noise * torch.tensor([[1.0], [-1.0], [1.0]], dtype=dtype)
+        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(3, 2), torch.zeros(3))
+        assert (credit.baselines == 0.5).all()
+
+
+def test_a_token_baseline_lies_within_the_returns_whatever_the_rounding():
+    make = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        pi = 1 - torch.rand(4, 3, generator=make) * 1e-4
+        sum_pi_squared = pi**2 + 3e-6 * torch.randn(4, 3, generator=make)
+        rewards = torch.randn(4, 3, generator=make)
+        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(4, 3), torch.zeros(4))
+        assert (credit.baselines <= credit.returns.amax(0)).all()
+        assert (credit.baselines >= credit.returns.amin(0)).all()
+
+
+def test_importance_weights_however_small_keep_their_part_in_a_token_baseline():
+    half = torch.full((2, 1), 0.5)  # π = ½, Σπ² = ½: both squared norms are ½
+    weights = torch.tensor([[1e-4], [2e-4]])
+    credit = optimal_token_baseline(torch.tensor([[0.0], [1.0]]), half.log(), half, torch.ones(2, 1), torch.zeros(2), weights=weights)
+    assert credit.baselines.squeeze(1).tolist() == pytest.approx([0.8] * 2)  # 4·1/(1 + 4)
+
+
 def test_shares_add_up_to_the_outcome():
     rewards, mask, _ = batch(2)
     mask[:, 0] = True
     rewards = rewards.nan_to_num().double()
-    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), torch.rand_like(rewards) + 0.1):
+    some = torch.rand_like(rewards) + 0.1
+    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), some, 0 * some, (some * 3e38).float()):
         advantages = spread(rewards, weights, mask).advantages
         torch.testing.assert_close(advantages.sum(1), rewards.where(mask, 0.0).sum(1), rtol=0, atol=1e-12)
         assert (advantages[~mask] == 0).all()
@@ -133,6 +162,17 @@ def test_shares_add_up_to_the_outcome():
 def test_the_last_k_actions_are_counted_without_the_tools_tokens(k: int, weights: list[list[int]]):
     mask = torch.tensor([[1, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
     assert last_actions(mask, k).tolist() == weights
+
+
+def test_without_any_weight_every_token_has_the_same_share():
+    rewards, mask = torch.tensor([[0.0, 0.0, 3.0]] * 3), torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 0]])
+    weights = torch.tensor([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 1.0, 1.0]])  # in the second only off the mask
+    assert spread(rewards, weights, mask).advantages.tolist() == [[1.0, 1.0, 1.0], [1.5, 0.0, 1.5], [0.0, 0.0, 0.0]]
+
+
+def test_weights_whose_sum_is_too_large_for_float32_are_shares_all_the_same():
+    weights = torch.tensor([[3e38, 1e38]])
+    assert spread(torch.tensor([[0.0, 8.0]]), weights, torch.ones(1, 2)).advantages.tolist() == [[6.0, 2.0]]
 
 
 def test_an_empty_batch_and_empty_rows_have_no_credit():
@@ -211,6 +251,14 @@ def test_gspo_clips_by_the_response_not_by_the_token():
     assert terms.loss.tolist() == [[-1.0, -1.0]]
     assert not terms.clipped.any()
     assert clipped_policy_loss(new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP).clipped.tolist() == [[True, False]]
+
+
+def test_geo_mean_takes_a_token_without_an_advantage_as_unmoved():
+    new, old = torch.tensor([[-0.5, -0.5]]), torch.tensor([[-1.0, -0.5]])  # log ρ = ½ and 0
+    loss = lambda *a: geo_mean_loss(new, old, torch.tensor([a]), torch.ones(1, 2), **CLIP).loss.unique().item()  # noqa: E731
+    assert loss(0.0, 1.0) == pytest.approx(-0.5)  # −e⁰·½
+    assert loss(-1.0, 1.5) == pytest.approx(-math.exp(0.25) / 4)  # free to rise
+    assert loss(1.0, 1.0) == pytest.approx(-math.exp(0.1))  # bounded by ε = 0.2
 
 
 def test_cispo_keeps_the_gradient_where_ppo_drops_it():
@@ -306,6 +354,16 @@ def test_the_shares_of_a_return_sum_to_one_and_mean_it(spread: float):
     at_end = hl_gauss_targets(torch.tensor([high, 99.0], dtype=torch.float64), bins=bins, low=low, high=high, sigma=sigma) @ middles
     assert at_end[0] == at_end[1]
     assert 0.4 * width < high - float(at_end[0]) < 0.9 * width
+
+
+@pytest.mark.parametrize("sigma", [1e4, 1e20, 1e308])
+def test_a_gaussian_much_wider_than_the_range_gives_every_bin_the_same(sigma: float):
+    logits, returns, mask = torch.zeros(1, 2, 4), torch.tensor([[0.5, -9.0]]), torch.ones(1, 2)
+    terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=sigma)
+    assert terms.loss[0].tolist() == pytest.approx([math.log(4)] * 2)
+    assert terms.log_p.shape == (1, 2, 4)
+    shares = hl_gauss_targets(returns, bins=4, low=-1.0, high=1.0, sigma=sigma)
+    assert shares.flatten().tolist() == pytest.approx([0.25] * 8, abs=1e-8)
 
 
 def test_the_gradient_of_a_histogram_is_prediction_less_target():

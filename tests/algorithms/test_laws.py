@@ -186,6 +186,29 @@ def test_integer_rewards_are_discounted_as_floats():
     close(monte_carlo_returns(torch.tensor([[0, 0, 4]]), torch.ones(1, 3), gamma=0.5).double(), tensor([[1, 2, 4]]))
 
 
+def test_a_large_reward_at_the_end_costs_a_short_sum_no_digits():
+    rewards, values = torch.tensor([[0.0, 0.0, 1e4]]), torch.tensor([[0.3001, 0.5002, 0.7003]])
+    ours = n_step_advantages(rewards, values, torch.ones(1, 3), n=1, gamma=1.0)
+    assert ours.dtype is torch.float32
+    assert ours[0, :2].tolist() == pytest.approx([0.2001, 0.2001], abs=1e-7)  # V₁ − V₀, V₂ − V₁
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("holes", [False, True], ids=["padded", "holes"])
+def test_half_precision_is_summed_in_float32(dtype, holes):
+    rewards, values, mask = (0.1 * noise(2, 1025)).to(dtype), noise(2, 1025, seed=1).to(dtype), torch.ones(2, 1025)
+    mask[:, 3:9] = 0 if holes else 1
+    functions = [
+        lambda r, v: gae(r, v, mask, gamma=1.0, lam=1.0),
+        lambda r, v: [td_errors(r, v, mask, gamma=0.9), monte_carlo_returns(r, mask, gamma=1.0)],
+        lambda r, v: [n_step_advantages(r, v, mask, n=5, gamma=1.0)],
+    ]
+    for function in functions:
+        for ours, wanted in zip(function(rewards, values), function(rewards.float(), values.float()), strict=True):
+            assert ours.dtype is dtype
+            assert torch.equal(ours, wanted.to(dtype))
+
+
 def test_an_advantage_of_no_steps_is_refused():
     with pytest.raises(ValueError, match="at least one step"):
         n_step_advantages(tensor([[1]]), tensor([[1]]), torch.ones(1, 1), n=0, gamma=1.0)
@@ -471,6 +494,15 @@ def test_k3_is_never_negative_near_zero_either(dtype):
     d = torch.linspace(-1e-3, 1e-3, 2001, dtype=dtype)
     assert (kl_penalty(d, torch.zeros_like(d), "k3") >= 0).all()
     assert (kl_penalty(d / 1e6, torch.zeros_like(d), "k3") >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_k3_of_a_token_that_the_reference_bans_is_the_cap_and_pulls_back(dtype):
+    log_probs = torch.tensor([-0.5, -1.0], dtype=dtype, requires_grad=True)
+    k3 = kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3")
+    assert k3.tolist() == [10.0, 0.0]
+    assert torch.autograd.grad(k3.sum(), log_probs)[0].tolist() == [1.0, 0.0]  # 1 − e^(−∞)
+    assert kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3+").tolist() == [10.0, 0.0]
 
 
 def test_an_unknown_kl_kind_is_refused_with_the_known_ones():
