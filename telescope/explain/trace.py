@@ -80,7 +80,7 @@ class Tracer:
 
     def __init__(self, sample: Sample) -> None:
         self.sample, self.full, self.steps = sample, fill(sample), Steps(sample)
-        self.alone = alone(self.full)
+        self.alone, self.kept = alone(self.full), kept_of(self.full)
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         return self._token(t).all(update) if self._written(t) else []
@@ -127,7 +127,8 @@ class _Token:
     """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
 
     def __init__(self, of: Tracer, t: int) -> None:
-        self.sample, self.full, self.steps, self.alone, self.t, self.s = of.sample, of.full, of.steps, of.alone, t, of.sample.settings
+        self.sample, self.full, self.steps, self.t, self.s = of.sample, of.full, of.steps, t, of.sample.settings
+        self.alone, self.kept = of.alone, of.kept
         self.n = self.steps.next(t)
         self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(self.sample)))
 
@@ -355,13 +356,12 @@ class _Token:
         if sampler is None or s.importance == s.reject == "off":
             return None
         recorded = was.weight[t] if was is not None and was.weight else None
-        kept = kept_of(self.full)
-        if not kept[t]:
+        if not self.kept[t]:
             bounds = f"[{num(s.reject_low)}, {num(s.reject_high)}]"
             return _checked("weight", f"w{i} = 0: π_old/π_sampler is not in {bounds}", "0", 0.0, recorded, (), "rejected")
         if s.importance == "off":
             return _checked("weight", f"w{i} = 1: kept", "1", 1.0, recorded, ())
-        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if kept[k])
+        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if self.kept[k])
         ratio = math.exp(clamp(gap, -20.0, 20.0))
         name = f"π_old{i}/π_sampler{i}" if s.importance == "token" else "Π π_old/π_sampler"
         sub = f"min({num(ratio)}, {num(s.importance_cap)})"
@@ -370,7 +370,7 @@ class _Token:
     def objective(self, u: ActorUpdate, recorded: float | None) -> Trace:
         """The term of a loss that is neither PPO's clip nor the plain surrogate."""
         t, i, s, c = self.t, subscript(self.t), self.s, self.full.columns
-        kept = [k for k in self.steps.at if kept_of(self.full)[k]]
+        kept = [k for k in self.steps.at if self.kept[k]]
         gaps = [u.log_probs[k] - u.old_log_probs[k] for k in kept]
         mine = clamp(u.log_probs[t] - u.old_log_probs[t], -20.0, 20.0)
         selected = bool(u.selected and u.selected[t])
