@@ -62,6 +62,14 @@ def test_a_prompt_that_the_task_cannot_score_takes_a_score_by_hand(tiny_model) -
     assert sample.columns["token_level_scores"] == pytest.approx([0, 0, 0.7])
 
 
+def test_a_score_that_float32_cannot_square_is_refused(tiny_model) -> None:
+    for score in (1e39, 1e19, float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(TelescopeError, match=r"--score \S+: give a number between −1e\+18 and 1e\+18"):
+            explain_pair("请问1+1=2？", "是的", str(tiny_model), score=score)
+    sample, _ = explain_pair("请问1+1=2？", "是的", str(tiny_model), score=-1e18)
+    assert all(trace.ok for t in range(len(sample)) for trace in traces(sample, t) if trace.recorded is not None)
+
+
 @pytest.mark.parametrize("lang", ["zh", "en"])
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_what_the_stages_made_stays_within_the_terminal(tiny_model, lang, width) -> None:
