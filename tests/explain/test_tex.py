@@ -17,7 +17,7 @@ from telescope.explain.terminal import render
 from telescope.explain.tex import prose, safe, tex
 from telescope.explain.trace import compare, traces
 from telescope.explain.whitening import whiten_together, whitening
-from tests.explain.samples import demo, trained, with_tool
+from tests.explain.samples import demo, nearly_equal, trained, with_tool
 
 LANGS = pytest.mark.parametrize("lang", ["zh", "en"])
 LEVELS = pytest.mark.parametrize("level", ["expert", "kid"])
@@ -146,7 +146,7 @@ def test_every_page_of_the_worked_example_has_the_same_numbers_in_tex(lang, leve
 @LANGS
 @LEVELS
 def test_a_recorded_response_has_the_same_numbers_in_tex(lang, level):
-    for sample in (demo(), with_tool(), *trained(4)):
+    for sample in (demo(), with_tool(), nearly_equal(), nearly_equal(9, estimator="grpo"), *trained(4)):
         for t in range(len(sample)):
             said = {"token": t, "lang": lang, "level": level, "width": 100}
             assert numbers(page(sample, **said)) == numbers(render(sample, color=False, **said))
