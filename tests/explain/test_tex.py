@@ -41,6 +41,7 @@ PAGES += [["--columns"], ["--metaphors"], ["--questions"], ["--flow"]]
         ("min(10, e^(−d) + d − 1), d = |log π|", r"\min(10, e^{-d} + d - 1), d = |\log \pi|"),
         ("σ = √(var + 1e-8)", r"\sigma = \sqrt{\mathrm{var} + 1 \times 10^{-8}}"),
         ("(1−λ)Σ_{n<N} λⁿ⁻¹A⁽ⁿ⁾", r"(1-\lambda)\sum_{n<N} \lambda^{n-1}A^{(n)}"),
+        ("(.9 − 1)/1e−06 + 3e−05/2", r"(.9 - 1)/(1 \times 10^{-6}) + 3 \times 10^{-5}/2"),
         ("−6.828e−06 + 1·(−.5)", r"-6.828 \times 10^{-6} + 1\cdot(-.5)"),
         ("J₀[clip_cov] = 0: chosen by its covariance", r"J_{0}[\mathrm{clip\_cov}] = 0: \text{ chosen by its covariance}"),
     ],
