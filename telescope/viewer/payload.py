@@ -47,7 +47,7 @@ class RunData:
         if not run.is_dir():
             raise TelescopeError(f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0")
         if not any((run / name).exists() for name in _OF_A_RUN):
-            raise TelescopeError(f"{run} is not a run folder: it has no {', '.join(_OF_A_RUN)}; give one like runs/arithmetic-seed0")
+            raise TelescopeError(f"{run} is not a run folder: it has no {' or '.join(_OF_A_RUN)}; give one like runs/arithmetic-seed0")
         self.run, self.right = run, _right_from(run)
         self._table = _Recent(keep)
         self._sample = _Recent(64)

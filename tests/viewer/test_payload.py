@@ -104,7 +104,7 @@ def test_index_tells_clipped_and_flipped_apart(tmp_path: Path) -> None:
 def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(TelescopeError, match="no run"):
         RunData(tmp_path / "nothing")
-    with pytest.raises(TelescopeError, match=r"is not a run folder: it has no config\.toml, metrics\.jsonl, ledger;"):
+    with pytest.raises(TelescopeError, match=r"is not a run folder: it has no config\.toml or metrics\.jsonl or ledger;"):
         RunData(tmp_path)
     run = fake_run(tmp_path / "run")
     data = RunData(run)
