@@ -95,10 +95,12 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.save_dialogue:
         raise TelescopeError("--save-dialogue writes questions and answers: say which with --question N (--questions lists them)")
     if chosen.json:
-        from telescope.explain.trace import fill, traces
+        from telescope.explain.trace import Tracer
 
-        every = [[trace.to_json() for trace in traces(sample, t)] for t in range(len(sample))]
-        print(json.dumps({"sample": fill(sample).to_json(), "traces": every}, ensure_ascii=False))
+        tracer = Tracer(sample)
+        every = [[trace.to_json() for trace in tracer.traces(t)] for t in range(len(sample))]
+        text = json.dumps({"sample": tracer.full.to_json(), "traces": every}, ensure_ascii=False, allow_nan=False)
+        print(text.encode("utf-8", "backslashreplace").decode())  # half a surrogate pair stays an escape
         return
     if chosen.flow:
         from telescope.explain.stages import flow

@@ -25,6 +25,9 @@ from telescope.roles.learner import Denominators
 from telescope.rollout.sampler import GivenSampler, sample_batch
 from telescope.tasks import PromptSet, toys
 
+LARGEST_SCORE = 1e18
+"""Its square still fits into float32, in which the roles compute."""
+
 
 def explain_pair(
     prompt: str, response: str | None = None, model: str | None = None, score: float | None = None
@@ -34,6 +37,8 @@ def explain_pair(
     Without a response the actor answers, greedily. `model` is a run folder (its last checkpoint), a Hugging Face folder, or
     None for the built-in model as it starts. `score` stands in for what the reward would say.
     """
+    if score is not None and not abs(score) <= LARGEST_SCORE:
+        raise TelescopeError(f"--score {score:g}: give a number between −{LARGEST_SCORE:g} and {LARGEST_SCORE:g}")
     config, roles, step = _roles(model)
     batch = _batch(prompt, response, roles, config)
     batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from rich.cells import cell_len
 from telescope import Trainer, ledger
 from telescope.batch import COLUMNS
 from telescope.cli import main
+from telescope.explain.arithmetic import fill
 from telescope.explain.notation import num
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces
@@ -68,6 +71,26 @@ def test_the_json_has_the_numbers_of_the_terminal(run: Path, capsys) -> None:
     assert data["sample"]["columns"]["advantages"] == sample.columns["advantages"]
     assert [t["result"] for t in data["traces"][0]] == [t.result for t in traces(sample, 0)]
     assert all(t["ok"] is not False for token in data["traces"] for t in token)
+
+
+def test_the_json_of_a_long_response_fills_its_columns_once(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"values": [0.5] * 30, "score": 1}))
+    filled = []
+    monkeypatch.setattr("telescope.explain.trace.fill", lambda sample: filled.append(sample) or fill(sample))
+    assert len(json.loads(explained(capsys, "--numbers", str(tmp_path / "x.json"), "--json"))["traces"]) == 30
+    assert len(filled) == 1
+
+
+def test_the_json_is_strict_whatever_was_recorded(run: Path, capsys, monkeypatch) -> None:
+    sample = ledger.samples(run, 1, [0])[0]
+    values = [math.inf, math.nan, *sample.columns["values"][2:]]
+    broken = replace(sample, score=math.nan, prompt="\ud800", columns={**sample.columns, "values": values})
+    monkeypatch.setattr(ledger, "samples", lambda *_: [broken])
+    out = explained(capsys, str(run), "--json")
+    out.encode()
+    data = json.loads(out, parse_constant=pytest.fail)
+    assert (data["sample"]["score"], data["sample"]["prompt"]) == (None, "\ud800")
+    assert data["sample"]["columns"]["values"][:2] == [None, None]
 
 
 def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:

@@ -62,8 +62,16 @@ def test_a_prompt_that_the_task_cannot_score_takes_a_score_by_hand(tiny_model) -
     assert sample.columns["token_level_scores"] == pytest.approx([0, 0, 0.7])
 
 
+def test_a_score_that_float32_cannot_square_is_refused(tiny_model) -> None:
+    for score in (1e39, 1e19, float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(TelescopeError, match=r"--score \S+: give a number between −1e\+18 and 1e\+18"):
+            explain_pair("请问1+1=2？", "是的", str(tiny_model), score=score)
+    sample, _ = explain_pair("请问1+1=2？", "是的", str(tiny_model), score=-1e18)
+    assert all(trace.ok for t in range(len(sample)) for trace in traces(sample, t) if trace.recorded is not None)
+
+
 @pytest.mark.parametrize("lang", ["zh", "en"])
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_what_the_stages_made_stays_within_the_terminal(tiny_model, lang, width) -> None:
     for response in ("是的，等于2！", None):
         sample, outputs = explain_pair("请问1+1=2？", response, str(tiny_model))
@@ -73,7 +81,7 @@ def test_what_the_stages_made_stays_within_the_terminal(tiny_model, lang, width)
         table = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
         assert cell_len(table["kl"]) == cell_len(table["returns"])  # aligned
         drawn = flow(sample, lang, width, given=response is not None)
-        assert max(map(cell_len, drawn.splitlines())) <= max(width, 78)
+        assert max(map(cell_len, drawn.splitlines())) <= width
         assert ("generate_sequences" in drawn) == (response is None)
 
 

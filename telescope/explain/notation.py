@@ -6,43 +6,74 @@ import math
 from collections.abc import Sequence
 
 SHOWN_TERMS = 6
+"""A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
+DIGITS, MOST_DIGITS = 4, 16
+ZERO = 1e-12
+"""Less than this is what is left of 1 − 1."""
 
 
 def series(symbol: str, at: Sequence[int], column: Sequence[float], base: float) -> tuple[str, str, float, list[float]]:
     """Σ_k base^k · column[at[k]] in full, and as text: (formula, substituted, total, the terms)."""
-    terms, weight = [], 1.0
+    terms, weight, at = [], 1.0, at if base else at[:1]
     for t in at:
         terms.append(weight * column[t])
         weight *= base
-    total, shown = math.fsum(terms), len(terms) if base else 1
 
     def name(k: int) -> str:
         return f"{weight_of(base, k)}{symbol}{subscript(at[k])}"
 
-    if shown <= SHOWN_TERMS:
-        return " + ".join(map(name, range(shown))), added(terms[:shown]), total, terms
-    left_out = f"…({num(math.fsum(terms[3:-1]))})"
-    sub = f"{added(terms[:3])} + {left_out} {'−' if terms[-1] < 0 else '+'} {num(abs(terms[-1]))}"
-    return " + ".join([*map(name, range(3)), "…", name(len(terms) - 1)]), sub, total, terms
+    names = [*map(name, range(len(at)))] if len(at) <= SHOWN_TERMS else [*map(name, range(3)), "…", name(len(at) - 1)]
+    return " + ".join(names), added(terms, enough(terms)), math.fsum(terms), terms
 
 
-def added(terms: Sequence[float]) -> str:
-    return num(terms[0]) + "".join(f" {'−' if x < 0 else '+'} {num(abs(x))}" for x in terms[1:])
+def added(terms: Sequence[float], digits: int) -> str:
+    first, *rest = _shown(terms)
+    parts = [f" {'−' if x < 0 else '+'} {num(abs(x), digits)}" for x in rest]
+    if len(terms) > SHOWN_TERMS:
+        parts[2] = f" + …({num(rest[2], digits)})"
+    return num(first, digits) + "".join(parts)
+
+
+def plus(x: float, y: float) -> str:
+    digits = enough([x, y])
+    return f"{num(x, digits)} + {par(y, digits)}"
+
+
+def less(x: float, y: float) -> str:
+    digits = enough([x, -y])
+    return f"{num(x, digits)} − {par(y, digits)}"
+
+
+def enough(terms: Sequence[float], *more: float) -> int:
+    """With how many digits these numbers still add up to what they do, within a thousandth: four, but more in .99999987 − 1."""
+    numbers = [*_shown(terms), *more]
+    total = sum(numbers)
+    if not ZERO <= abs(total) < math.inf:
+        return DIGITS
+    good = (n for n in range(DIGITS, MOST_DIGITS) if abs(sum(float(_rounded(x, n)) for x in numbers) - total) <= 1e-3 * abs(total))
+    return next(good, MOST_DIGITS)
+
+
+def _shown(terms: Sequence[float]) -> Sequence[float]:
+    return terms if len(terms) <= SHOWN_TERMS else [*terms[:3], math.fsum(terms[3:-1]), terms[-1]]
 
 
 def weight_of(base: float, k: int) -> str:
     return "" if k == 0 or base == 1 else f"{num(base)}{superscript(k) if k > 1 else ''}·"
 
 
-def num(x: float) -> str:
+def num(x: float, digits: int = DIGITS) -> str:
     """Four significant digits, no leading zero: .651, −.018, 1.234, 3.2e−05."""
     if not math.isfinite(x):
         return str(x)
-    x = 0.0 if abs(x) < 1e-12 else x  # what is left of 1 − 1
-    text = f"{x:.0f}" if 1e4 <= abs(x) < 1e9 else f"{x:.4g}"
+    text = _rounded(0.0 if abs(x) < ZERO else x, digits)
     if text.lstrip("-").startswith("0."):
         text = text.replace("0.", ".", 1)
     return "0" if text == "-0" else text.replace("-", "−")
+
+
+def _rounded(x: float, digits: int) -> str:
+    return f"{x:.0f}" if 10**digits <= abs(x) < 1e9 else f"{x:.{digits}g}"
 
 
 def listed(numbers: Sequence[float]) -> str:
@@ -51,8 +82,8 @@ def listed(numbers: Sequence[float]) -> str:
     return "[" + ", ".join(shown if len(shown) <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
 
 
-def par(x: float) -> str:
-    return f"({num(x)})" if x < 0 else num(x)
+def par(x: float, digits: int = DIGITS) -> str:
+    return f"({num(x, digits)})" if x < 0 else num(x, digits)
 
 
 def subscript(i: int) -> str:

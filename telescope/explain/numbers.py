@@ -59,12 +59,19 @@ IGNORED = ("id", "kind", "description", "expected")
 CHOICES = {
     "estimator": ("gae", "monte_carlo", "td0"),
     "loss": ("clip", "cpi"),
+    "importance": ("off", "token", "sequence"),
+    "reject": ("off", "token", "sequence", "geometric"),
     **dict.fromkeys(("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")),
 }
+OPTIONAL = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
+"""Settings that may be none."""
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Of what is divided by, and of any number: so far from the ends of a float that no product of a few of them leaves it."""
 RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("gamma", "lam", "clip_low"), (0.0, 1.0)),
-    **dict.fromkeys(("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature", "whiten_std"), (0.0, math.inf)),
-    "dual_clip": (1.0, math.inf),
+    **dict.fromkeys(("gamma", "lam", "lam_critic", "clip", "clip_low"), (0.0, 1.0)),
+    **dict.fromkeys(("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature"), (0.0, LARGEST)),
+    **dict.fromkeys(("whiten_std", "lam_alpha", "huber_delta", "importance_cap", "reject_low", "reject_high"), (SMALLEST, LARGEST)),
+    "dual_clip": (1.0, LARGEST),
     "log-prob": (-math.inf, 0.0),
 }
 
@@ -223,14 +230,14 @@ def _scalar(key: str, name: str, value: Any) -> Any:
         if value not in CHOICES[name]:
             raise TelescopeError(f"{key} = {value!r}: use one of {', '.join(CHOICES[name])}")
         return value
-    if name in ("clip_value", "dual_clip") and str(value).lower() in ("none", "null"):
+    if name in OPTIONAL and str(value).lower() in ("none", "null"):
         return None
     return _in_range(key, name, _number(key, value))
 
 
 def _in_range(key: str, name: str, x: float) -> float:
     low, high = RANGES.get(name, (-math.inf, math.inf))
-    if not low <= x <= high or (name == "whiten_std" and x == 0):
+    if not low <= x <= high:
         raise TelescopeError(f"{key} = {x:g}: it must lie between {low:g} and {high:g}")
     return x
 
@@ -242,8 +249,10 @@ def _numbers(name: str, value: Any) -> list[float]:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise TelescopeError(f"{name} = {value!r} is not a number")
+    if not -LARGEST <= value <= LARGEST:  # it may have too many digits to be printed
+        raise TelescopeError(f"{name} is too large: give numbers between −{LARGEST:g} and {LARGEST:g}")
     return float(value)
 
 
@@ -259,6 +268,9 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
         raise TelescopeError("new log-probs need the old ones too (old_log_probs): the ratio is exp(new − old)")
     if ("whiten_mean" in scalars) != ("whiten_std" in scalars):
         raise TelescopeError("give whiten_mean and whiten_std together, or neither")
+    low, high = (scalars.get(name, getattr(Settings, name)) for name in ("reject_low", "reject_high"))
+    if low >= high:
+        raise TelescopeError(f"reject_low = {low:g} keeps nothing below reject_high = {high:g}: give a smaller one")
     has_kl = "kl" in columns or {"old_log_probs", "ref_log_prob"} <= columns.keys()
     if scalars.get("kl_coef") and "token_level_scores" in columns and "token_level_rewards" not in columns and not has_kl:
         raise TelescopeError(f"beta = {scalars['kl_coef']:g} needs the kl of each token, or old_log_probs and ref_log_prob")

@@ -19,7 +19,7 @@ from typing import Any
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, policy_term
-from telescope.explain.notation import listed, num
+from telescope.explain.notation import enough, listed, num
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
@@ -175,7 +175,9 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
         return fill(replace(sample, columns=given, settings=settings, actor_updates=[], critic_updates=[])).columns["advantages"]
 
     def delta(t: int) -> str:
-        return f"{num(r[t])} + {num(g)}×{num(steps.value_after(t, v))} − {num(v[t])} = {num(d[t])}"
+        later = steps.value_after(t, v)
+        n = enough([r[t], g * later, -v[t]])
+        return f"{num(r[t], n)} + {num(g, n)}×{num(later, n)} − {num(v[t], n)} = {num(d[t])}"
 
     mc = estimate(1.0)
     goals = [a + x for a, x in zip(mc, v, strict=True)]  # what really came from each token on, with V_end where it was cut off

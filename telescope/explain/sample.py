@@ -6,6 +6,7 @@ Per-token lists are as long as the response, padding left out; `None` stands for
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -132,5 +133,13 @@ class Sample:
         return len(self.token_ids)
 
     def to_json(self) -> dict[str, Any]:
-        """For the page and --json: bytes as lists of numbers, everything else as it is."""
-        return {**asdict(self), "token_bytes": [list(b) for b in self.token_bytes]}
+        """For the page and --json: bytes as lists of numbers, what is not finite as null (JSON has no NaN), everything else as it is."""
+        return _finite({**asdict(self), "token_bytes": [list(b) for b in self.token_bytes]})
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_finite(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

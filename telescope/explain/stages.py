@@ -34,6 +34,8 @@ _LAYERS = (
     ("actor.update_actor(batch)", "critic.update_critic(batch)"),
 )
 """Who works on whose output: a stage reads what the layers above it made."""
+BESIDE, NARROWEST = 78, 34
+"""Cells from which the stages of a layer stand beside each other, below that one under the other; and what a box needs."""
 
 
 @dataclass(frozen=True)
@@ -98,23 +100,25 @@ def flow(sample: Sample, lang: Lang, width: int, token: int | None = None, *, gi
     for maker, updates, own in (("actor", full.actor_updates, "ratio"), ("critic", full.critic_updates, "values")):
         terms = {name: getattr(updates[-1], name) for name in (own, "loss")} if updates else {}
         made[f"{maker}.update_{maker}(batch)"] |= {name: num(column[t]) for name, column in terms.items() if column}
-    width, above = min(max(width, 78), 100) // 2 * 2, list[int]()
+    beside, width, above = width >= BESIDE, min(max(width, NARROWEST), 100) // 2 * 2, list[int]()
     lines = wrap(f"{shorten(visible(sample.prompt, spaces=False), width // 2)}   t = {t} «{shorten(texts[t], 12)}»", width)
     for layer in _LAYERS:
         present = [maker for maker in layer if made[maker]]
         if not present:
             continue
-        room = width // len(present)
-        left = (width - room * len(present)) // 2
+        across = len(present) if beside else 1
+        room = width // across
+        left = (width - room * across) // 2
         boxes = [
             _box(maker, _SAID["given" if given and layer is _LAYERS[0] else maker], made[maker], len(sample), room - 1, lang)
             for maker in present
         ]
-        below = [left + room * k + (room - 1) // 2 for k in range(len(present))]
+        below = [left + room * k + (room - 1) // 2 for k in range(across)]
         lines += _arrows(above, below) if above else []
-        tallest = max(map(len, boxes))
-        even = [[*box[:-1], *["│" + " " * (room - 3) + "│"] * (tallest - len(box)), box[-1]] for box in boxes]
-        lines += [" " * left + " ".join(row) for row in zip(*even, strict=True)]
+        for row in (boxes[k : k + across] for k in range(0, len(boxes), across)):
+            tallest = max(map(len, row))
+            even = [[*box[:-1], *["│" + " " * (room - 3) + "│"] * (tallest - len(box)), box[-1]] for box in row]
+            lines += [" " * left + " ".join(parts) for parts in zip(*even, strict=True)]
         above = below
     return "\n".join(line.rstrip() for line in lines)
 

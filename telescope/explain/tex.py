@@ -53,6 +53,7 @@ def tex(formula: str) -> str:
         kind, text = found.lastgroup, found[0]
         if kind == "number" and found["power"]:
             text = rf"{found['digits']} \times 10^{{{int(found['power'].replace('−', '-'))}}}"
+            text = f"({text})" if out.endswith("/") else text  # what is divided by is all of it
         elif kind == "function":
             text = _FUNCTIONS[text]
         elif kind == "symbol":

@@ -28,13 +28,12 @@ from telescope.explain.arithmetic import (
     ratio_of,
     value_term,
 )
-from telescope.explain.notation import num, par, series, subscript, weight_of
+from telescope.explain.notation import added, enough, less, num, par, plus, series, subscript, weight_of
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
 SHOWN_BINS = 5
-"""A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Tracer:
 
     def __init__(self, sample: Sample) -> None:
         self.sample, self.full, self.steps = sample, fill(sample), Steps(sample)
-        self.alone = alone(self.full)
+        self.alone, self.kept = alone(self.full), kept_of(self.full)
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         return self._token(t).all(update) if self._written(t) else []
@@ -127,7 +126,8 @@ class _Token:
     """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
 
     def __init__(self, of: Tracer, t: int) -> None:
-        self.sample, self.full, self.steps, self.alone, self.t, self.s = of.sample, of.full, of.steps, of.alone, t, of.sample.settings
+        self.sample, self.full, self.steps, self.t, self.s = of.sample, of.full, of.steps, t, of.sample.settings
+        self.alone, self.kept = of.alone, of.kept
         self.n = self.steps.next(t)
         self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(self.sample)))
 
@@ -171,8 +171,9 @@ class _Token:
     def reward(self) -> Trace | None:
         i, x, beta = subscript(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
         if x is not None:
-            formula, sub = f"r{i} = score{i} − β·kl{i}", f"{num(x[0])} − {num(beta)}·{par(x[1])}"
-            return self.make("reward", formula, sub, x[0] - beta * x[1], "token_level_rewards", x)
+            n = enough([x[0], -beta * x[1]])
+            sub = f"{num(x[0], n)} − {num(beta, n)}·{par(x[1], n)}"
+            return self.make("reward", f"r{i} = score{i} − β·kl{i}", sub, x[0] - beta * x[1], "token_level_rewards", x)
         score = self.col("token_level_scores")
         if score is None or beta:
             return None
@@ -183,8 +184,13 @@ class _Token:
         if x is None:
             return None
         formula = f"δ{i} = r{i} + γ·{self.next_name('V')} − V{i}"
-        sub = f"{num(x[0])} + {num(self.s.gamma)}·{par(self.after)} − {par(x[1])}"
+        sub = self.one_step(x[0], self.after, x[1])
         return self.make("delta", formula, sub, x[0] + self.s.gamma * self.after - x[1], "deltas", [*x, self.after])
+
+    def one_step(self, r: float, later: float, value: float) -> str:
+        gamma = self.s.gamma
+        n = enough([r, gamma * later, -value])
+        return f"{num(r, n)} + {num(gamma, n)}·{par(later, n)} − {par(value, n)}"
 
     def next_name(self, symbol: str) -> str:
         return f"{symbol}{'_end' if self.n is None else subscript(self.n)}"
@@ -211,7 +217,8 @@ class _Token:
         if "advantages" in c:
             later = 0.0 if self.n is None else c["advantages"][self.n]
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
-            sub = num(delta[0]) if self.n is None else f"{num(delta[0])} + {num(decay)}·{par(later)}"
+            n = enough([delta[0], decay * later])
+            sub = num(delta[0]) if self.n is None else f"{num(delta[0], n)} + {num(decay, n)}·{par(later, n)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
             recursion = replace(recursion, state="last") if self.n is None else recursion
         return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
@@ -223,9 +230,10 @@ class _Token:
             return None
         from_here, gamma = s.estimator in ("remax", "optimal_token_baseline"), s.gamma if s.estimator == "remax" else 1.0
         at = self.steps.onwards(self.t) if from_here else self.steps.at
-        formula, sub, total, inputs = series("r", at, c["token_level_rewards"], gamma)
+        formula, _, total, inputs = series("r", at, c["token_level_rewards"], gamma)
         b, scale = c["baselines"][self.t], 1.0 if self.full.scale is None else self.full.scale
-        formula, sub = f"{formula} − b{i}", f"{sub} − {par(b)}"
+        n = enough(inputs, -b)
+        formula, sub = f"{formula} − b{i}", f"{added(inputs, n)} − {par(b, n)}"
         if scale != 1:
             formula, sub = f"({formula})/σ", f"({sub})/{num(scale)}"
         size = [*inputs, total / scale, b / scale]
@@ -255,8 +263,8 @@ class _Token:
         if x is None or returns is None:
             return None
         later, name = (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
-        sub = f"{num(x[0])} + {num(self.s.gamma)}·{par(later)} − {par(x[1])}"
         result = x[0] + self.s.gamma * later - x[1]
+        sub = self.one_step(x[0], later, x[1])
         return self.make("advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later])
 
     def deltas_sum(self, name: str, left: str, lam: float, recorded: bool) -> Trace | None:
@@ -272,16 +280,17 @@ class _Token:
         if "token_level_rewards" not in c or "values" not in c:
             return None
         ahead = self.steps.onwards(t)
-        formula, sub, total, inputs = series("r", ahead[:n], c["token_level_rewards"], g)
-        k = min(n, len(ahead))
+        formula, _, total, inputs = series("r", ahead[:n], c["token_level_rewards"], g)
+        k, v = min(n, len(ahead)), c["values"][t]
         state, value = (f"V{subscript(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
+        later = g**k * value
+        digits = enough(inputs, later, -v)
+        sub = added(inputs, digits)
         if state != "V_end" or value:
             formula += f" + {weight_of(g, k)}{state}"
-            sub += f" + {num(g**k * value)}" if value >= 0 else f" − {num(-(g**k) * value)}"
-            total += g**k * value
-        v = c["values"][t]
-        result = total - v
-        formula, sub = f"{left} = {formula} − V{subscript(t)}", f"{sub} − {par(v)}"
+            sub += f" {'+' if value >= 0 else '−'} {num(abs(later), digits)}"
+        result = total + later - v
+        formula, sub = f"{left} = {formula} − V{subscript(t)}", f"{sub} − {par(v, digits)}"
         return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
@@ -299,11 +308,13 @@ class _Token:
         c, s = self.full.columns, self.s
         if s.estimator in ("remax", "optimal_token_baseline") and "baselines" in c:
             a, b = x[0], c["baselines"][self.t]
-            return self.make("return", f"R{i} = A{i} + b{i}", f"{num(a)} + {par(b)}", a + b, "returns", [a, b])
+            return self.make("return", f"R{i} = A{i} + b{i}", plus(a, b), a + b, "returns", [a, b])
         if s.lam_critic is not None and "deltas" in c:
-            formula, sub, total, inputs = series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
-            return self.make("return", f"R{i} = V{i} + {formula}", f"{num(x[1])} + {sub}", x[1] + total, "returns", [*inputs, x[1]])
-        made = self.make("return", f"R{i} = A{i} + V{i}", f"{num(x[0])} + {par(x[1])}", x[0] + x[1], "returns", x)
+            formula, _, total, inputs = series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
+            n = enough(inputs, x[1])
+            sub = f"{num(x[1], n)} + {added(inputs, n)}"
+            return self.make("return", f"R{i} = V{i} + {formula}", sub, x[1] + total, "returns", [*inputs, x[1]])
+        made = self.make("return", f"R{i} = A{i} + V{i}", plus(*x), x[0] + x[1], "returns", x)
         return made if s.estimator in BY_CRITIC else replace(made, state="off")
 
     def whitened(self) -> Trace | None:
@@ -314,7 +325,7 @@ class _Token:
             return replace(self.make("whitened", f"Â{i} = A{i}", num(x[0]), x[0], "whitened", x), state="off")
         if mean is None or std is None:
             return None
-        sub = f"({num(x[0])} − {par(mean)})/{num(std)}"
+        sub = f"({less(x[0], mean)})/{num(std)}"
         made = self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
         return replace(made, state="alone") if self.alone else made
 
@@ -355,13 +366,12 @@ class _Token:
         if sampler is None or s.importance == s.reject == "off":
             return None
         recorded = was.weight[t] if was is not None and was.weight else None
-        kept = kept_of(self.full)
-        if not kept[t]:
+        if not self.kept[t]:
             bounds = f"[{num(s.reject_low)}, {num(s.reject_high)}]"
             return _checked("weight", f"w{i} = 0: π_old/π_sampler is not in {bounds}", "0", 0.0, recorded, (), "rejected")
         if s.importance == "off":
             return _checked("weight", f"w{i} = 1: kept", "1", 1.0, recorded, ())
-        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if kept[k])
+        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if self.kept[k])
         ratio = math.exp(clamp(gap, -20.0, 20.0))
         name = f"π_old{i}/π_sampler{i}" if s.importance == "token" else "Π π_old/π_sampler"
         sub = f"min({num(ratio)}, {num(s.importance_cap)})"
@@ -370,7 +380,7 @@ class _Token:
     def objective(self, u: ActorUpdate, recorded: float | None) -> Trace:
         """The term of a loss that is neither PPO's clip nor the plain surrogate."""
         t, i, s, c = self.t, subscript(self.t), self.s, self.full.columns
-        kept = [k for k in self.steps.at if kept_of(self.full)[k]]
+        kept = [k for k in self.steps.at if self.kept[k]]
         gaps = [u.log_probs[k] - u.old_log_probs[k] for k in kept]
         mine = clamp(u.log_probs[t] - u.old_log_probs[t], -20.0, 20.0)
         selected = bool(u.selected and u.selected[t])
@@ -392,13 +402,13 @@ class _Token:
         recorded = was.loss[self.t] if was is not None and was.loss else None
         huber = self.s.huber_delta is not None
         squared, worse = ("H({})", "max(H({}), H({}))") if huber else ("½·({})²", "½·max(({})², ({})²)")
-        errors = f"v{i} − R{i}", f"{num(v)} − {par(target)}"
+        errors = f"v{i} − R{i}", less(v, target)
         if eps is None:
             formula, sub = (squared.format(error) for error in errors)
             return _checked("value_loss", f"L_V{i} = {formula}", sub, loss, recorded, (v, target), state)
         inside = clamp(v, old - eps, old + eps)
         formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}")
-        sub = worse.format(errors[1], f"{num(inside)} − {par(target)}")
+        sub = worse.format(errors[1], less(inside, target))
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
         if recorded is not None and was is not None and was.clipped:
             near = _close(abs(v - target), abs(inside - target), (v, old, target))
@@ -429,7 +439,7 @@ def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, s
     """The estimate of d, as a formula and with the numbers in it."""
     k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
     shape = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}.get(kind.removesuffix("+"), "{}")
-    return shape.format(name), shape.format(f"{num(log_prob)} − {par(ref)}")
+    return shape.format(name), shape.format(less(log_prob, ref))
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:

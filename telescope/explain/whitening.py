@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill, moments
-from telescope.explain.notation import num, par, subscript
+from telescope.explain.notation import less, num, subscript
 from telescope.explain.sample import Sample, Settings
 from telescope.explain.trace import Trace
 
@@ -54,7 +54,7 @@ def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
     ]
     if sample.mask[t]:
         a, (mean, std), i = fill(sample).columns["advantages"][t], moments(advantages(sample)), subscript(t)
-        sub = f"({num(a)} − {par(mean)})/{num(std)}"
+        sub = f"({less(a, mean)})/{num(std)}"
         made.append(Trace("row", f"Â{i}[row] = (A{i} − μ_row)/σ_row", sub, (a - mean) / std))
     return made
 

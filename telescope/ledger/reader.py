@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ def path_of(run: Path | str, step: int) -> Path:
 
 
 def steps(run: Path | str) -> list[int]:
-    """The steps that have a ledger file, in order."""
-    return sorted(int(p.stem.removeprefix("step_")) for p in (Path(run) / "ledger").glob("step_*.parquet"))
+    """The steps that have a ledger file, in order; other files are left alone."""
+    names = [re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name) for path in (Path(run) / "ledger").glob("step_*.parquet")]
+    return sorted(int(name[1]) for name in names if name)
 
 
 def read(run: Path | str, step: int, columns: list[str] | None = None) -> pa.Table:

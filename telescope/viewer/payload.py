@@ -12,7 +12,7 @@ import json
 import math
 import tomllib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -35,6 +35,7 @@ MAX_TOKEN_BYTES = 48
 MAX_TRACE_TEXT = 1_500
 LANGS: tuple[Lang, ...] = ("zh", "en")
 LEVELS: tuple[Level, ...] = ("expert", "kid")
+_OF_A_RUN = ("config.toml", "metrics.jsonl", "ledger")
 _WHOLE = ("values", "token_level_rewards")
 """Columns sent in full, however long the response: γ and λ can only be tried out with every reward and value at hand."""
 
@@ -45,6 +46,8 @@ class RunData:
     def __init__(self, run: Path, *, keep: int = 3) -> None:
         if not run.is_dir():
             raise TelescopeError(f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0")
+        if not any((run / name).exists() for name in _OF_A_RUN):
+            raise TelescopeError(f"{run} is not a run folder: it has no {' or '.join(_OF_A_RUN)}; give one like runs/arithmetic-seed0")
         self.run, self.right = run, _right_from(run)
         self._table = _Recent(keep)
         self._sample = _Recent(64)
@@ -109,17 +112,24 @@ class _Recent:
 def curves(path: Path) -> dict[str, list[list[float]]]:
     """metric -> [[step, value], …] in file order, thinned to MAX_POINTS with first and last kept. A half line is skipped."""
     found: dict[str, list[list[float]]] = {}
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            for name in CURVES:
-                value = row.get(name) if isinstance(row, dict) else None
-                if isinstance(value, int | float) and math.isfinite(value) and isinstance(row.get("step"), int):
-                    found.setdefault(name, []).append([row["step"], float(f"{value:.7g}")])
+    for line in _lines(path):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        for name in CURVES:
+            value = row.get(name) if isinstance(row, dict) else None
+            if isinstance(value, int | float) and math.isfinite(value) and isinstance(row.get("step"), int):
+                found.setdefault(name, []).append([row["step"], float(f"{value:.7g}")])
     return {name: _thin(points) for name, points in found.items()}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield from file
+    except OSError as error:
+        raise TelescopeError(f"{path} cannot be read: {error.strerror}; a run writes its metrics into that file") from None
 
 
 def prompt_key(prompt: str) -> str:

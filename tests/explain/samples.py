@@ -62,6 +62,30 @@ def with_tool() -> Sample:
     )
 
 
+def nearly_equal(length: int = 3, **settings: object) -> Sample:
+    """Numbers that cancel: an outcome 1.257e−07 below its group's mean over a σ of 1e−06, V that hardly moves, π that is π_ref."""
+    values = [0.1 + 0.98765432 + 3e-8 * t for t in range(length)]
+    old = [-0.51082562 - 0.01 * t for t in range(length)]
+    columns = {
+        "old_log_probs": old,
+        "ref_log_prob": [x - 2.4e-7 for x in old],
+        "values": values,
+        "token_level_rewards": [*[0.0] * (length - 1), 1 - 1.257e-7],
+    }
+    if settings.get("estimator") in ("grpo", "remax"):
+        columns["baselines"] = [1.0] * length
+    made = Sample(
+        token_ids=list(range(length)),
+        token_bytes=[f"t{t}".encode() for t in range(length)],
+        mask=[1] * length,
+        columns=columns,
+        settings=replace(Settings(), **settings),
+        scale=1e-6 if settings.get("estimator") == "grpo" else None,
+        critic_updates=[CriticUpdate(0, 0, [v + 1.2345e-6 for v in values], [], [])],
+    )
+    return fill(made)
+
+
 def trained(seed: int = 0, *, estimator: str = "gae", loss: str = "clip", kl_kind: str = "k1", whiten: bool = True) -> list[Sample]:
     """Four responses of random numbers, with holes and cut-off ends, through the credit stage and the losses in float32."""
     make = torch.Generator().manual_seed(seed)

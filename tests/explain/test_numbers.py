@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 
 import pytest
 
@@ -219,6 +220,36 @@ def test_a_number_may_begin_with_its_point(tmp_path):
         assert sample.settings.lam == 0.5
 
 
+def test_the_correction_for_the_sampler_may_be_chosen(write):
+    data = {"values": [0.1, 0.2], "score": 1.0, "old": [-0.1, -2.0], "rollout_log_probs": [-0.2, -0.1]}
+    weights = {
+        (("importance", "token"),): [0.1, -1.9],
+        (("importance", "sequence"),): [-1.8, -1.8],
+        (("reject", "token"),): [0.0, None],
+        (("reject", "sequence"),): [None, None],
+    }
+    for chosen, logs in weights.items():
+        sample = read_one(write({**data, **dict(chosen)}))
+        found = [next(x for x in traces(sample, t) if x.name == "weight") for t in range(2)]
+        assert [x.result for x in found] == near([0.0 if log is None else math.exp(log) for log in logs])
+        assert [x.state == "rejected" for x in found] == [log is None for log in logs]
+
+
+@pytest.mark.parametrize(("form", "none"), [("json", None), ("json", "none"), ("toml", "none"), ("csv", "none")])
+def test_a_setting_that_may_be_none_can_be_given_so(form, none, tmp_path):
+    names = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
+    path = tmp_path / f"x.{form}"
+    path.write_text(FORMATS[form]({"values": [0.1]} | dict.fromkeys(names, none)), "utf-8")
+    assert [getattr(read_one(path).settings, name) for name in names] == [None] * 5
+
+
+def test_the_largest_and_smallest_numbers_stay_finite(write):
+    big = {"values": [1e30, -1e30], "score": 1e30, "old": [-1e30, -0.1], "ref": [-0.1, -1e30], "beta": 1e30, "mean": -1e30, "std": 1e-30}
+    for more in ({}, {"kl_kind": "k2", "lam_alpha": 1e-30}, {"bootstrap": -1e30, "huber_delta": 1e-30, "estimator": "monte_carlo"}):
+        sample = read_one(write({**big, **more}))
+        assert all(math.isfinite(trace.result) for t in range(2) for trace in [*traces(sample, t), *compare(sample, t)])
+
+
 def test_each_name_of_the_worked_examples_is_known():
     known = {name for example in EXAMPLES.values() if example["kind"] in ("gae", "kl", "surrogate", "value_loss") for name in example}
     assert {"token_level_rewards", "values", "old_log_probs", "ref_log_prob", "vpreds", "advantages"} <= known & LISTS.keys()
@@ -239,6 +270,21 @@ def test_each_name_of_the_worked_examples_is_known():
         ({"score": 1.0, "values": [0.1], "beta": 0.1}, "beta = 0.1 needs the kl of each token"),
         ({"values": [0.1], "mean": 0.1}, "give whiten_mean and whiten_std together"),
         ({"values": [0.1], "whiten": "maybe"}, "use true or false"),
+        ({"values": [0.1], "lam_alpha": 0}, r"lam_alpha = 0: it must lie between 1e-30 and 1e\+30"),
+        ({"values": [0.1], "lam_alpha": -1}, "lam_alpha = -1: it must lie between"),
+        ({"values": [0.1], "lam_critic": 1.5}, "lam_critic = 1.5: it must lie between 0 and 1"),
+        ({"values": [0.1], "huber_delta": 0}, "huber_delta = 0: it must lie between"),
+        ({"values": [0.1], "eps": -0.1}, "eps = -0.1: it must lie between 0 and 1"),
+        ({"values": [0.1], "mean": 0.0, "std": 1e-320}, "std = 9.99989e-321: it must lie between"),
+        ({"values": [0.1], "bootstrap": 1e308}, r"bootstrap is too large: give numbers between −1e\+30 and 1e\+30"),
+        ({"values": [0.1, -1e300]}, r"values\[1\] is too large"),
+        ({"values": [0.1], "beta": 1e300}, "beta is too large"),
+        ({"ref": [-1e300], "old": [-0.1]}, r"ref_log_prob\[0\] is too large"),
+        ({"values": [0.1], "score": 1e39}, r"score.* is too large"),
+        ({"values": [0.1], "reject": 1}, "reject = 1.*: use one of off, token, sequence, geometric"),
+        ({"values": [0.1], "importance": "yes"}, "importance = 'yes': use one of off, token, sequence"),
+        ({"values": [0.1], "reject_low": 0}, "reject_low = 0: it must lie between"),
+        ({"values": [0.1], "reject_low": 3}, "reject_low = 3 keeps nothing below reject_high = 2"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(data, message, write):
@@ -282,6 +328,9 @@ def test_a_mistake_gets_one_clear_line(data, message, write):
         ),
         ("x.json", '[{"advantages": [1]}, {"values": [1]}]', "response 1 has no advantages: whitening takes all responses"),
         ("x.json", '{"values": [NaN]}', "is not a number"),
+        ("x.json", '{"values": [Infinity]}', r"values\[0\] is too large"),
+        ("x.json", f'{{"values": [{"9" * 400}]}}', r"values\[0\] is too large"),
+        ("x.toml", f"values = [0x{'f' * 5000}]", r"values\[0\] is too large"),
         ("x.json", '{"values": [0.1, 0.2], "rewards": [1]}', "token_level_rewards has 1 numbers and values has 2"),
         ("x.json", "{}", r"no token.*values = \[0\.3, 0\.4\]"),
         ("x.json", '{"tokens": "是的"}', "tokens must be a list"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from telescope.algorithms import gae, kl_penalty, n_step_advantages
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
-from telescope.explain.notation import num
+from telescope.explain.notation import enough, num
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
 from telescope.explain.trace import compare, traces
-from tests.explain.samples import demo, row, trained, with_tool
+from tests.explain.samples import demo, nearly_equal, row, trained, with_tool
 
 BASICS = ["kl", "reward", "delta", "advantage_sum", "advantage", "return", "whitened", "ratio", "clip", "surrogate", "value_loss"]
 
@@ -198,6 +199,36 @@ def test_a_long_sum_is_shortened_in_print_but_not_in_the_result():
     assert found.formula == "A₀ = δ₀ + .9·δ₁ + .9²·δ₂ + … + .9⁴⁹·δ₄₉"
     assert found.substituted == "1 + .9 + .81 + …(7.233) + .005726"  # what was left out is said, so that it adds up
     assert found.result == pytest.approx((1 - 0.9**n) / 0.1)
+
+
+def test_the_outcome_of_a_group_shows_the_digits_that_its_mean_leaves():
+    made = by_name(nearly_equal(estimator="grpo"), 0)["advantage"]
+    assert (made.substituted, num(made.result)) == ("(0 + 0 + .9999998743 − 1)/1e−06", "−.1257")
+    made = by_name(nearly_equal(9, estimator="grpo"), 0)["advantage"]
+    assert made.substituted == "(0 + 0 + 0 + …(0) + .9999998743 − 1)/1e−06"
+
+
+OTHERS = [{"estimator": name} for name in ("monte_carlo", "grpo", "remax")]
+
+
+@pytest.mark.parametrize("settings", [{}, *OTHERS, {"gamma": 0.99999}, {"lam_critic": 1.0}, {"kl_kind": "k2"}])
+@pytest.mark.parametrize("length", [2, 3, 9])
+def test_the_numbers_of_every_sum_add_up_to_its_result(settings, length):
+    sample, checked = nearly_equal(length, **settings), 0
+    for t in range(length):
+        for trace in [*traces(sample, t), *compare(sample, t)]:
+            text = trace.substituted.translate(str.maketrans({"−": "-", "·": "*", "…": "", "½": ".5", "×": "*"})).replace(")²", ")**2")
+            if re.fullmatch(r"[\d.e+*/() -]+|\.5\*max\(.*", text):
+                assert eval(text) == pytest.approx(trace.result, rel=3e-3, abs=1e-12), trace
+                checked += 1
+    assert checked > 5 * length
+
+
+def test_only_what_cancels_gets_more_digits():
+    assert enough([0.651, -0.58]) == enough([1 / 3, 2 / 3, -0.1]) == enough([0.3, -0.3]) == enough([math.inf, -math.inf]) == 4
+    assert enough([1 / 3, -0.3333]) == 7
+    assert enough([123456.789, -123456.0]) == 9
+    assert (num(1 / 3, 7), num(123456.789, 9), num(123456.789), num(1.0, 9)) == (".3333333", "123456.789", "123457", "1")
 
 
 def test_large_numbers_in_float32_are_not_called_wrong():

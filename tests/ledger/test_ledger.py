@@ -116,6 +116,13 @@ def test_a_missing_step_and_a_missing_sample_are_named(recorded) -> None:
         ledger.samples(config.run_dir, 1, [9])
 
 
+def test_a_stray_file_in_the_ledger_is_no_step(tmp_path) -> None:
+    (tmp_path / "ledger").mkdir()
+    for name in ("step_000010", "step_000002", "step_1234567", "step_abc", "step_000002 (copy)", "step_2", "step_"):
+        (tmp_path / "ledger" / f"{name}.parquet").touch()
+    assert ledger.steps(tmp_path) == [2, 10, 1234567]
+
+
 def test_a_damaged_file_and_one_of_a_newer_version_are_refused(recorded) -> None:
     config, _ = recorded
     path = path_of(config.run_dir, 1)

@@ -104,12 +104,22 @@ def test_index_tells_clipped_and_flipped_apart(tmp_path: Path) -> None:
 def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(TelescopeError, match="no run"):
         RunData(tmp_path / "nothing")
+    with pytest.raises(TelescopeError, match=r"is not a run folder: it has no config\.toml or metrics\.jsonl or ledger;"):
+        RunData(tmp_path)
     run = fake_run(tmp_path / "run")
     data = RunData(run)
     with pytest.raises(TelescopeError, match="no such step"):
         data.index(11)
     with pytest.raises(TelescopeError, match="0 to 5"):
         data.sample(40, 6)
+
+
+def test_a_run_is_known_by_any_of_what_it_writes(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()  # just begun
+    assert RunData(tmp_path).info()["steps"] == []
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(TelescopeError, match=r"metrics\.jsonl cannot be read: Is a directory"):
+        RunData(tmp_path).info()
 
 
 def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> None:
