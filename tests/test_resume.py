@@ -395,11 +395,11 @@ def test_a_second_signal_ends_at_once_and_leaves_the_last_checkpoint(config_in: 
             os.kill(os.getpid(), signal.SIGINT)
         return [0.0] * len(prompts)
 
-    impatient.calls = 0
+    impatient.calls, before = 0, signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         Trainer(config, reward=impatient).fit()
     assert last_checkpoint(config).name == "step_000002"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def constant(completions: list[str]) -> list[float]:

@@ -311,7 +311,7 @@ def test_a_plan_does_not_know_lora() -> None:
 
 def test_without_peft_the_remedy_is_said(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(TelescopeError, match=r"model\.lora_rank needs peft: pip install 'telescope-rl\[peft\]'"):
+    with pytest.raises(TelescopeError, match=r"model\.lora_rank needs peft: pip install -e '.\[peft\]'"):
         policy(tiny_model)
 
 

@@ -202,7 +202,7 @@ def test_a_model_without_kernels_is_refused_in_one_line(tiny_model: Path) -> Non
 
 def test_where_vllm_is_not_installed_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(TelescopeError, match=r"pip install 'telescope-rl\[vllm\]'"):
+    with pytest.raises(TelescopeError, match=r"pip install -e '.\[vllm\]'"):
         vllm(folder)
 
 

@@ -132,7 +132,7 @@ def test_held_out_problems_do_not_depend_on_how_many_are_used(tmp_path: Path) ->
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
-    with pytest.raises(TelescopeError, match=r"pip install 'telescope-rl\[gym\]'"):
+    with pytest.raises(TelescopeError, match=r"pip install -e '.\[gym\]'"):
         made()
 
 
