@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -277,18 +277,24 @@ def history(trainer: Trainer) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()]
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
-    saved: bool, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def train(name: str, scoring) -> Trainer:
-        more = (("backend", "ray"), ("ray.workers", "2"), ("steps", "4"), ("name", name), ("checkpoint.every", "1" if saved else "0"))
-        trainer = Trainer(config_for(tmp_path, model, *more, ("eval.samples", "4")), reward={"score": scoring})
-        running[:] = [trainer]
-        trainer.fit()
-        trainer.roles.close()
-        return trainer
+def train_on_two(folder: Path, model: Path, scoring: Callable[..., list[float]], every: int, running: list[Trainer]) -> Trainer:
+    settings = (("backend", "ray"), ("ray.workers", "2"), ("steps", "4"), ("checkpoint.every", str(every)), ("eval.samples", "4"))
+    trainer = Trainer(config_for(folder, model, *settings), reward={"score": scoring})
+    running.append(trainer)
+    trainer.fit()
+    trainer.roles.close()
+    return trainer
 
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, model: Path) -> list[dict]:
+    return history(train_on_two(tmp_path_factory.mktemp("unbroken"), model, reward, 0, []))
+
+
+@pytest.mark.parametrize("every", [1, 0])
+def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
+    every: int, tmp_path: Path, model: Path, unbroken: list[dict], capsys: pytest.CaptureFixture[str]
+) -> None:
     running: list[Trainer] = []
 
     def deadly(response_ids):
@@ -297,12 +303,12 @@ def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
             os.kill(ray.get(trainer.roles.actor.group.workers[1].pid.remote()), signal.SIGKILL)
         return reward(response_ids)
 
-    unbroken, killed = train("unbroken", reward), train("killed", deadly)
+    killed = train_on_two(tmp_path, model, deadly, every, running)
     assert killed.restarts == 1
-    close(history(unbroken), history(killed))
+    close(unbroken, history(killed))
     out = capsys.readouterr().out
     assert "a worker died during" in out or "a worker lost touch with another during" in out
-    assert f"restart 1 of 3, from {'step_000002' if saved else 'the beginning'}" in out
+    assert f"restart 1 of 3, from {'step_000002' if every else 'the beginning'}" in out
 
 
 def test_after_too_many_restarts_the_run_ends_with_what_to_do(tmp_path: Path, model: Path) -> None:
