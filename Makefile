@@ -22,7 +22,7 @@ train-smollm: $(VENV)/.ready  ## SmolLM2-135M-Instruct learns to add and subtrac
 	$(BIN)/telescope train recipes/smollm2-arithmetic.toml --resume --seed $(SEED) --name smollm2-arithmetic-seed$(SEED)
 
 test: $(VENV)/.ready-dev  ## run the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder  # in order: the long files of Ray are among the first
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/backends/test_samplers.py -k vllm
