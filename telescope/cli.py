@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from telescope import __version__, explain_command
 from telescope.errors import TelescopeError
@@ -20,7 +20,8 @@ _PLAN_USAGE = "telescope plan [recipe.toml] [--gpus 1,8,64] [--shape 7B] [--sect
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
-        _make_legible(stream)
+        if isinstance(stream, io.TextIOWrapper):
+            _make_legible(stream)
     try:
         _run(arguments)
     except TelescopeError as error:
@@ -43,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _make_legible(stream: Any) -> None:
+def _make_legible(stream: io.TextIOWrapper) -> None:
     """UTF-8 for a stream whose encoding has no δ, ✓ or minus sign: no traceback, and no ? where a sign was."""
     try:
-        "−δ✓".encode(stream.encoding or "utf-8")
+        "−δ✓".encode(stream.encoding)
     except (UnicodeEncodeError, LookupError):
         stream.reconfigure(encoding="utf-8")
 

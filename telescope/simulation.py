@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from telescope.algorithms import gae, monte_carlo_returns
-from telescope.explain.notation import num
+from telescope.explain.notation import listed, num
 
 EPISODES, TOKENS, GAMMA = 100_000, 6, 0.99
 LAMS = (0.0, 0.5, 0.9, 0.95, 1.0)
@@ -81,7 +81,7 @@ def facts() -> dict[str, str]:
     found = simulate()
 
     def row(numbers: Sequence[float]) -> str:
-        return "[" + ", ".join(num(round(x, 2)) for x in numbers) + "]"
+        return listed([round(x, 2) for x in numbers])
 
     out = {"episodes": str(EPISODES), "tokens": str(TOKENS), "gamma": num(GAMMA), "lams": row(LAMS), "keeps": num(KEEPS)}
     out |= {"offset": num(OFFSET), "noise": num(NOISE), "error": num(round(found.error, 2))}

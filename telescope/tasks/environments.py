@@ -7,6 +7,7 @@ import importlib.util
 import operator
 import re
 import string
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +20,7 @@ from telescope.errors import TelescopeError
 from telescope.tasks.files import read_rows
 
 
-class Environment:
+class Environment(ABC):
     """Made once per process from the run's rollout settings; a row's own state is what `reset` returns.
 
     `step` is called by several threads at a time, for different rows. What it raises becomes a message in the transcript, as does
@@ -32,12 +33,12 @@ class Environment:
     def __init__(self, config: RolloutConfig) -> None:
         self.config = config
 
-    def reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
+    def reset(self, prompt: str, data: Mapping[str, Any]) -> Any:  # noqa: B027 -- a row without a state of its own needs none
         """The state of a row that begins: its prompt, and its other columns in the data."""
 
+    @abstractmethod
     def step(self, state: Any, text: str) -> str | None:
         """The text to append to what the policy wrote in its turn, or none: the response is done."""
-        raise NotImplementedError
 
     def show(self, text: str) -> str:
         """How what a tool says stands in the transcript; the messages about failures too."""

@@ -273,3 +273,11 @@ def test_a_process_whose_rows_have_ended_goes_on_meeting_the_others() -> None:
     batch = sample_batch(sampler, prompts(1), TOKENIZER, CPU, greedy=False, tools=used)
     assert len(sampler.asked) == 3
     assert written(batch) == "是<eos>"
+
+
+def test_an_environment_that_never_answers_is_refused_before_the_first_rollout() -> None:
+    class Silent(Environment):
+        pass
+
+    with pytest.raises(TypeError, match="step"):  # make_tools says it in one line
+        tools(Silent)
