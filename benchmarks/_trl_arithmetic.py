@@ -270,6 +270,7 @@ def settings_of(args, config):
         "critic_lr": args.critic_lr or critic.lr * scale,
         "warmup_updates": actor.warmup_steps,
         "schedule": actor.schedule,
+        "clip_grad": args.clip_grad,
         "accumulate": accumulate,
     }
     return settings, chosen
@@ -329,6 +330,13 @@ def train(args, config):
         {"params": list(value_model.parameters()), "lr": chosen["critic_lr"], "weight_decay": config.critic.weight_decay},
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
+    if args.clip_grad:
+
+        def clip(*_):
+            for group in groups:
+                torch.nn.utils.clip_grad_norm_(group["params"], args.clip_grad)
+
+        optimizer.register_step_pre_hook(clip)
     with tempfile.TemporaryDirectory() as output:
         trainer = PPOTrainer(
             args=PPOConfig(output_dir=output, use_cpu=device.type == "cpu", **settings),
@@ -389,6 +397,7 @@ def main():
     parser.add_argument("--out", help="file that rows are appended to as they come")
     parser.add_argument("--lr", type=float, help="of the policy; the value model's keeps its ratio to it")
     parser.add_argument("--critic-lr", type=float)
+    parser.add_argument("--clip-grad", type=float, help="norm for the gradients of policy and value model, each; TRL's PPO clips none")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--minibatches", type=int)

@@ -80,7 +80,8 @@ DIFFERS = """\
 - Work per update: TRL computes padded rows and the logits of every position, prompts too; Telescope packs rows without padding, and
   computes the logits of response tokens alone.
 - π_old: TRL takes the sampler's own log-probs; Telescope computes them by a forward of the trained model.
-- Gradient clipping: Telescope to norm 1, actor and critic each; TRL's PPO has none.
+- Gradient clipping: Telescope to norm 1, actor and critic each; TRL's PPO has none (`--clip-grad 1` adds it before each of its steps).
+- Entropy bonus: the recipe's 0.01 in Telescope; TRL's PPO has none.
 - The score's place: TRL adds it one position after the last token and trains a value there too; Telescope adds it on the last token.
 - Losses: TRL steps policy and value model together on policy loss + 0.1 · value loss; in Telescope each has its optimizer and loss. AdamW
   makes the factor 0.1 of no account.
@@ -370,7 +371,7 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def render(out: Path) -> None:
-    runs = [read_run(path) for path in (*sorted(out.glob("seed*.jsonl")), *sorted(out.glob("trl*.jsonl")))]
+    runs = [read_run(path) for path in (*sorted(out.glob("seed*.jsonl")), *sorted(out.glob("trl*.jsonl"), key=lambda path: path.stem))]
     runs = [(header, rows) for header, rows in runs if evaluated(rows)]
     if not runs:
         sys.exit(f"{out} has no seed*.jsonl: run without --render first")
@@ -481,7 +482,8 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     settings = {key: value for key, value in (ours[0].get("settings", {}) if ours else {}).items() if key != "model.path"}
     parallel = max((header.get("parallel", 1) for header in ours), default=1)
     sets = "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
-    trl = "".join(f" --trl-args {shlex.quote(header['arguments'])}" for header, _ in runs if header.get("arguments"))
+    trl = "".join(f" --trl-args {shlex.quote(header['arguments'])}" for header, _ in runs if "arguments" in header)
+    trl = "" if trl == " --trl-args ''" else trl
     versions: dict[str, str] = {}
     for header, _ in runs:
         versions |= header.get("versions", {})
