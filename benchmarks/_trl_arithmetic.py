@@ -11,9 +11,10 @@ Where TRL leaves a choice, or trips:
   knows where the response begins. No missing_eos_penalty: the other side has none.
 - minibatches: TRL steps its optimizer once in gradient_accumulation_steps micro-batches, whatever num_mini_batches says. One
   micro-batch per minibatch and an accumulation of 1 make a minibatch a step; with --micro the accumulation is put right by hand.
-- precision: PPOConfig's bf16 reaches nothing in transformers 5, since PPOTrainer makes its own Accelerator. What does is accelerate's
-  environment variable: float32 weights, bfloat16 autocast in the update ("mixed"). With bfloat16 weights, AdamW without float32
-  masters would lose most steps of 1e-5.
+- precision: float32 weights, TF32 products. PPOConfig's bf16 reaches nothing in transformers 5, since PPOTrainer makes its own
+  Accelerator; accelerate's environment variable does (--precision mixed: bfloat16 autocast in the update), but on a GPU the policy then
+  collapsed within ten updates, with each rate tried. With bfloat16 weights, AdamW without float32 masters would lose most steps of 1e-5.
+- gradient clipping: PPOTrainer has none; the recipe's is done before each of its optimizer steps.
 - learning rates and warm-up: one AdamW over policy and value model, with a group and a rate each, handed to PPOTrainer.
 - value model: AutoModelForSequenceClassification of the same folder, its head set to zero, so that V begins at 0.
 - the end: PPOTrainer.train looks at no stop flag; a callback leaves it by an exception once the seconds are spent.
@@ -270,7 +271,7 @@ def settings_of(args, config):
         "critic_lr": args.critic_lr or critic.lr * scale,
         "warmup_updates": actor.warmup_steps,
         "schedule": actor.schedule,
-        "clip_grad": args.clip_grad,
+        "clip_grad": actor.max_grad_norm if args.clip_grad is None else args.clip_grad,
         "accumulate": accumulate,
     }
     return settings, chosen
@@ -330,11 +331,11 @@ def train(args, config):
         {"params": list(value_model.parameters()), "lr": chosen["critic_lr"], "weight_decay": config.critic.weight_decay},
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
-    if args.clip_grad:
+    if chosen["clip_grad"]:
 
         def clip(*_):
             for group in groups:
-                torch.nn.utils.clip_grad_norm_(group["params"], args.clip_grad)
+                torch.nn.utils.clip_grad_norm_(group["params"], chosen["clip_grad"])
 
         optimizer.register_step_pre_hook(clip)
     with tempfile.TemporaryDirectory() as output:
@@ -397,12 +398,12 @@ def main():
     parser.add_argument("--out", help="file that rows are appended to as they come")
     parser.add_argument("--lr", type=float, help="of the policy; the value model's keeps its ratio to it")
     parser.add_argument("--critic-lr", type=float)
-    parser.add_argument("--clip-grad", type=float, help="norm for the gradients of policy and value model, each; TRL's PPO clips none")
+    parser.add_argument("--clip-grad", type=float, help="norm for the gradients of policy and value model, each; 0: none, as in TRL")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--minibatches", type=int)
     parser.add_argument("--micro", type=int, help="rows of one forward and backward (default: a whole minibatch)")
-    parser.add_argument("--precision", choices=["mixed", "float32", "bfloat16"], default="mixed")
+    parser.add_argument("--precision", choices=["mixed", "float32", "bfloat16"], default="float32")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="anything else of PPOConfig")
     parser.add_argument("--gc", action="store_true", help="leave TRL its two gc.collect() per update")
     parser.add_argument("--tiny", action="store_true", help="on the CPU, a random model with this tokenizer, few and short responses")

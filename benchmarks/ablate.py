@@ -73,7 +73,12 @@ RUNS: dict[str, dict[str, dict[str, str]]] = {  # what is asked -> name of a run
         "no critic: reinforce++": {"credit.estimator": "reinforce++"},
         f"no critic: rloo, {GROUP} per prompt": {"credit.estimator": "rloo", "rollout.n": str(GROUP)},
     },
-    "whitening": {"whitening off": {"credit.whiten": "false"}},
+    "whitening and the entropy bonus": {
+        "whitening off": {"credit.whiten": "false"},
+        "no bonus": {"actor.entropy_coef": "0"},
+        "no bonus, whitening off": {"actor.entropy_coef": "0", "credit.whiten": "false"},
+        f"no bonus, no critic: rloo, {GROUP} per prompt": {"actor.entropy_coef": "0", "credit.estimator": "rloo", "rollout.n": str(GROUP)},
+    },
     "KL in the reward": {
         "KL abs": {"credit.kl_kind": "abs"},
         "KL k2": {"credit.kl_kind": "k2"},
@@ -268,7 +273,7 @@ def draw(rows: list[dict], path: Path) -> None:
         panel.set_title(question)
         panel.set_xlabel("step")
         if panel.has_data():
-            panel.legend(loc="lower right", frameon=False, fontsize=6)
+            panel.legend(loc="best", frameon=False, fontsize=6)
     panels[0].set_ylabel("mean score")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
@@ -293,7 +298,8 @@ def section(name: str, folder: Path) -> list[str]:
         f"`{job.command}{given}`: {job.recipe.name}, {steps} steps of {base.rollout.batch_size * base.rollout.n} responses, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}; {', '.join(sorted({row['machine'] for row in rows}))}; "
         f"{' to '.join(sorted({dates[0], dates[-1]}))}. Before training: {before}.",
-        "Base: λ = 0.95, a critic, whitening, KL k1 with β = " + f"{base.credit.kl_coef:g}, a value head of zeros, no head start.",
+        f"Base: λ = 0.95, a critic, whitening, KL k1 with β = {base.credit.kl_coef:g}, an entropy bonus of {base.actor.entropy_coef:g}, "
+        "a value head of zeros, no head start.",
         "",
         *table(rows, job.target),
         "",

@@ -70,17 +70,17 @@ Equal on both sides: the weights that policy, value model and reference start fr
 their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
 {batch} responses per update, {minibatches} optimizer steps on each; AdamW, learning rate {lr:g} for the policy and {critic_lr:g} for the
 value model, {warmup} updates of warm-up; KL penalty {kl_coef:g} (k1, in the token rewards), γ {gamma:g}, λ {lam:g}, advantages whitened
-over the batch; ratio clip {clip:g}, value clip {clip_value:g}; a value head that starts at zero; the seconds of training.\
+over the batch; ratio clip {clip:g}, value clip {clip_value:g}; gradients clipped to norm {clip_grad:g}, policy and value model each;
+a value head that starts at zero; the seconds of training.\
 """
 DIFFERS = """\
 - Sampling: TRL calls transformers' `generate` on the float32 policy (TF32 products), till the longest response of the batch has ended;
   Telescope's sampler decodes in bfloat16 by captured CUDA graphs.
-- Precision of the update: TRL float32 weights under bfloat16 autocast (its `bf16` alone has no effect with transformers 5: accelerate was
-  told directly); Telescope bfloat16 weights with float32 masters.
+- Precision of the update: TRL float32 with TF32 products (its `bf16` has no effect with transformers 5; `--precision mixed` tells
+  accelerate directly to use bfloat16 autocast); Telescope bfloat16 weights with float32 masters.
 - Work per update: TRL computes padded rows and the logits of every position, prompts too; Telescope packs rows without padding, and
   computes the logits of response tokens alone.
 - π_old: TRL takes the sampler's own log-probs; Telescope computes them by a forward of the trained model.
-- Gradient clipping: Telescope to norm 1, actor and critic each; TRL's PPO has none (`--clip-grad 1` adds it before each of its steps).
 - Entropy bonus: the recipe's 0.01 in Telescope; TRL's PPO has none.
 - The score's place: TRL adds it one position after the last token and trains a value there too; Telescope adds it on the last token.
 - Losses: TRL steps policy and value model together on policy loss + 0.1 · value loss; in Telescope each has its optimizer and loss. AdamW
@@ -89,7 +89,8 @@ DIFFERS = """\
 - Records: Telescope keeps every number of 32 responses a step (its ledger) and its metrics, within the seconds counted; TRL keeps none.
 - In TRL's favour: a pad token of its own (with the tokenizer's, which is also the end of a turn, it would not see the ends of the prompt's
   turns), one micro-batch per minibatch (otherwise it takes one optimizer step per epoch, not one per minibatch), a value head set to zero
-  and a learning rate for it, TF32, no gradient checkpointing, and its two `gc.collect()` per update do nothing.
+  and a learning rate for it, gradient clipping before each of its optimizer steps (its PPO has none; `--clip-grad 0` leaves it out), TF32,
+  no gradient checkpointing, and its two `gc.collect()` per update do nothing.
 - Held-out accuracy: each side samples by its own means and in its own precision, so that they differ a little before training too.\
 """
 
@@ -373,6 +374,7 @@ def run(args: argparse.Namespace) -> bool:
 def render(out: Path) -> None:
     runs = [read_run(path) for path in (*sorted(out.glob("seed*.jsonl")), *sorted(out.glob("trl*.jsonl"), key=lambda path: path.stem))]
     runs = [(header, rows) for header, rows in runs if evaluated(rows)]
+    runs.sort(key=lambda run: run[0].get("settings", {}).get("precision") == "mixed")  # what TRL does of itself comes first
     if not runs:
         sys.exit(f"{out} has no seed*.jsonl: run without --render first")
     (out / "README.md").write_text(readme(out, runs), "utf-8")
@@ -465,14 +467,19 @@ def mean_line(ours: list[tuple[dict, list[dict]]]) -> str:
 
 
 def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[dict]]]) -> list[str]:
-    """When Telescope was first seen where a TRL run ended."""
+    """When Telescope was first seen where a TRL run ended, by its seconds and by its updates; of those that ended above their start."""
     lines = []
     for header, rows in theirs:
-        goal, words = evaluated(rows)[-1]["greedy"], []
+        goal, start = evaluated(rows)[-1]["greedy"], evaluated(rows)[0]["greedy"]
+        if goal <= start:
+            lines.append(f"- {title(header)} ended at {goal:.3f} greedy, where it had begun at {start:.3f}.")
+            continue
+        words = []
         for mine, curve in ours:
             there = next((row for row in evaluated(curve) if row["greedy"] >= goal), None)
-            words.append(f"seed {mine['seed']} " + (f"after {there['seconds']:.0f} s" if there else "never"))
-        lines.append(f"- {title(header)} ended at {goal:.3f} greedy; Telescope's evaluations were first there: {', '.join(words)}.")
+            words.append(f"seed {mine['seed']} " + (f"after {there['seconds']:.0f} s and {there['step']} updates" if there else "never"))
+        ended = f"- {title(header)} ended at {goal:.3f} greedy after {header['updates']} updates"
+        lines.append(f"{ended}; Telescope's evaluations were first there: {', '.join(words)}.")
     return lines
 
 
@@ -518,6 +525,7 @@ def differences(trl: dict, first: dict) -> list[str]:
         warmup=settings["warmup_updates"],
         clip=settings["cliprange"],
         clip_value=settings["cliprange_value"],
+        clip_grad=settings["clip_grad"],
         **{key: settings[key] for key in ("kl_coef", "gamma", "lam")},
     )
     note = "" if not trl.get("arguments") else f" (a TRL run with arguments of its own has these instead: `{trl['arguments']}`)"
@@ -531,7 +539,7 @@ def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:
     from matplotlib import pyplot
 
     with pyplot.rc_context({"svg.hashsalt": "telescope", "svg.fonttype": "none", "font.size": 9}):
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
         blues, reds = ["#1f4e9c", "#3c7dd6", "#86b3f0"], ["#c0392b", "#e08a3c", "#8e44ad", "#7f8c8d"]
         for axis, kind in zip(axes, KINDS, strict=True):
             counts = {"Telescope": 0, "TRL": 0}
@@ -544,7 +552,7 @@ def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:
                 axis.plot(*points, marker="o", markersize=3, linewidth=1.5, label=title(header), **style)
             axis.set(title=f"{kind} accuracy, held out", xlabel="seconds of training", ylim=(0, 1))
             axis.grid(alpha=0.3)
-        axes[1].legend(fontsize=8, loc="lower right")
+        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=2, frameon=False)
         figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
 

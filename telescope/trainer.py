@@ -98,6 +98,10 @@ class Trainer:
             hours = expected_hours(config, self.roles.actor, train.ids, steps=config.steps - self.step)
             if hours > 1:
                 self.notes.append(f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works")
+        if 0 < config.steps <= config.critic.head_start:
+            self.notes.append(
+                f"critic.head_start = {config.critic.head_start} lasts for all {config.steps} steps: the critic learns, the policy does not"
+            )
         self._write_config()  # last: a start that is refused leaves the folder as it was
 
     def fit(self) -> dict[str, float]:

@@ -38,6 +38,14 @@ EXPECTED = {
     "no critic: reinforce++": ["credit.estimator: gae → reinforce++"],
     "no critic: rloo, 4 per prompt": ["rollout.batch_size: {prompts} → {quarter}", "rollout.n: 1 → 4", "credit.estimator: gae → rloo"],
     "whitening off": ["credit.whiten: auto → False"],
+    "no bonus": ["actor.entropy_coef: {bonus} → 0.0"],
+    "no bonus, whitening off": ["credit.whiten: auto → False", "actor.entropy_coef: {bonus} → 0.0"],
+    "no bonus, no critic: rloo, 4 per prompt": [
+        "rollout.batch_size: {prompts} → {quarter}",
+        "rollout.n: 1 → 4",
+        "credit.estimator: gae → rloo",
+        "actor.entropy_coef: {bonus} → 0.0",
+    ],
     "KL abs": ["credit.kl_kind: k1 → abs"],
     "KL k2": ["credit.kl_kind: k1 → k2"],
     "KL k3": ["credit.kl_kind: k1 → k3"],
@@ -51,7 +59,12 @@ EXPECTED = {
 @pytest.mark.parametrize("job", JOBS)
 def test_each_run_differs_from_the_base_in_what_its_name_says_and_in_nothing_else(ablate: Any, job: str) -> None:
     base = config_of(ablate, job, "base")
-    words = {"prompts": base.rollout.batch_size, "quarter": base.rollout.batch_size // 4, "beta": base.credit.kl_coef}
+    words = {
+        "prompts": base.rollout.batch_size,
+        "quarter": base.rollout.batch_size // 4,
+        "beta": base.credit.kl_coef,
+        "bonus": base.actor.entropy_coef,
+    }
     assert list(ablate.runs()) == list(EXPECTED)
     for name, expected in EXPECTED.items():
         config = config_of(ablate, job, name)

@@ -27,6 +27,7 @@ SETTINGS = {
     "warmup_updates": 10,
     "cliprange": 0.2,
     "cliprange_value": 0.2,
+    "clip_grad": 1.0,
     "kl_coef": 0.001,
     "gamma": 1.0,
     "lam": 0.95,
@@ -48,7 +49,7 @@ learn, trl_side = load("learn"), load("_trl_arithmetic")
 def write(path: Path, side: str, seed: int, seconds: float, greedy: list[float], **more: Any) -> None:
     header = {"run": path.stem, "side": side, "seed": seed, "seconds": seconds, "wall_seconds": seconds + 9, "startup_seconds": 12.3}
     header |= {"updates": 40, "peak_gib": 6.54, "device": "NVIDIA H200", "versions": VERSIONS, "date": "2026-11-15", "settings": {}} | more
-    rows = [{"step": i, "seconds": i * seconds / 2, "greedy": g, "sampled": g / 2} for i, g in enumerate(greedy)]
+    rows = [{"step": 20 * i, "seconds": i * seconds / 2, "greedy": g, "sampled": g / 2} for i, g in enumerate(greedy)]
     learn.write_run(path, header, rows)
 
 
@@ -57,6 +58,8 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     write(tmp_path / "seed1.jsonl", "Telescope", 1, 120.0, [0.2, 0.3, 0.8])
     write(tmp_path / "trl.jsonl", "TRL", 0, 110.0, [0.25, 0.3, 0.5], updates=17, settings=SETTINGS, arguments="")
     write(tmp_path / "trl-lr-3e-5.jsonl", "TRL", 0, 110.0, [0.0, 0.3, 0.85], settings=SETTINGS, arguments="--lr 3e-5", peak_gib=None)
+    mixed = {"settings": SETTINGS | {"precision": "mixed"}, "arguments": "--precision mixed"}
+    write(tmp_path / "trl-a.jsonl", "TRL", 0, 110.0, [0.25, 0.3, 0.0], **mixed)
     learn.render(tmp_path)
     page = (tmp_path / "README.md").read_text("utf-8")
     assert "| Telescope, seed 0 | 40 | 100 | 109 | 12 | 6.5 | 0.200 | **0.900** | 4.5 | 0.100 | **0.450** | 4.5 |" in page
@@ -64,10 +67,13 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     assert "| TRL 1.12.0, seed 0 | 17 | 110 | 119 | 12 | 6.5 | 0.250 | **0.500** | 2.0 | 0.125 | **0.250** | 2.0 |" in page
     assert "| TRL 1.12.0 --lr 3e-5, seed 0 | 40 | 110 | 119 | 12 | – | 0.000 | **0.850** | – | 0.000 | **0.425** | – |" in page
     assert "Mean over Telescope's 2 seeds: greedy 0.200 → 0.850 (0.800–0.900), sampled 0.100 → 0.425 (0.400–0.450)." in page
-    assert (
-        "TRL 1.12.0, seed 0 ended at 0.500 greedy; Telescope's evaluations were first there: seed 0 after 50 s, seed 1 after 120 s." in page
-    )
-    assert "seed 0 ended at 0.850 greedy; Telescope's evaluations were first there: seed 0 after 100 s, seed 1 never." in page
+    first_there = "Telescope's evaluations were first there: "
+    assert "TRL 1.12.0, seed 0 ended at 0.500 greedy after 17 updates; " + first_there + "seed 0 after 50 s and 20 updates, seed 1" in page
+    assert "ended at 0.850 greedy after 40 updates; " + first_there + "seed 0 after 100 s and 40 updates, seed 1 never." in page
+    assert "TRL 1.12.0 --precision mixed, seed 0 ended at 0.000 greedy, where it had begun at 0.250." in page
+    assert page.index("| TRL 1.12.0 --lr") < page.index("| TRL 1.12.0 --precision mixed")
+    command = "python benchmarks/learn.py --trl-args '' --trl-args '--lr 3e-5' --trl-args '--precision mixed'`"
+    assert command in page  # with the run that needs no arguments
     assert "512 responses per update, 2 optimizer steps on each" in page
     assert "report.html" not in page  # there is none
 

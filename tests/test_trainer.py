@@ -140,6 +140,7 @@ def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True))
     assert "critic/vf_loss" in metrics
     assert "actor/pg_loss" not in metrics
+    assert "critic.head_start = 1 lasts for all 1 steps: the critic learns, the policy does not" in trainer.notes
 
 
 def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
@@ -152,6 +153,7 @@ def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
         ("credit.kl_horizon", "50"),
     ]
     trainer = Trainer(make_config(*adaptive), reward=lambda response_ids: [1.0] * len(response_ids))
+    assert not any("head_start" in note for note in trainer.notes)
     trainer.fit()
     assert [row["reward/kl_coef"] for row in trainer.history() if "reward/kl_coef" in row] == [0.1, 0.1, 0.1]
     assert trainer.kl_coef != 0.1  # after the actor's first step
