@@ -108,7 +108,7 @@ def _train(arguments: list[str]) -> None:
         print(train_help())
         return
     small = "--smoke" in arguments
-    recipe, overrides, resume = _parse_train([argument for argument in arguments if argument != "--smoke"])
+    recipe, overrides, resume = _parse([argument for argument in arguments if argument != "--smoke"], _TRAIN_USAGE)
     if small and resume:
         raise TelescopeError("--smoke begins anew in a folder of its own, so there is nothing to --resume: leave one of them out")
     if recipe is None and not {"model.path", "data.files", "data.task"} & {key for key, _ in overrides}:
@@ -148,11 +148,13 @@ def _plan(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="telescope plan", usage=_PLAN_USAGE, allow_abbrev=False)
     plan.add_arguments(parser)
     chosen, rest = parser.parse_known_args(arguments)
-    recipe, overrides, _ = _parse_train(rest)
+    recipe, overrides, resume = _parse(rest, _PLAN_USAGE)
+    if resume:
+        raise TelescopeError(f"a plan has nothing to --resume; usage: {_PLAN_USAGE}")
     print(plan.run(chosen, recipe, overrides))
 
 
-def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str]], bool]:
+def _parse(arguments: list[str], usage: str) -> tuple[Path | None, list[tuple[str, str]], bool]:
     recipe: Path | None = None
     overrides: list[tuple[str, str]] = []
     resume = False
@@ -169,11 +171,11 @@ def _parse_train(arguments: list[str]) -> tuple[Path | None, list[tuple[str, str
                 value = following
             overrides.append((key.replace("-", "_"), value))
         elif argument.startswith("-"):
-            raise TelescopeError(f"unknown option {argument!r}; usage: {_TRAIN_USAGE}")
+            raise TelescopeError(f"unknown option {argument!r}; usage: {usage}")
         elif recipe is None:
             recipe = Path(argument)
         else:
-            raise TelescopeError(f"unexpected argument {argument!r}; usage: {_TRAIN_USAGE}")
+            raise TelescopeError(f"unexpected argument {argument!r}; usage: {usage}")
     return recipe, overrides, resume
 
 
@@ -202,7 +204,7 @@ def train_help() -> str:
 def _eval(run: Path, settings: list[str]) -> None:
     from telescope.export import evaluate_run
 
-    unexpected, overrides, resume = _parse_train(settings)
+    unexpected, overrides, resume = _parse(settings, _EVAL_USAGE)
     if unexpected or resume:
         raise TelescopeError(f"eval takes a run and settings alone; usage: {_EVAL_USAGE}")
     for name, value in evaluate_run(run, overrides=overrides).items():

@@ -120,6 +120,8 @@ def test_a_missing_value_is_named(capsys: Capture, arguments: list[str]):
 
 def test_a_second_recipe_is_refused(capsys: Capture):
     assert "unexpected argument 'b.toml'; usage: telescope train" in refusal(capsys, "train", "a.toml", "b.toml")
+    assert "unexpected argument 'b.toml'; usage: telescope plan" in refusal(capsys, "plan", "a.toml", "b.toml")
+    assert "a plan has nothing to --resume; usage: telescope plan" in refusal(capsys, "plan", "a.toml", "--resume")
 
 
 def test_a_missing_recipe_is_named(capsys: Capture):
@@ -152,7 +154,7 @@ def test_a_folder_without_a_run_is_named(capsys: Capture, command: list[str], tm
 
 
 def test_values_are_read_with_a_space_or_an_equals_sign_and_may_be_negative():
-    recipe, overrides, resume = cli._parse_train(["r.toml", "--eval.right", "-1", "--name=a=b", "--resume", "--rollout.batch-size", "4"])
+    recipe, overrides, resume = cli._parse(["r.toml", "--eval.right", "-1", "--name=a=b", "--resume", "--rollout.batch-size", "4"], "usage")
     assert recipe == Path("r.toml")
     assert overrides == [("eval.right", "-1"), ("name", "a=b"), ("rollout.batch_size", "4")]
     assert resume
