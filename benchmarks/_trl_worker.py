@@ -121,7 +121,7 @@ def trl_worker(clock: Clock, side: str) -> None:
 
     if side == "TRL tuned":
         tuned = {"bf16": False, "gradient_checkpointing": False, "per_device_train_batch_size": job.batch}
-    else:  # its defaults: bf16, gradient checkpointing, micro-batches of 8
+    else:  # its defaults: bf16 (of no effect with transformers 5), gradient checkpointing, micro-batches of 8
         tuned = {"gradient_accumulation_steps": job.batch // 8}
     config = PPOConfig(
         output_dir=job.folder,

@@ -1,4 +1,4 @@
-"""One recipe with one thing changed at a time: python benchmarks/ablate.py (one GPU), or --builtin (the built-in job, on a CPU)
+"""One recipe with one thing changed at a time, or two: python benchmarks/ablate.py (one GPU), or --builtin (the built-in job, on a CPU)
 
 The base is recipes/smollm2-arithmetic.toml as it stands; every other run changes what its name says and nothing else. All have the
 same number of responses per step: where those of one prompt are compared, a quarter of the prompts is asked four times. Learning rates
@@ -135,7 +135,7 @@ def train(job: Job, name: str, *, steps: int, seed: int) -> dict:
 
 
 def measure(trainer: Trainer) -> dict[str, float | None]:
-    """Of one batch of held-out problems, by the same yardstick for all: the KL as k1, and how much V explains of the observed returns.
+    """Of one batch of held-out problems, by nearly one yardstick for all: the KL as k1, and how much V explains of the observed returns.
 
     `reward/kl` and `critic/explained_variance` are in each run's own kind of KL, and about its own targets.
     """
@@ -320,7 +320,8 @@ def render(folder: Path) -> None:
         "Where there are several seeds, a cell is their mean (smallest to largest). A step's score is the mean over its responses, and the "
         "steps to a score are those until the mean of five steps reaches it. The KL is k1 per token in all rows, at the end, on held-out "
         "problems. «Critic explains» is 1 − Var(R − V)/Var(R): of the run's own targets during training (`critic/explained_variance`; for "
-        "λ < 1 they contain V), and of the observed returns (λ = 1) of held-out problems at the end, which is the same yardstick for all. "
+        "λ < 1 they contain V), and of the observed returns (λ = 1) of held-out problems at the end, which is nearly one yardstick for "
+        "all (the KL term in them is the run's own). "
         "Seconds are of runs that shared their machine with others.",
         "",
     ]

@@ -70,8 +70,7 @@ Equal on both sides: the weights that policy, value model and reference start fr
 their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
 {batch} responses per update, {minibatches} optimizer steps on each; AdamW, learning rate {lr:g} for the policy and {critic_lr:g} for the
 value model, {warmup} updates of warm-up; KL penalty {kl_coef:g} (k1, in the token rewards), γ {gamma:g}, λ {lam:g}, advantages whitened
-over the batch; ratio clip {clip:g}, value clip {clip_value:g}; gradients clipped to norm {clip_grad:g}, policy and value model each;
-a value head that starts at zero; the seconds of training.\
+over the batch; ratio clip {clip:g}, value clip {clip_value:g}; {clipped}a value head that starts at zero; the seconds of training.\
 """
 DIFFERS = """\
 - Sampling: TRL calls transformers' `generate` on the float32 policy (TF32 products), till the longest response of the batch has ended;
@@ -82,9 +81,12 @@ DIFFERS = """\
   computes the logits of response tokens alone.
 - π_old: TRL takes the sampler's own log-probs; Telescope computes them by a forward of the trained model.
 - Entropy bonus: the recipe's 0.01 in Telescope; TRL's PPO has none.
-- The score's place: TRL adds it one position after the last token and trains a value there too; Telescope adds it on the last token.
+- Schedule: both rates go linearly to 0, Telescope's with its updates, TRL's with the seconds: how many updates it will have is not known
+  before. So a run of few updates has come to rest after them, and Telescope's after as many has not.
+- The score's place: TRL adds it one position after the last token, if there is one, and trains a value there too; Telescope adds it on the
+  last token.
 - Losses: TRL steps policy and value model together on policy loss + 0.1 · value loss; in Telescope each has its optimizer and loss. AdamW
-  makes the factor 0.1 of no account.
+  cancels the factor 0.1, but for the clipping: the value model's gradients are clipped at ten times the norm.
 - Order of the problems: each side shuffles by its own generator, and TRL leaves out the incomplete batch at the end of an epoch.
 - Records: Telescope keeps every number of 32 responses a step (its ledger) and its metrics, within the seconds counted; TRL keeps none.
 - In TRL's favour: a pad token of its own (with the tokenizer's, which is also the end of a turn, it would not see the ends of the prompt's
@@ -374,7 +376,7 @@ def run(args: argparse.Namespace) -> bool:
 def render(out: Path) -> None:
     runs = [read_run(path) for path in (*sorted(out.glob("seed*.jsonl")), *sorted(out.glob("trl*.jsonl"), key=lambda path: path.stem))]
     runs = [(header, rows) for header, rows in runs if evaluated(rows)]
-    runs.sort(key=lambda run: run[0].get("settings", {}).get("precision") == "mixed")  # what TRL does of itself comes first
+    runs.sort(key=lambda run: run[0].get("settings", {}).get("precision") == "mixed")  # which TRL does not do of itself
     if not runs:
         sys.exit(f"{out} has no seed*.jsonl: run without --render first")
     (out / "README.md").write_text(readme(out, runs), "utf-8")
@@ -472,7 +474,9 @@ def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[d
     for header, rows in theirs:
         goal, start = evaluated(rows)[-1]["greedy"], evaluated(rows)[0]["greedy"]
         if goal <= start:
-            lines.append(f"- {title(header)} ended at {goal:.3f} greedy, where it had begun at {start:.3f}.")
+            lines.append(
+                f"- {title(header)} ended at {goal:.3f} greedy after {header['updates']} updates, where it had begun at {start:.3f}."
+            )
             continue
         words = []
         for mine, curve in ours:
@@ -505,7 +509,8 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     together = [str(header["seed"]) for header in ours if header.get("parallel", 1) > 1]
     if together:
         at_once = f"{parallel} at a time on one device, which lengthens their seconds"
-        lines.append(f"- seeds {', '.join(together)} ran {at_once}; the others ran alone")
+        alone = [str(header["seed"]) for header in ours if header.get("parallel", 1) == 1]
+        lines.append(f"- seeds {', '.join(together)} ran {at_once}" + (f"; seed {', '.join(alone)} ran alone" if alone else ""))
     lines += [f"- {title(header)}: {header['note']}" for header, _ in runs if header.get("note")]
     return lines
 
@@ -514,7 +519,7 @@ def differences(trl: dict, first: dict) -> list[str]:
     settings = trl.get("settings") or {}
     if not settings:
         return [DIFFERS]
-    batch = settings["local_rollout_forward_batch_size"]
+    batch, clip_grad = settings["local_rollout_forward_batch_size"], settings.get("clip_grad")
     same = SAME.format(
         held_out=first.get("settings", {}).get("eval.prompts", 500),
         tokens=settings["response_length"],
@@ -525,7 +530,7 @@ def differences(trl: dict, first: dict) -> list[str]:
         warmup=settings["warmup_updates"],
         clip=settings["cliprange"],
         clip_value=settings["cliprange_value"],
-        clip_grad=settings["clip_grad"],
+        clipped=f"gradients clipped to norm {clip_grad:g}, policy and value model each;\n" if clip_grad else "",
         **{key: settings[key] for key in ("kl_coef", "gamma", "lam")},
     )
     note = "" if not trl.get("arguments") else f" (a TRL run with arguments of its own has these instead: `{trl['arguments']}`)"
@@ -540,7 +545,7 @@ def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:
 
     with pyplot.rc_context({"svg.hashsalt": "telescope", "svg.fonttype": "none", "font.size": 9}):
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
-        blues, reds = ["#1f4e9c", "#3c7dd6", "#86b3f0"], ["#c0392b", "#e08a3c", "#8e44ad", "#7f8c8d"]
+        blues, reds = ["#1f4e9c", "#3c7dd6", "#86b3f0"], ["#c0392b", "#e08a3c", "#8e44ad", "#7f8c8d", "#27ae60", "#2c3e50"]
         for axis, kind in zip(axes, KINDS, strict=True):
             counts = {"Telescope": 0, "TRL": 0}
             for header, rows in runs:

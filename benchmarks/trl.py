@@ -10,8 +10,8 @@ reference; the prompts; 16 tokens per response whatever is sampled (no stop toke
 how often 是 was sampled, at next to no cost; GAE(1, 0.95), whitening, k1 KL penalty 0.05 in the reward,
 clips of 0.2; fused AdamW at a constant learning rate; no dropout, evaluation, checkpoint, ledger, tracker or printed log.
 
-TRL runs twice: with its own defaults (bf16, gradient checkpointing, micro-batches of 8), and "tuned" to this model
-(float32, no checkpointing, one micro-batch). Telescope runs in float32, as its defaults have it.
+TRL runs twice: with its own defaults (bf16, which has no effect with transformers 5; gradient checkpointing; micro-batches of 8),
+and "tuned" to this model (float32, no checkpointing, one micro-batch). Telescope runs in float32, as its defaults have it.
 In TRL's favour: its two gc.collect() calls per update do nothing here (--gc lets them); its reward model is a counter of
 token ids instead of a network; it does not clip gradients.
 What Telescope does besides: it clips gradients, takes the old log-probs from a forward of its own (TRL: the sampler's

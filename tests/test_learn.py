@@ -70,7 +70,7 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     first_there = "Telescope's evaluations were first there: "
     assert "TRL 1.12.0, seed 0 ended at 0.500 greedy after 17 updates; " + first_there + "seed 0 after 50 s and 20 updates, seed 1" in page
     assert "ended at 0.850 greedy after 40 updates; " + first_there + "seed 0 after 100 s and 40 updates, seed 1 never." in page
-    assert "TRL 1.12.0 --precision mixed, seed 0 ended at 0.000 greedy, where it had begun at 0.250." in page
+    assert "TRL 1.12.0 --precision mixed, seed 0 ended at 0.000 greedy after 40 updates, where it had begun at 0.250." in page
     assert page.index("| TRL 1.12.0 --lr") < page.index("| TRL 1.12.0 --precision mixed")
     command = "python benchmarks/learn.py --trl-args '' --trl-args '--lr 3e-5' --trl-args '--precision mixed'`"
     assert command in page  # with the run that needs no arguments
