@@ -213,9 +213,13 @@ class GraphSampler(TorchSampler):
             with torch.cuda.stream(side):
                 step()
             torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):  # the ledger may be copying meanwhile
-                step()
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):  # the ledger may be copying meanwhile
+                    step()
+            except BaseException:  # a capture that fails leaves its own stream in place, and the ledger reads what is on this one
+                torch.cuda.set_stream(stream)
+                raise
             self._pool = graph.pool()
             self._graphs[count] = graph.replay
             state.alive.copy_(alive)

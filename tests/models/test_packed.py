@@ -270,6 +270,18 @@ def test_captured_equals_step_by_step(packable: str, dtype: str, caplog: pytest.
         same_rollout(one, other)
 
 
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="CUDA graphs need a GPU")
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
+    sampler, stream = engine(model), torch.cuda.current_stream()
+    own = sampler._draw
+    sampler._draw = lambda state, hidden, rows: own(state, hidden, rows) if hidden.sum().item() else None  # asks the host
+    mask = (PROMPTS > 0).long()
+    same_rollout(sampler.generate(PROMPTS, mask, seed=3), engine(model, kind="eager").generate(PROMPTS, mask, seed=3))
+    assert "step by step" in caplog.text
+    assert torch.cuda.current_stream() == stream
+
+
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="the GPU's attention takes bfloat16 only")
 @pytest.mark.parametrize("window", [None, 3])
 def test_flash_attention_equals_the_padded_one(window: int | None) -> None:
