@@ -383,6 +383,11 @@ def table(jobs: Sequence[Job]) -> str:
     row("response tokens/s", [f"{job.total * job.response / t.step:,.0f}" for job, t in zip(jobs, times, strict=True)])
     if any(job.total < job.gpus for job in jobs):
         lines.append("* fewer rows than GPUs: some have none")
+    settings = (("rollout.engine = 'vllm'", config.rollout.engine == "vllm"), ("rollout.ahead", config.rollout.ahead))
+    settings += tuple((f"ray.{name}", getattr(config.ray, name)) for name in ("samplers", "critic_workers", "reward_workers"))
+    unknown = [name for name, given in settings if given]
+    if unknown:
+        lines.append(f"not in these figures: {', '.join(unknown)}")
     return "\n".join(lines)
 
 

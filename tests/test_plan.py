@@ -220,3 +220,12 @@ def test_a_critic_of_zeros_takes_neither_memory_nor_time():
     assert memory_of(without).weights == pytest.approx(memory_of(with_critic).weights * 2 / 3, rel=0.05)
     assert times(without).update_critic == 0
     assert times(without).step < times(with_critic).step
+
+
+def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
+    cli.main(shlex.split("plan --shape 7B --gpus 8 --backend ray --ray.samplers 2 --ray.critic_workers 8 --rollout.ahead true"))
+    assert capsys.readouterr().out.endswith("not in these figures: rollout.ahead, ray.samplers, ray.critic_workers\n")
+    cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
+    assert capsys.readouterr().out.endswith("not in these figures: rollout.engine = 'vllm'\n")
+    cli.main(shlex.split("plan --shape 7B --gpus 8"))
+    assert "not in these figures" not in capsys.readouterr().out
