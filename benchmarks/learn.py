@@ -65,6 +65,22 @@ versions = {name: of(name) for name in ("torch", "transformers", "reasoning-gym"
 device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 print(json.dumps({"device": device, "versions": {"telescope": telescope.__version__, **versions}}))
 """
+FRESH = """\
+import json, sys
+from pathlib import Path
+from telescope import export
+from telescope.tasks import PromptSet, gym
+def build_data(config, tokenizer):
+    data = config.data
+    known = gym.rows(data.task, data.options, data.size, data.instruction)
+    asked = {row["entry"]["question"] for rows in known for row in rows}
+    fresh[:] = gym._problems(data.task, data.options, int(sys.argv[2]), 2_000_000_011, without=asked)
+    return None, PromptSet([gym._row(entry, data.instruction) for entry in fresh], tokenizer, data)
+fresh, export.build_data = [], build_data
+found = export.evaluate_run(Path(sys.argv[1]), overrides=[("eval.samples", sys.argv[2])])
+accuracy = {kind: round(found[f"eval/{kind}_accuracy"], 5) for kind in ("greedy", "sampled")}
+print(json.dumps({"problems": len(fresh), **accuracy}))
+"""
 SAME = """\
 Equal on both sides: the weights that policy, value model and reference start from; the problems to train on and the {held_out} held out,
 their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
@@ -219,11 +235,23 @@ def run_seed(seed: int, args: argparse.Namespace, facts: dict) -> bool:
     peak = max((row.get("perf/peak_gib") or 0.0 for row in metrics), default=0.0)
     header = {"run": name, "side": "Telescope", "seed": seed, "seconds": rows[-1]["seconds"], **clocks, "updates": rows[-1]["step"]}
     header |= {"peak_gib": round(peak, 2), **facts, "date": str(date.today()), "parallel": args.parallel, "settings": args.settings}
+    header |= on_fresh_problems(run, args.fresh)
     write_run(target, header, rows)
     say(f"{name}: {header['updates']} steps in {header['seconds']:.1f} s of training: {target}")
     if seed == args.seeds[0]:
         keep_of_run(run, args.out)
     return True
+
+
+def on_fresh_problems(run: Path, count: int) -> dict:
+    """Accuracy on problems that were neither trained on nor held out: no setting can have been chosen by them."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", FRESH, str(run), str(count)], env=environment(), cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        say(f"no fresh problems: {done.stderr[-1000:]}")
+        return {}
+    return {"fresh": json.loads(done.stdout.splitlines()[-1])}
 
 
 def keep_of_run(run: Path, out: Path) -> None:
@@ -411,6 +439,10 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
     ]
     if len(ours) > 1:
         lines += [mean_line(ours), ""]
+    fresh = [(header, header["fresh"]) for header, _ in ours if "fresh" in header]
+    if fresh:
+        found = (f"{title(header)} {on['greedy']:.3f} greedy and {on['sampled']:.3f} sampled of {on['problems']}" for header, on in fresh)
+        lines += [f"On further problems, neither trained on nor held out, so that no setting was chosen by them: {'; '.join(found)}.", ""]
     lines += [
         "Training seconds are those of the steps, without evaluations; wall seconds go from the first step to the end of the last "
         "evaluation. Start-up is from the beginning of the process to the first step, the evaluation before it included. "
@@ -568,6 +600,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parallel", type=int, default=1, metavar="K", help="seeds at a time, on one device")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the recipe, for both sides")
+    parser.add_argument("--fresh", type=int, default=1000, help="further problems that a finished run is tried on; default %(default)s")
     parser.add_argument("--no-trl", action="store_true")
     parser.add_argument("--trl-args", action="append", metavar="ARGUMENTS", help="of _trl_arithmetic.py, one string; again: another run")
     parser.add_argument("--trl-seeds", type=int, nargs="+", default=[0])

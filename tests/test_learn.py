@@ -55,7 +55,7 @@ def write(path: Path, side: str, seed: int, seconds: float, greedy: list[float],
 
 def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     write(tmp_path / "seed0.jsonl", "Telescope", 0, 100.0, [0.2, 0.5, 0.9])
-    write(tmp_path / "seed1.jsonl", "Telescope", 1, 120.0, [0.2, 0.3, 0.8])
+    write(tmp_path / "seed1.jsonl", "Telescope", 1, 120.0, [0.2, 0.3, 0.8], fresh={"problems": 1000, "greedy": 0.75, "sampled": 0.5})
     write(tmp_path / "trl.jsonl", "TRL", 0, 110.0, [0.25, 0.3, 0.5], updates=17, settings=SETTINGS, arguments="")
     write(tmp_path / "trl-lr-3e-5.jsonl", "TRL", 0, 110.0, [0.0, 0.3, 0.85], settings=SETTINGS, arguments="--lr 3e-5", peak_gib=None)
     mixed = {"settings": SETTINGS | {"precision": "mixed"}, "arguments": "--precision mixed"}
@@ -74,6 +74,7 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     assert page.index("| TRL 1.12.0 --lr") < page.index("| TRL 1.12.0 --precision mixed")
     command = "python benchmarks/learn.py --trl-args '' --trl-args '--lr 3e-5' --trl-args '--precision mixed'`"
     assert command in page  # with the run that needs no arguments
+    assert "no setting was chosen by them: Telescope, seed 1 0.750 greedy and 0.500 sampled of 1000." in page
     assert "512 responses per update, 2 optimizer steps on each" in page
     assert "report.html" not in page  # there is none
 
