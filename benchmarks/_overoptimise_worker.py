@@ -90,8 +90,8 @@ def scorer_of(config: Config) -> Any:
     return gym.scorer(config.data.task, config.data.options, config.data.answer)
 
 
-def pair_rows(config: Config, count: int) -> list[dict[str, Any]]:
-    """Training problems for pairs: none that PPO trains on (the first `data.size`), none that is held out."""
+def unseen_rows(config: Config, count: int) -> list[dict[str, Any]]:
+    """Further problems of the task: none that PPO trains on (the first `data.size`), none that is held out."""
     data = config.data
     used, _ = gym.rows(data.task, data.options, data.size, data.instruction)
     more, _ = gym.rows(data.task, data.options, data.size + count, data.instruction)
@@ -217,7 +217,7 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
     config = make_config(job)
     device, source, chance = choose_device(config.device), resolve_model(config).path, random.Random(job["seed"])
     count = job["pairs"] + job["held_out_pairs"]
-    rows = pair_rows(config, count)
+    rows = unseen_rows(config, count)
     say(f"pairs: {len(rows)} problems, {job['samples']} responses each by {config.model.path}, on {device}")
     pairs, pools = make_pairs(config, rows, job["samples"], chance)
     gc.collect()  # the policy is not needed any more

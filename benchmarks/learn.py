@@ -65,22 +65,6 @@ versions = {name: of(name) for name in ("torch", "transformers", "reasoning-gym"
 device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 print(json.dumps({"device": device, "versions": {"telescope": telescope.__version__, **versions}}))
 """
-FRESH = """\
-import json, sys
-from pathlib import Path
-from telescope import export
-from telescope.tasks import PromptSet, gym
-def build_data(config, tokenizer):
-    data = config.data
-    known = gym.rows(data.task, data.options, data.size, data.instruction)
-    asked = {row["entry"]["question"] for rows in known for row in rows}
-    fresh[:] = gym._problems(data.task, data.options, int(sys.argv[2]), 2_000_000_011, without=asked)
-    return None, PromptSet([gym._row(entry, data.instruction) for entry in fresh], tokenizer, data)
-fresh, export.build_data = [], build_data
-found = export.evaluate_run(Path(sys.argv[1]), overrides=[("eval.samples", sys.argv[2])])
-accuracy = {kind: round(found[f"eval/{kind}_accuracy"], 5) for kind in ("greedy", "sampled")}
-print(json.dumps({"problems": len(fresh), **accuracy}))
-"""
 SAME = """\
 Equal on both sides: the weights that policy, value model and reference start from; the problems to train on and the {held_out} held out,
 their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
@@ -244,14 +228,25 @@ def run_seed(seed: int, args: argparse.Namespace, facts: dict) -> bool:
 
 
 def on_fresh_problems(run: Path, count: int) -> dict:
-    """Accuracy on problems that were neither trained on nor held out: no setting can have been chosen by them."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", FRESH, str(run), str(count)], env=environment(), cwd=ROOT, capture_output=True, text=True
-    )
+    """Accuracy on problems that were neither trained on nor held out, by a process of its own: one that fails loses no run."""
+    command = [sys.executable, __file__, "--fresh", str(count), "--try", str(run)]
+    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         say(f"no fresh problems: {done.stderr[-1000:]}")
         return {}
     return {"fresh": json.loads(done.stdout.splitlines()[-1])}
+
+
+def try_fresh(run: Path, count: int) -> dict:
+    sys.path.append(str(HERE))
+    from _overoptimise_worker import unseen_rows
+
+    from telescope.config import load_config
+    from telescope.export import evaluate_run
+
+    fresh = unseen_rows(load_config(run / "config.toml"), count)
+    found = evaluate_run(run, overrides=[("eval.samples", str(len(fresh)))], rows=fresh)
+    return {"problems": len(fresh), **{kind: round(found[f"eval/{kind}_accuracy"], 5) for kind in KINDS}}
 
 
 def keep_of_run(run: Path, out: Path) -> None:
@@ -525,8 +520,8 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     settings = {key: value for key, value in (ours[0].get("settings", {}) if ours else {}).items() if key != "model.path"}
     parallel = max((header.get("parallel", 1) for header in ours), default=1)
     sets = "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
-    trl = "".join(f" --trl-args {shlex.quote(header['arguments'])}" for header, _ in runs if "arguments" in header)
-    trl = "" if trl == " --trl-args ''" else trl
+    given = [header["arguments"] for header, _ in runs if "arguments" in header]
+    trl = "" if given == [""] else "".join(f" --trl-args {shlex.quote(arguments)}" for arguments in given)
     versions: dict[str, str] = {}
     for header, _ in runs:
         versions |= header.get("versions", {})
@@ -601,6 +596,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, default=1, metavar="K", help="seeds at a time, on one device")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the recipe, for both sides")
     parser.add_argument("--fresh", type=int, default=1000, help="further problems that a finished run is tried on; default %(default)s")
+    parser.add_argument("--try", dest="tried", type=Path, help=argparse.SUPPRESS)  # what a process of its own is asked for
     parser.add_argument("--no-trl", action="store_true")
     parser.add_argument("--trl-args", action="append", metavar="ARGUMENTS", help="of _trl_arithmetic.py, one string; again: another run")
     parser.add_argument("--trl-seeds", type=int, nargs="+", default=[0])
@@ -625,7 +621,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 if __name__ == "__main__":
     sys.path[:] = [str(ROOT), *(path for path in sys.path if Path(path or ".").resolve() != HERE)]  # trl is not benchmarks/trl.py
     chosen = parse()
-    if chosen.render:
+    if chosen.tried:
+        print(json.dumps(try_fresh(chosen.tried, chosen.fresh)))
+    elif chosen.render:
         render(chosen.out)
     elif not run(chosen):
         sys.exit("not all of it ended well: see above")

@@ -21,6 +21,7 @@ from telescope.models.load import ValueModel, fingerprint, load_critic, load_pol
 from telescope.models.lora import merge, save_adapters, trained_weights
 from telescope.models.shards import load_weights
 from telescope.roles.reward import RewardFunction
+from telescope.tasks import PromptSet
 
 
 def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> tuple[Config, Path, dict[str, Any]]:
@@ -35,14 +36,20 @@ def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> tuple[Conf
 
 
 def evaluate_run(
-    run: Path, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, overrides: Sequence[tuple[str, str]] = ()
+    run: Path,
+    reward: RewardFunction | Mapping[str, RewardFunction] | None = None,
+    overrides: Sequence[tuple[str, str]] = (),
+    rows: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, float]:
-    """eval/* of the newest checkpoint, with some settings changed. A run whose reward was given to Trainer in Python needs it here too."""
+    """eval/* of the newest checkpoint, with some settings changed, on its held-out prompts or on `rows` like those of its data.
+
+    A run whose reward was given to Trainer in Python needs it here too.
+    """
     config, path, manifest = open_run(run, overrides)
     actor = build_actor(config)
     _restore(path, "actor", actor.model)
     actor.sampler.version = -1  # whatever it has, it is not these weights
-    held_out = build_data(config, actor.tokenizer)[1]
+    held_out = build_data(config, actor.tokenizer)[1] if rows is None else PromptSet(rows, actor.tokenizer, config.data)
     if held_out is None:
         raise TelescopeError(f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}")
     if manifest["reward_in_python"] and reward is None:

@@ -29,7 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(tiny: Path) -> tuple[Any, list[dict[str, Any]], list[worker.Pair], list[list[worker.Candidate]]]:
     small = {"model.dtype": "float32", "device": "cpu", "data.size": "20", "rollout.batch_size": "8", "rollout.max_response_tokens": "6"}
     config = load_config(RECIPE, [*small.items(), ("model.path", str(tiny))])
-    rows = worker.pair_rows(config, 12)
+    rows = worker.unseen_rows(config, 12)
     return config, rows, *worker.make_pairs(config, rows, 4, random.Random(0))
 
 

@@ -269,3 +269,18 @@ def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_conf
     with pytest.raises(TelescopeError, match="trained with the reward always, given in Python"):
         evaluate_run(config.run_dir)
     assert evaluate_run(config.run_dir, reward=always)["eval/greedy_accuracy"] == 1.0
+
+
+def test_a_run_can_be_evaluated_on_other_rows(make_config) -> None:
+    config = make_config()
+    asked: list[str] = []
+
+    def reward(prompts, completions):
+        asked.extend(prompts)
+        return [float(prompt == "5+5=10") for prompt in prompts]
+
+    Trainer(config, reward=reward).fit()
+    asked.clear()
+    rows = [{"prompt": "5+5=10"}, {"prompt": "1+1=3"}]
+    assert evaluate_run(config.run_dir, reward=reward, rows=rows)["eval/greedy_accuracy"] == 0.5
+    assert set(asked) == {"5+5=10", "1+1=3"}
