@@ -67,6 +67,7 @@ class ModelConfig(Section):
     lora_targets: list[str] = Field([], description="names of the linear layers that get adapters; none: all but the output layer")
     gradient_checkpointing: bool = Field(False, description="keep only each layer's input for the gradient: less memory, a third more work")
     compile: bool = Field(False, description="torch.compile each layer, tens of seconds at the start; measure whether it pays")
+    cuda_graphs: bool = Field(True, description="small forward and backward passes on a GPU are replayed as CUDA graphs")
     trust_remote_code: bool = Field(False, description="run model code that comes with the checkpoint")
 
 

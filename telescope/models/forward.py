@@ -103,7 +103,8 @@ class PackedRows(Packed):
     def hidden(self, backbone: Any) -> Tensor:
         """Last hidden states of all tokens, [N, H]."""
         ids = self.batch["input_ids"].reshape(-1)[self._places]
-        return hidden_states(backbone, ids[None], self.positions[None], self)
+        captured = getattr(backbone, "captured", None)
+        return captured.hidden(backbone, ids, self) if captured else hidden_states(backbone, ids[None], self.positions[None], self)
 
     def unpack(self, values: Tensor) -> Tensor:
         """Numbers of response tokens [M, ...] to [B, T, ...], 0 where there is none."""

@@ -22,6 +22,7 @@ from telescope.algorithms import hl_gauss_values
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
+from telescope.models.capture import Captured
 from telescope.models.fuse import join
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
@@ -230,6 +231,11 @@ def _prepare(model: Any, config: ModelConfig) -> Any:
     model.eval()  # for good: dropout would make the ratio differ from 1 before anything was learned
     core = getattr(model, "backbone", model)
     core.packable = packed.enable(core, compiled=config.compile, within=partial(within, model))
+    plain = not (
+        config.lora_rank or config.compile or config.gradient_checkpointing or any(hasattr(p, "full_tensor") for p in core.parameters())
+    )
+    if config.cuda_graphs and core.packable and plain and core.device.type == "cuda" and core.dtype is torch.bfloat16:
+        core.base_model.captured = Captured()
     layers: Any = getattr(core.base_model, "layers", ())
     if config.gradient_checkpointing:
         core.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})

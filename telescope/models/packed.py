@@ -90,10 +90,11 @@ class Packed:
         return self._grid
 
 
-def hidden_states(backbone: Any, ids: Tensor, positions: Tensor, layout: Layout) -> Tensor:
-    """Last hidden states of tokens [B, L] whose attention is the layout's: [B·L, hidden]."""
-    no_mask = torch.empty(1, 1, 1, 1, device=ids.device)  # a finished mask is taken as it is; ours is the layout
-    out = backbone(input_ids=ids, attention_mask=no_mask, position_ids=positions, use_cache=False, layout=layout)
+def hidden_states(backbone: Any, ids: Tensor | None, positions: Tensor, layout: Layout, embeds: Tensor | None = None) -> Tensor:
+    """Last hidden states of tokens [B, L], or of their embeddings, whose attention is the layout's: [B·L, hidden]."""
+    no_mask = torch.empty(1, 1, 1, 1, device=positions.device)  # a finished mask is taken as it is; ours is the layout
+    tokens = {"input_ids": ids} if embeds is None else {"inputs_embeds": embeds}
+    out = backbone(**tokens, attention_mask=no_mask, position_ids=positions, use_cache=False, layout=layout)
     return out.last_hidden_state.flatten(0, 1)
 
 

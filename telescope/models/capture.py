@@ -1,0 +1,182 @@
+"""Small forward and backward passes of a backbone as CUDA graphs, where launching kernels would take longer than running them.
+
+A graph is bound to the sizes it was captured with. So rows are followed by rows of padding up to one of a few sizes, which attend
+to themselves alone and get a gradient of zero: for the tokens that exist nothing changes. Embedding, head and loss stay outside.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from telescope.models.packed import Packed, hidden_states
+
+SMALL = 5e12  # weights · tokens up to which launching takes longer: 135M with 37,000 tokens, 0.5B with 10,000
+MEETINGS = 3  # of a size, before a graph of it is worth half a second
+MOST = 16  # graphs of one backbone
+_log = logging.getLogger("telescope")
+
+
+class Stretched(Packed):
+    """The rows, then rows of padding: numbers of tokens and of rows, and the longest row, are of the sizes `size` knows."""
+
+    def __init__(self, rows: Packed) -> None:
+        longest, total = size(rows.longest), size(rows.total)
+        whole, rest = divmod(total - rows.total, longest)
+        lengths = [*rows.lengths.tolist(), *[longest] * whole, rest]
+        super().__init__(lengths + [0] * (size(len(lengths)) - len(lengths)), rows.device)
+        self.longest = longest
+
+
+def size(count: int) -> int:
+    """`count` or a little more: one of eight sizes between each power of two and the next."""
+    step = 1 << max(count.bit_length() - 4, 0)
+    return -(-count // step) * step
+
+
+class Captured:
+    """The graphs of one backbone. What cannot be captured runs as it always did, with a word in the log."""
+
+    capture = True
+    """Off, the same passes run without graphs: what is tested where there is no GPU."""
+    pool: Any = None
+    """Of all graphs: a forward is followed by its backward before any other begins, so they may lie on top of each other."""
+    turn = 0
+    """Counts forwards, to know that it is so."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[tuple[Any, ...], Graph] = {}
+        self.met: dict[tuple[Any, ...], int] = {}
+        self.weights = 0
+        self.gradients: list[Tensor] = []
+        """Of the trained weights, the same memory for all graphs: valid until the next pass."""
+        self.works = True
+
+    def __deepcopy__(self, _: Any) -> Captured:
+        return Captured()  # a copy of the model has memory of its own
+
+    def hidden(self, backbone: Any, ids: Tensor, rows: Packed) -> Tensor:
+        """Last hidden states of the rows' tokens [N], [N, H]."""
+        layout = Stretched(rows) if self.works and 0 < self.weights_of(backbone) * rows.total <= SMALL else None
+        graph = self._graph(backbone, layout) if layout else None
+        if graph is None or layout is None:
+            return hidden_states(backbone, ids[None], rows.positions[None], rows)
+        embeds = backbone.get_input_embeddings()(ids)
+        graph.fill(embeds, layout)
+        return _Replay.apply(graph, embeds, *graph.trained)
+
+    def weights_of(self, backbone: Any) -> int:
+        self.weights = self.weights or sum(weight.numel() for weight in backbone.parameters())
+        return self.weights
+
+    def _graph(self, backbone: Any, layout: Stretched) -> Graph | None:
+        """None where there is none for these sizes, or not yet."""
+        key = torch.is_grad_enabled(), layout.total, len(layout.lengths), layout.longest
+        if key in self.graphs and self.graphs[key].bound():
+            return self.graphs[key]
+        self.met[key] = self.met.get(key, 0) + 1
+        if self.met[key] < MEETINGS or len(self.graphs) >= MOST:
+            return None
+        try:
+            self.graphs[key] = Graph(backbone, layout, self.gradients, grad=key[0], capture=self.capture)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:
+            self.works = False
+            self.graphs.clear()
+            _log.warning("updates without CUDA graphs, which are slower if small (%s)", str(error).splitlines()[0])
+        return self.graphs.get(key)
+
+
+class Graph:
+    """Forward and, with a gradient, backward of one size, in fixed memory."""
+
+    def __init__(self, backbone: Any, layout: Stretched, gradients: list[Tensor], *, grad: bool, capture: bool) -> None:
+        self.backbone, self.layout, self.gradients, self.grad, self.capture = backbone, layout, gradients, grad, capture
+        embedding = backbone.get_input_embeddings().weight
+        self.weights = list(backbone.parameters())
+        self.addresses = [weight.data_ptr() for weight in self.weights]
+        self.trained = [weight for weight in self.weights if weight.requires_grad and weight is not embedding] if grad else []
+        self.embeds = embedding.detach().new_zeros(layout.total, embedding.shape[1]).requires_grad_(grad)
+        if grad and not gradients:
+            gradients += [torch.zeros_like(weight, requires_grad=False) for weight in self.trained]
+        if not capture:
+            self.out, self.d_out = self._forward(), torch.zeros_like(self.embeds)
+            return
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # what is only done the first time, kernels chosen and compiled, must not be captured
+            self.out = self._forward()
+            self.d_out = torch.zeros_like(self.out)
+            if grad:
+                self._backward()
+        torch.cuda.current_stream().wait_stream(side)
+        options: dict[str, Any] = {"pool": Captured.pool, "capture_error_mode": "thread_local"}  # the ledger may be copying meanwhile
+        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.forward, **options):
+            self.out = self._forward()
+        Captured.pool = options["pool"] = self.forward.pool()
+        if grad:
+            with torch.cuda.graph(self.backward, **options):
+                self._backward()
+        self.out = self.out.detach()  # lets go of what the backward needed: the next graph's may lie there
+
+    def bound(self) -> bool:
+        """Whether the weights are still where they were."""
+        return self.addresses == [weight.data_ptr() for weight in self.weights]
+
+    def fill(self, embeds: Tensor, layout: Stretched) -> None:
+        self.embeds.detach()[: len(embeds)] = embeds.detach()
+        self.layout.positions.copy_(layout.positions)
+        self.layout.bounds.copy_(layout.bounds)
+        if not self.capture:
+            self.layout = layout
+
+    def run(self) -> Tensor:
+        if self.capture:
+            self.forward.replay()
+        else:
+            with torch.set_grad_enabled(self.grad):
+                self.out = self._forward()
+        Captured.turn += 1
+        return self.out.detach()
+
+    def run_back(self) -> None:
+        """Leaves the gradients in `d_embeds` and `gradients`."""
+        if self.capture:
+            self.backward.replay()
+        else:
+            self._backward()
+
+    def _forward(self) -> Tensor:
+        return hidden_states(self.backbone, None, self.layout.positions[None], self.layout, embeds=self.embeds[None])
+
+    def _backward(self) -> None:
+        self.d_embeds, *grads = torch.autograd.grad(self.out, [self.embeds, *self.trained], self.d_out, allow_unused=True)
+        self.used = [grad is not None for grad in grads]
+        kept = [gradient for gradient, used in zip(self.gradients, self.used, strict=True) if used]
+        with torch.no_grad():
+            torch._foreach_copy_(kept, [grad for grad in grads if grad is not None])
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, graph: Graph, embeds: Tensor, *weights: Tensor) -> Tensor:
+        out = graph.run()[: len(embeds)]
+        ctx.graph, ctx.turn = graph, Captured.turn
+        return out
+
+    @staticmethod
+    def backward(ctx, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        graph, count = ctx.graph, len(d_out)
+        if Captured.turn != ctx.turn:
+            raise RuntimeError("a captured forward was followed by another before its backward: their memory is the same")
+        graph.d_out[:count] = d_out
+        graph.d_out[count:].zero_()
+        graph.run_back()
+        # views, which become the weights' .grad as they are: the learner adds them to the masters' before the next pass
+        gradients = (grad.detach() if used else None for grad, used in zip(graph.gradients, graph.used, strict=True))
+        return None, graph.d_embeds[:count], *gradients
