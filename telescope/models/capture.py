@@ -7,10 +7,13 @@ to themselves alone and get a gradient of zero: for the tokens that exist nothin
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from telescope.models.packed import Packed, hidden_states
 
@@ -20,13 +23,25 @@ MOST = 16  # graphs of one backbone
 _log = logging.getLogger("telescope")
 
 
+def takes_embeddings(backbone: Any) -> bool:
+    """Whether the backbone makes of embeddings what it makes of their tokens; some look at the tokens themselves besides."""
+    ids, rows = torch.arange(2, device=backbone.device), Packed([2], backbone.device)
+    try:
+        with torch.no_grad():
+            own = hidden_states(backbone, ids[None], rows.positions[None], rows).float()
+            ours = hidden_states(backbone, None, rows.positions[None], rows, backbone.get_input_embeddings()(ids)[None]).float()
+        return bool((own - ours).norm() <= 1e-2 * own.norm())
+    except Exception:  # whatever a model's code may raise: it is not made for this
+        return False
+
+
 class Stretched(Packed):
     """The rows, then rows of padding: numbers of tokens and of rows, and the longest row, are of the sizes `size` knows."""
 
     def __init__(self, rows: Packed) -> None:
         longest, total = size(rows.longest), size(rows.total)
-        whole, rest = divmod(total - rows.total, longest)
-        lengths = [*rows.lengths.tolist(), *[longest] * whole, rest]
+        whole, rest = divmod(total - rows.total, rows.longest)  # no position that no real row has
+        lengths = [*rows.lengths.tolist(), *[rows.longest] * whole, rest]
         super().__init__(lengths + [0] * (size(len(lengths)) - len(lengths)), rows.device)
         self.longest = longest
 
@@ -44,6 +59,8 @@ class Captured:
     """Off, the same passes run without graphs: what is tested where there is no GPU."""
     pool: Any = None
     """Of all graphs: a forward is followed by its backward before any other begins, so they may lie on top of each other."""
+    keeper: Any = None
+    """A graph of next to nothing, which holds the pool for good."""
     turn = 0
     """Counts forwards, to know that it is so."""
 
@@ -54,6 +71,9 @@ class Captured:
         self.gradients: list[Tensor] = []
         """Of the trained weights, the same memory for all graphs: valid until the next pass."""
         self.works = True
+        self.stream: Any = None
+        """Of warming up and capturing, and of nobody else: a graph that goes takes the stream's cuBLAS workspace with it (pytorch#193402),
+        so all graphs of a stream go together."""
 
     def __deepcopy__(self, _: Any) -> Captured:
         return Captured()  # a copy of the model has memory of its own
@@ -75,52 +95,56 @@ class Captured:
     def _graph(self, backbone: Any, layout: Stretched) -> Graph | None:
         """None where there is none for these sizes, or not yet."""
         key = torch.is_grad_enabled(), layout.total, len(layout.lengths), layout.longest
-        if key in self.graphs and self.graphs[key].bound():
-            return self.graphs[key]
+        if key in self.graphs:
+            if self.graphs[key].bound():
+                return self.graphs[key]
+            self.graphs.clear()  # weights have moved: no graph is of use
         self.met[key] = self.met.get(key, 0) + 1
         if self.met[key] < MEETINGS or len(self.graphs) >= MOST:
             return None
+        if self.capture and self.stream is None:
+            self.stream = torch.cuda.Stream(backbone.device)
         try:
-            self.graphs[key] = Graph(backbone, layout, self.gradients, grad=key[0], capture=self.capture)
-        except torch.OutOfMemoryError:
-            raise
+            self.graphs[key] = Graph(backbone, layout, self.gradients, grad=key[0], stream=self.stream)
         except (RuntimeError, NotImplementedError) as error:
             self.works = False
             self.graphs.clear()
-            _log.warning("updates without CUDA graphs, which are slower if small (%s)", str(error).splitlines()[0])
+            reason = error.__context__ or error  # what went wrong, not that the capture was broken off
+            _log.warning("updates without CUDA graphs, which are slower if small (%s)", str(reason).splitlines()[0])
         return self.graphs.get(key)
 
 
 class Graph:
     """Forward and, with a gradient, backward of one size, in fixed memory."""
 
-    def __init__(self, backbone: Any, layout: Stretched, gradients: list[Tensor], *, grad: bool, capture: bool) -> None:
-        self.backbone, self.layout, self.gradients, self.grad, self.capture = backbone, layout, gradients, grad, capture
+    def __init__(self, backbone: Any, layout: Stretched, gradients: list[Tensor], *, grad: bool, stream: Any) -> None:
+        self.backbone, self.layout, self.gradients, self.grad, self.capture = backbone, layout, gradients, grad, stream is not None
         embedding = backbone.get_input_embeddings().weight
         self.weights = list(backbone.parameters())
         self.addresses = [weight.data_ptr() for weight in self.weights]
         self.trained = [weight for weight in self.weights if weight.requires_grad and weight is not embedding] if grad else []
+        self.leaves = {  # of their own: the parameters' gradient nodes may be alive, and bound to another stream
+            name: weight.detach().requires_grad_(any(weight is one for one in self.trained)) for name, weight in backbone.named_parameters()
+        }
         self.embeds = embedding.detach().new_zeros(layout.total, embedding.shape[1]).requires_grad_(grad)
         if grad and not gradients:
             gradients += [torch.zeros_like(weight, requires_grad=False) for weight in self.trained]
-        if not capture:
+        if not self.capture:
             self.out, self.d_out = self._forward(), torch.zeros_like(self.embeds)
             return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # what is only done the first time, kernels chosen and compiled, must not be captured
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # what is only done the first time, kernels chosen and compiled, must not be captured
             self.out = self._forward()
             self.d_out = torch.zeros_like(self.out)
             if grad:
                 self._backward()
-        torch.cuda.current_stream().wait_stream(side)
-        options: dict[str, Any] = {"pool": Captured.pool, "capture_error_mode": "thread_local"}  # the ledger may be copying meanwhile
+        torch.cuda.current_stream().wait_stream(stream)
+        del self.out
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.forward, **options):
+        with capturing(self.forward, stream):
             self.out = self._forward()
-        Captured.pool = options["pool"] = self.forward.pool()
         if grad:
-            with torch.cuda.graph(self.backward, **options):
+            with capturing(self.backward, stream):
                 self._backward()
         self.out = self.out.detach()  # lets go of what the backward needed: the next graph's may lie there
 
@@ -152,14 +176,48 @@ class Graph:
             self._backward()
 
     def _forward(self) -> Tensor:
-        return hidden_states(self.backbone, None, self.layout.positions[None], self.layout, embeds=self.embeds[None])
+        def backbone(**inputs: Any) -> Any:
+            return functional_call(self.backbone, self.leaves, (), inputs)
+
+        return hidden_states(backbone, None, self.layout.positions[None], self.layout, embeds=self.embeds[None])
 
     def _backward(self) -> None:
-        self.d_embeds, *grads = torch.autograd.grad(self.out, [self.embeds, *self.trained], self.d_out, allow_unused=True)
+        inputs = [self.embeds, *(leaf for leaf in self.leaves.values() if leaf.requires_grad)]
+        self.d_embeds, *grads = torch.autograd.grad(self.out, inputs, self.d_out, allow_unused=True)
         self.used = [grad is not None for grad in grads]
         kept = [gradient for gradient, used in zip(self.gradients, self.used, strict=True) if used]
         with torch.no_grad():
             torch._foreach_copy_(kept, [grad for grad in grads if grad is not None])
+
+
+@contextmanager
+def capturing(graph: Any, stream: Any) -> Iterator[None]:
+    """As torch.cuda.graph, whose failure leaves the thread on the capture's stream and, before torch 2.12, the allocator capturing."""
+    before = torch.cuda.current_stream(stream.device)
+    if Captured.pool is None:
+        Captured.pool, Captured.keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(
+            Captured.keeper, pool=Captured.pool, stream=torch.cuda.Stream(stream.device), capture_error_mode="thread_local"
+        ):
+            torch.zeros(1, device=stream.device)  # for good: a pool that no graph holds cannot be captured into again
+    try:
+        with torch.cuda.graph(graph, pool=Captured.pool, stream=stream, capture_error_mode="thread_local"):  # the ledger may be copying
+            yield
+    except BaseException:
+        torch.cuda.set_stream(before)
+        try:
+            torch._C._cuda_endAllocateToPool(before.device_index, Captured.pool)
+        except RuntimeError:  # it was ended
+            pass
+        else:
+            torch._C._cuda_releasePool(before.device_index, Captured.pool)
+        raise
+
+
+def idle() -> int:
+    """Bytes that graphs hold and nobody else can use."""
+    segments = torch.cuda.memory_snapshot(Captured.pool) if Captured.pool else []
+    return sum(segment["total_size"] - segment["allocated_size"] for segment in segments)
 
 
 class _Replay(torch.autograd.Function):

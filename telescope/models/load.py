@@ -22,7 +22,7 @@ from telescope.algorithms import hl_gauss_values
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models import packed
-from telescope.models.capture import Captured
+from telescope.models.capture import Captured, takes_embeddings
 from telescope.models.fuse import join
 from telescope.models.lora import adapted, add_adapters, save_adapters, trained_weights
 from telescope.models.parallel import ProcessGroup, fill, reshard, shard, within
@@ -231,10 +231,7 @@ def _prepare(model: Any, config: ModelConfig) -> Any:
     model.eval()  # for good: dropout would make the ratio differ from 1 before anything was learned
     core = getattr(model, "backbone", model)
     core.packable = packed.enable(core, compiled=config.compile, within=partial(within, model))
-    plain = not (
-        config.lora_rank or config.compile or config.gradient_checkpointing or any(hasattr(p, "full_tensor") for p in core.parameters())
-    )
-    if config.cuda_graphs and core.packable and plain and core.device.type == "cuda" and core.dtype is torch.bfloat16:
+    if config.cuda_graphs and core.packable and core.device.type == "cuda" and _capturable(core.base_model, config):
         core.base_model.captured = Captured()
     layers: Any = getattr(core.base_model, "layers", ())
     if config.gradient_checkpointing:
@@ -245,6 +242,14 @@ def _prepare(model: Any, config: ModelConfig) -> Any:
     for layer in layers if config.compile else ():
         layer.compile(dynamic=True)
     return model
+
+
+def _capturable(backbone: Any, config: ModelConfig) -> bool:
+    """Whether its passes may be replayed as graphs: whole, the same each time, and with weights that are not their own masters."""
+    other = config.lora_rank or config.compile or config.gradient_checkpointing
+    weights = list(backbone.parameters())
+    plain = all(weight.dtype is torch.bfloat16 and not hasattr(weight, "full_tensor") for weight in weights)
+    return not other and plain and takes_embeddings(backbone)
 
 
 @contextmanager

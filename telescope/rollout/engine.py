@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from telescope.models import capture
 from telescope.models.kernels import attend_cache, sample_tokens, write_cache
 from telescope.models.packed import Packed, hidden_states, logits_of
 from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
@@ -254,7 +255,7 @@ class GraphSampler(TorchSampler):
         if self.model.device.type != "cuda":
             return 1 << 30
         free, _ = torch.cuda.mem_get_info(self.model.device)
-        free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device)
+        free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device) - capture.idle()
         (heads, dim), layers = cache_shape(self.model.config)
         return max(int(free * self.config.cache_share) // (2 * layers * heads * dim * length * self.model.dtype.itemsize) - 1, 1)
 

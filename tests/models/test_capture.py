@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from telescope.batch import TokenBatch
-from telescope.config import ModelConfig
+from telescope.config import ModelConfig, OptimizerConfig
 from telescope.models import capture
-from telescope.models.capture import Captured, Stretched, size
+from telescope.models.capture import Captured, Stretched, size, takes_embeddings
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import load_critic, load_policy
 from telescope.models.packed import Packed
+from telescope.roles.learner import Learner
 from tests.fakes import hand_batch, write_tiny_model
 from tests.models.test_families import FAMILIES, write_family
 
@@ -85,7 +86,8 @@ def test_padding_is_rows_of_its_own_behind_the_others(lengths: tuple[int, ...]) 
     assert stretched.lengths[: len(lengths)].tolist() == list(lengths)
     assert stretched.total == size(rows.total)
     assert len(stretched.lengths) == size(len(stretched.lengths))
-    assert stretched.longest == size(max(lengths)) >= stretched.lengths.max()
+    assert stretched.longest == size(max(lengths))
+    assert stretched.lengths.max() == max(lengths)  # no position that no row has: there may be no embedding of it
     assert stretched.positions[: rows.total].equal(rows.positions)
     assert np.diff(stretched.bounds.numpy()).tolist() == stretched.lengths.tolist()
 
@@ -177,6 +179,8 @@ def test_a_copy_of_the_model_has_its_own_graphs(model: str) -> None:
 def test_a_forward_between_a_forward_and_its_backward_is_refused(model: str) -> None:
     policy = load_policy(settings(model), DEVICE)
     policy.base_model.captured = Captured()
+    for lengths in ((5, 5), (9, 9)):
+        policy_gradients(policy, batch(lengths))
     first = policy_forward(policy, batch((5, 5)), temperature=1.0).log_probs.sum()
     policy_forward(policy, batch((9, 9)), temperature=1.0)
     with pytest.raises(RuntimeError, match="followed by another before its backward"):
@@ -200,8 +204,42 @@ def test_what_cannot_be_captured_runs_as_before_and_says_so(
     assert "without CUDA graphs, which are slower if small (operation not permitted when stream is capturing)" in caplog.text
 
 
+def test_a_model_that_looks_at_the_tokens_themselves_is_told_apart(model: str) -> None:
+    backbone = load_policy(settings(model), DEVICE).base_model
+    assert takes_embeddings(backbone)
+    own = type(backbone).forward
+
+    def forward(input_ids=None, inputs_embeds=None, **more):
+        out = own(backbone, input_ids=input_ids, inputs_embeds=inputs_embeds, **more)
+        if input_ids is not None:
+            out.last_hidden_state = out.last_hidden_state + input_ids[..., None]
+        return out
+
+    backbone.forward = forward
+    assert not takes_embeddings(backbone)
+    backbone.forward = lambda **_: 1 / 0
+    assert not takes_embeddings(backbone)
+
+
 def test_only_small_bfloat16_on_a_gpu_has_graphs(model: str) -> None:
     assert hasattr(load_policy(settings(model), DEVICE).base_model, "captured") is GPU
     assert hasattr(load_critic(settings(model), DEVICE).backbone, "captured") is GPU
     for other in ({"dtype": "float32"}, {"cuda_graphs": False}, {"gradient_checkpointing": True}):
         assert not hasattr(load_policy(settings(model).model_copy(update=other), DEVICE).base_model, "captured")
+
+
+def test_micro_batches_add_up(model: str) -> None:
+    """All graphs leave their gradients in the same memory: each is added to the masters' before the next."""
+
+    def masters_gradients(captured: Captured | None) -> list[torch.Tensor]:
+        policy = load_policy(ModelConfig(path=model, dtype="bfloat16"), DEVICE)
+        policy.base_model.captured = captured
+        learner = Learner(policy, OptimizerConfig(micro_batch_tokens=32), total_updates=1, seed=0, padded=False)
+        rows = batch((11, 3, 7, 1, 2, 9))
+        learner.backward(rows, lambda some, _: (policy_forward(policy, some, temperature=1.0).log_probs * some.mask).sum())
+        return [master.grad for master in learner.masters if master.grad is not None]
+
+    captured = Captured()
+    for mine, plain in zip(masters_gradients(captured), masters_gradients(None), strict=True):
+        torch.testing.assert_close(mine, plain, rtol=0.02, atol=0.02 * float(plain.abs().max()))
+    assert len(captured.graphs) > 1
