@@ -78,6 +78,14 @@ class Captured:
     def __deepcopy__(self, _: Any) -> Captured:
         return Captured()  # a copy of the model has memory of its own
 
+    @classmethod
+    def pool_of(cls, stream: Any) -> Any:
+        if cls.pool is None:
+            cls.pool, cls.keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+            with capturing(cls.keeper, cls.pool, torch.cuda.Stream(stream.device)):
+                torch.zeros(1, device=stream.device)  # for good: a pool that no graph holds cannot be captured into again
+        return cls.pool
+
     def hidden(self, backbone: Any, ids: Tensor, rows: Packed) -> Tensor:
         """Last hidden states of the rows' tokens [N], [N, H]."""
         layout = Stretched(rows) if self.works and 0 < self.weights_of(backbone) * rows.total <= SMALL else None
@@ -141,10 +149,11 @@ class Graph:
         torch.cuda.current_stream().wait_stream(stream)
         del self.out
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with capturing(self.forward, stream):
+        pool = Captured.pool_of(stream)
+        with capturing(self.forward, pool, stream):
             self.out = self._forward()
         if grad:
-            with capturing(self.backward, stream):
+            with capturing(self.backward, pool, stream):
                 self._backward()
         self.out = self.out.detach()  # lets go of what the backward needed: the next graph's may lie there
 
@@ -191,26 +200,20 @@ class Graph:
 
 
 @contextmanager
-def capturing(graph: Any, stream: Any) -> Iterator[None]:
+def capturing(graph: Any, pool: Any, stream: Any = None) -> Iterator[None]:
     """As torch.cuda.graph, whose failure leaves the thread on the capture's stream and, before torch 2.12, the allocator capturing."""
-    before = torch.cuda.current_stream(stream.device)
-    if Captured.pool is None:
-        Captured.pool, Captured.keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(
-            Captured.keeper, pool=Captured.pool, stream=torch.cuda.Stream(stream.device), capture_error_mode="thread_local"
-        ):
-            torch.zeros(1, device=stream.device)  # for good: a pool that no graph holds cannot be captured into again
+    before = torch.cuda.current_stream(stream and stream.device)
     try:
-        with torch.cuda.graph(graph, pool=Captured.pool, stream=stream, capture_error_mode="thread_local"):  # the ledger may be copying
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):  # the ledger may be copying meanwhile
             yield
     except BaseException:
         torch.cuda.set_stream(before)
         try:
-            torch._C._cuda_endAllocateToPool(before.device_index, Captured.pool)
+            torch._C._cuda_endAllocateToPool(before.device_index, pool)
         except RuntimeError:  # it was ended
             pass
         else:
-            torch._C._cuda_releasePool(before.device_index, Captured.pool)
+            torch._C._cuda_releasePool(before.device_index, pool)
         raise
 
 

@@ -214,14 +214,10 @@ class GraphSampler(TorchSampler):
             with torch.cuda.stream(side):
                 step()
             torch.cuda.current_stream().wait_stream(side)
-            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-            try:
-                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):  # the ledger may be copying meanwhile
-                    step()
-            except BaseException:  # a capture that fails leaves its own stream in place, and the ledger reads what is on this one
-                torch.cuda.set_stream(stream)
-                raise
-            self._pool = graph.pool()
+            graph = torch.cuda.CUDAGraph()
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            with capture.capturing(graph, self._pool):
+                step()
             self._graphs[count] = graph.replay
             state.alive.copy_(alive)
         return self._graphs[count]
