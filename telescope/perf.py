@@ -14,6 +14,7 @@ import torch
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
+from telescope.models.capture import Captured
 
 _GIB = 2**30
 
@@ -59,7 +60,8 @@ class Timer:
 
     def _peak(self) -> int:
         if self.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self.device)
+            # what a graph works in is not allocated, but reserved
+            peak = min(torch.cuda.max_memory_allocated(self.device) + Captured.idle, torch.cuda.max_memory_reserved(self.device))
             torch.cuda.reset_peak_memory_stats(self.device)
             return peak
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

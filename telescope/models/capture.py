@@ -1,4 +1,4 @@
-"""Small forward and backward passes of a backbone as CUDA graphs, where launching kernels would take longer than running them.
+"""Small forward and backward passes of a backbone as CUDA graphs, where launching kernels takes longer than running them.
 
 A graph is bound to the sizes it was captured with. So rows are followed by rows of padding up to one of a few sizes, which attend
 to themselves alone and get a gradient of zero: for the tokens that exist nothing changes. Embedding, head and loss stay outside.
@@ -18,7 +18,7 @@ from torch.func import functional_call
 from telescope.models.packed import Packed, hidden_states
 
 SMALL = 5e12  # weights · tokens up to which launching takes longer: 135M with 37,000 tokens, 0.5B with 10,000
-MEETINGS = 3  # of a size, before a graph of it is worth half a second
+MEETINGS = 8  # of a size, before a graph of it is worth half a second
 MOST = 16  # graphs of one backbone
 _log = logging.getLogger("telescope")
 
@@ -58,11 +58,13 @@ class Captured:
     capture = True
     """Off, the same passes run without graphs: what is tested where there is no GPU."""
     pool: Any = None
-    """Of all graphs: a forward is followed by its backward before any other begins, so they may lie on top of each other."""
+    """Of all graphs. A forward is followed by its backward before any other begins, so those of one stream lie on top of each other."""
     keeper: Any = None
     """A graph of next to nothing, which holds the pool for good."""
     turn = 0
     """Counts forwards, to know that it is so."""
+    idle = 0
+    """Bytes of the pool that graphs work in and nobody else can use."""
 
     def __init__(self) -> None:
         self.graphs: dict[tuple[Any, ...], Graph] = {}
@@ -88,7 +90,8 @@ class Captured:
 
     def hidden(self, backbone: Any, ids: Tensor, rows: Packed) -> Tensor:
         """Last hidden states of the rows' tokens [N], [N, H]."""
-        layout = Stretched(rows) if self.works and 0 < self.weights_of(backbone) * rows.total <= SMALL else None
+        small = torch.is_grad_enabled() and 0 < self.weights_of(backbone) * rows.total <= SMALL
+        layout = Stretched(rows) if self.works and small else None
         graph = self._graph(backbone, layout) if layout else None
         if graph is None or layout is None:
             return hidden_states(backbone, ids[None], rows.positions[None], rows)
@@ -102,18 +105,21 @@ class Captured:
 
     def _graph(self, backbone: Any, layout: Stretched) -> Graph | None:
         """None where there is none for these sizes, or not yet."""
-        key = torch.is_grad_enabled(), layout.total, len(layout.lengths), layout.longest
+        key = layout.total, len(layout.lengths), layout.longest
         if key in self.graphs:
             if self.graphs[key].bound():
                 return self.graphs[key]
             self.graphs.clear()  # weights have moved: no graph is of use
         self.met[key] = self.met.get(key, 0) + 1
-        if self.met[key] < MEETINGS or len(self.graphs) >= MOST:
+        if self.met[key] < MEETINGS or len(self.graphs) >= MOST or (self.capture and not room(backbone.device)):
             return None
         if self.capture and self.stream is None:
             self.stream = torch.cuda.Stream(backbone.device)
         try:
-            self.graphs[key] = Graph(backbone, layout, self.gradients, grad=key[0], stream=self.stream)
+            self.graphs[key] = Graph(backbone, layout, self.gradients, self.stream)
+            if self.capture:
+                segments = torch.cuda.memory_snapshot(Captured.pool)
+                Captured.idle = sum(segment["total_size"] - segment["allocated_size"] for segment in segments)
         except (RuntimeError, NotImplementedError) as error:
             self.works = False
             self.graphs.clear()
@@ -123,19 +129,19 @@ class Captured:
 
 
 class Graph:
-    """Forward and, with a gradient, backward of one size, in fixed memory."""
+    """Forward and backward of one size, in fixed memory."""
 
-    def __init__(self, backbone: Any, layout: Stretched, gradients: list[Tensor], *, grad: bool, stream: Any) -> None:
-        self.backbone, self.layout, self.gradients, self.grad, self.capture = backbone, layout, gradients, grad, stream is not None
+    def __init__(self, backbone: Any, layout: Stretched, gradients: list[Tensor], stream: Any) -> None:
+        self.backbone, self.layout, self.gradients, self.capture = backbone, layout, gradients, stream is not None
         embedding = backbone.get_input_embeddings().weight
         self.weights = list(backbone.parameters())
         self.addresses = [weight.data_ptr() for weight in self.weights]
-        self.trained = [weight for weight in self.weights if weight.requires_grad and weight is not embedding] if grad else []
+        self.trained = [weight for weight in self.weights if weight.requires_grad and weight is not embedding]
         self.leaves = {  # of their own: the parameters' gradient nodes may be alive, and bound to another stream
             name: weight.detach().requires_grad_(any(weight is one for one in self.trained)) for name, weight in backbone.named_parameters()
         }
-        self.embeds = embedding.detach().new_zeros(layout.total, embedding.shape[1]).requires_grad_(grad)
-        if grad and not gradients:
+        self.embeds = embedding.detach().new_zeros(layout.total, embedding.shape[1]).requires_grad_()
+        if not gradients:
             gradients += [torch.zeros_like(weight, requires_grad=False) for weight in self.trained]
         if not self.capture:
             self.out, self.d_out = self._forward(), torch.zeros_like(self.embeds)
@@ -144,17 +150,15 @@ class Graph:
         with torch.cuda.stream(stream):  # what is only done the first time, kernels chosen and compiled, must not be captured
             self.out = self._forward()
             self.d_out = torch.zeros_like(self.out)
-            if grad:
-                self._backward()
+            self._backward()
         torch.cuda.current_stream().wait_stream(stream)
         del self.out
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         pool = Captured.pool_of(stream)
         with capturing(self.forward, pool, stream):
             self.out = self._forward()
-        if grad:
-            with capturing(self.backward, pool, stream):
-                self._backward()
+        with capturing(self.backward, pool, stream):
+            self._backward()
         self.out = self.out.detach()  # lets go of what the backward needed: the next graph's may lie there
 
     def bound(self) -> bool:
@@ -172,7 +176,7 @@ class Graph:
         if self.capture:
             self.forward.replay()
         else:
-            with torch.set_grad_enabled(self.grad):
+            with torch.enable_grad():
                 self.out = self._forward()
         Captured.turn += 1
         return self.out.detach()
@@ -217,10 +221,11 @@ def capturing(graph: Any, pool: Any, stream: Any = None) -> Iterator[None]:
         raise
 
 
-def idle() -> int:
-    """Bytes that graphs hold and nobody else can use."""
-    segments = torch.cuda.memory_snapshot(Captured.pool) if Captured.pool else []
-    return sum(segment["total_size"] - segment["allocated_size"] for segment in segments)
+def room(device: torch.device) -> bool:
+    """Whether what passes took so far is free once more: graphs keep their memory, and other passes still need theirs."""
+    free, _ = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - Captured.idle
+    return free + cached >= torch.cuda.max_memory_allocated(device)
 
 
 class _Replay(torch.autograd.Function):
@@ -234,7 +239,9 @@ class _Replay(torch.autograd.Function):
     def backward(ctx, d_out: Tensor) -> tuple[Tensor | None, ...]:
         graph, count = ctx.graph, len(d_out)
         if Captured.turn != ctx.turn:
-            raise RuntimeError("a captured forward was followed by another before its backward: their memory is the same")
+            raise RuntimeError(
+                "a captured forward was followed by another before its backward, and their memory is one: set model.cuda_graphs = false"
+            )
         graph.d_out[:count] = d_out
         graph.d_out[count:].zero_()
         graph.run_back()

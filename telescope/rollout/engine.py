@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from telescope.models import capture
+from telescope.models.capture import Captured, capturing
 from telescope.models.kernels import attend_cache, sample_tokens, write_cache
 from telescope.models.packed import Packed, hidden_states, logits_of
 from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
@@ -216,7 +216,7 @@ class GraphSampler(TorchSampler):
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            with capture.capturing(graph, self._pool):
+            with capturing(graph, self._pool):
                 step()
             self._graphs[count] = graph.replay
             state.alive.copy_(alive)
@@ -251,7 +251,7 @@ class GraphSampler(TorchSampler):
         if self.model.device.type != "cuda":
             return 1 << 30
         free, _ = torch.cuda.mem_get_info(self.model.device)
-        free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device) - capture.idle()
+        free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device) - Captured.idle
         (heads, dim), layers = cache_shape(self.model.config)
         return max(int(free * self.config.cache_share) // (2 * layers * heads * dim * length * self.model.dtype.itemsize) - 1, 1)
 
