@@ -38,7 +38,7 @@ making text), hf and hf-static (static cache, compiled) do not. vllm's engine ha
 critic, metrics. telescope: its defaults but for what is said above, so a ledger of 32 samples, bf16 weights with
 float32 masters, gradients and Adam; no evaluation or checkpoint. telescope-vllm: the same with rollout.engine = "vllm". trl: bf16
 weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or clipping, its gc.collect() left in.""",
-    "scaling": """GiB: allocated / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
+    "scaling": """GiB: in use / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
 of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
 }
 CEILING = 790e12  # bf16 FLOP/s of a large matmul on an H200
@@ -199,7 +199,7 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
     figures = [("tokens/s", ",.0f", "response tokens/s"), ("seconds", ".3f", "s")]
     (key, form, unit), (key2, form2, unit2) = figures if job["case"] == "decode" else figures[::-1]
     print(f"\n### {title}\n\n{conditions(results, job, args)}, smallest to largest.\n")
-    columns = ("peak GiB, allocated / reserved", "first one, s: since the process began / since its imports", "telescope is faster by")
+    columns = ("peak GiB, in use / reserved", "first one, s: since the process began / since its imports", "telescope is faster by")
     print(head("", unit, "rounds", unit2, "mean length", *columns))
     ours = results.get("telescope", {})
     for side, result in results.items():

@@ -514,7 +514,6 @@ def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[d
 
 
 def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
-    first = runs[0][0]
     ours = [header for header, _ in runs if header["side"] == "Telescope"]
     settings = {key: value for key, value in (ours[0].get("settings", {}) if ours else {}).items() if key != "model.path"}
     parallel = max((header.get("parallel", 1) for header in ours), default=1)
@@ -524,8 +523,9 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     versions: dict[str, str] = {}
     for header, _ in runs:
         versions |= header.get("versions", {})
+    dates = sorted({header["date"] for header, _ in runs})
     lines = [
-        f"- {' and '.join(sorted({header['device'] for header, _ in runs}))}, {first['date']}; "
+        f"- {' and '.join(sorted({header['device'] for header, _ in runs}))}, {' to '.join(sorted({dates[0], dates[-1]}))}; "
         + ", ".join(f"{name} {number}" for name, number in versions.items()),
         f"- the whole: `python benchmarks/learn.py{f' --parallel {parallel}' if parallel > 1 else ''}{sets}{trl}`; "
         "this page and the picture from the files: the same with `--render`",

@@ -60,8 +60,9 @@ class Timer:
 
     def _peak(self) -> int:
         if self.device.type == "cuda":
-            # what a graph works in is not allocated, but reserved
-            peak = min(torch.cuda.max_memory_allocated(self.device) + Captured.idle, torch.cuda.max_memory_reserved(self.device))
+            allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+            Captured.peak = max(Captured.peak, allocated)
+            peak = min(allocated + Captured.idle, reserved)  # what a graph works in is not allocated
             torch.cuda.reset_peak_memory_stats(self.device)
             return peak
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -76,6 +76,7 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     assert command in page  # with the run that needs no arguments
     assert "no setting was chosen by them: Telescope, seed 1 0.750 greedy and 0.500 sampled of 1000." in page
     assert "512 responses per update, 2 optimizer steps on each" in page
+    assert "a value head that starts at zero.\nNot equal: the seconds of training, 110 for TRL and 100, 120 for Telescope.\n" in page
     assert "report.html" not in page  # there is none
 
 

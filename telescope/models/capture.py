@@ -20,6 +20,7 @@ from telescope.models.packed import Packed, hidden_states
 SMALL = 5e12  # weights · tokens up to which launching takes longer: 135M with 37,000 tokens, 0.5B with 10,000
 MEETINGS = 8  # of a size, before a graph of it is worth half a second
 MOST = 16  # graphs of one backbone
+_WITHOUT = "updates without CUDA graphs, which are slower if small (%s)"
 _log = logging.getLogger("telescope")
 
 
@@ -30,9 +31,12 @@ def takes_embeddings(backbone: Any) -> bool:
         with torch.no_grad():
             own = hidden_states(backbone, ids[None], rows.positions[None], rows).float()
             ours = hidden_states(backbone, None, rows.positions[None], rows, backbone.get_input_embeddings()(ids)[None]).float()
-        return bool((own - ours).norm() <= 1e-2 * own.norm())
+        takes = bool((own - ours).norm() <= 1e-2 * own.norm())
     except Exception:  # whatever a model's code may raise: it is not made for this
-        return False
+        takes = False
+    if not takes:
+        _log.warning(_WITHOUT, f"{type(backbone).__name__} looks at the tokens themselves")
+    return takes
 
 
 class Stretched(Packed):
@@ -65,6 +69,8 @@ class Captured:
     """Counts forwards, to know that it is so."""
     idle = 0
     """Bytes of the pool that graphs work in and nobody else can use."""
+    peak = 0
+    """Bytes, the most that was allocated in any step."""
 
     def __init__(self) -> None:
         self.graphs: dict[tuple[Any, ...], Graph] = {}
@@ -111,20 +117,22 @@ class Captured:
                 return self.graphs[key]
             self.graphs.clear()  # weights have moved: no graph is of use
         self.met[key] = self.met.get(key, 0) + 1
-        if self.met[key] < MEETINGS or len(self.graphs) >= MOST or (self.capture and not room(backbone.device)):
+        if self.met[key] < MEETINGS or len(self.graphs) >= MOST:
             return None
-        if self.capture and self.stream is None:
-            self.stream = torch.cuda.Stream(backbone.device)
         try:
+            if self.capture and not room(backbone.device):
+                raise RuntimeError("not enough memory is free")
+            if self.capture and self.stream is None:
+                self.stream = torch.cuda.Stream(backbone.device)
             self.graphs[key] = Graph(backbone, layout, self.gradients, self.stream)
-            if self.capture:
-                segments = torch.cuda.memory_snapshot(Captured.pool)
-                Captured.idle = sum(segment["total_size"] - segment["allocated_size"] for segment in segments)
         except (RuntimeError, NotImplementedError) as error:
             self.works = False
             self.graphs.clear()
             reason = error.__context__ or error  # what went wrong, not that the capture was broken off
-            _log.warning("updates without CUDA graphs, which are slower if small (%s)", str(reason).splitlines()[0])
+            _log.warning(_WITHOUT, str(reason).splitlines()[0])
+        if Captured.pool:
+            segments = torch.cuda.memory_snapshot(Captured.pool)
+            Captured.idle = sum(segment["total_size"] - segment["allocated_size"] for segment in segments)
         return self.graphs.get(key)
 
 
@@ -222,10 +230,11 @@ def capturing(graph: Any, pool: Any, stream: Any = None) -> Iterator[None]:
 
 
 def room(device: torch.device) -> bool:
-    """Whether what passes took so far is free once more: graphs keep their memory, and other passes still need theirs."""
+    """Whether twice as much is free as steps took at their peak: a graph keeps its memory, and other passes still need theirs."""
     free, _ = torch.cuda.mem_get_info(device)
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - Captured.idle
-    return free + cached >= torch.cuda.max_memory_allocated(device)
+    allocated = torch.cuda.memory_allocated(device)
+    cached = torch.cuda.memory_reserved(device) - allocated - Captured.idle
+    return free + cached >= 2 * (max(Captured.peak, torch.cuda.max_memory_allocated(device)) - allocated)
 
 
 class _Replay(torch.autograd.Function):

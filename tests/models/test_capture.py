@@ -127,12 +127,30 @@ def test_without_a_gradient_nothing_is_captured(model: str) -> None:
     assert not captured.graphs
 
 
-@pytest.mark.parametrize(("free", "idle", "fits"), [(30, 0, True), (29, 0, False), (40, 10, True), (39, 10, False)])
-def test_graphs_leave_room_for_what_passes_took_before(free: int, idle: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, answer in {"mem_get_info": (free, 100), "memory_reserved": 25, "memory_allocated": 5, "max_memory_allocated": 50}.items():
+@pytest.mark.parametrize(
+    ("free", "idle", "before", "fits"),
+    [(40, 0, 0, True), (39, 0, 0, False), (50, 10, 0, True), (49, 10, 0, False), (60, 0, 45, True), (59, 0, 45, False)],
+)
+def test_graphs_leave_room_for_what_steps_took(free: int, idle: int, before: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 at the peak of 35 (40 if an earlier step's was 45), 20 of them in torch's cache: twice that, for the graph and for others."""
+    for name, answer in {"mem_get_info": (free, 100), "memory_reserved": 25, "memory_allocated": 5, "max_memory_allocated": 35}.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(Captured, "idle", idle)
+    monkeypatch.setattr(Captured, "peak", before)
     assert capture.room(DEVICE) is fits
+
+
+def test_where_there_is_no_room_nothing_is_captured_and_the_log_says_so(
+    model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = load_policy(settings(model), DEVICE)
+    monkeypatch.setattr(Captured, "capture", True)
+    monkeypatch.setattr(capture, "room", lambda _: False)
+    policy.base_model.captured = captured = Captured()
+    for _ in range(2):
+        policy_gradients(policy, batch((5, 5)))
+    assert not captured.graphs
+    assert caplog.text.count("without CUDA graphs, which are slower if small (not enough memory is free)") == 1
 
 
 def test_weights_change_in_place_and_graphs_see_it(model: str) -> None:
@@ -206,7 +224,7 @@ def test_what_cannot_be_captured_runs_as_before_and_says_so(
     assert "without CUDA graphs, which are slower if small (operation not permitted when stream is capturing)" in caplog.text
 
 
-def test_a_model_that_looks_at_the_tokens_themselves_is_told_apart(model: str) -> None:
+def test_a_model_that_looks_at_the_tokens_themselves_is_told_apart(model: str, caplog: pytest.LogCaptureFixture) -> None:
     backbone = load_policy(settings(model), DEVICE).base_model
     assert takes_embeddings(backbone)
     own = type(backbone).forward
@@ -219,6 +237,7 @@ def test_a_model_that_looks_at_the_tokens_themselves_is_told_apart(model: str) -
 
     backbone.forward = forward
     assert not takes_embeddings(backbone)
+    assert "LlamaModel looks at the tokens themselves" in caplog.text
     backbone.forward = lambda **_: 1 / 0
     assert not takes_embeddings(backbone)
 
