@@ -186,8 +186,11 @@ class Group:
 
         if not ray.is_initialized():  # nothing is left of the cluster
             return
-        for worker in self.workers:
-            ray.kill(worker)
+        try:
+            for worker in self.workers:
+                ray.kill(worker)
+        except ray.exceptions.ActorHandleNotFoundError:  # nor now, that there is another
+            return
         ray.util.remove_placement_group(self.place)
 
     def _wait_for_place(self, asked: dict[str, int], size: int, roles: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from telescope.backends.ray import Group
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config
 
@@ -37,3 +38,23 @@ def test_a_run_survives_the_death_of_a_node(tmp_path: Path, tiny_model: Path) ->
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def test_workers_of_a_cluster_that_is_gone_are_closed_without_a_word() -> None:
+    """What happens when a trainer is collected as garbage after another cluster was started."""
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        pass
+
+    try:
+        ray.init(num_cpus=1, include_dashboard=False)
+        group = Group.__new__(Group)
+        group.workers = [Worker.remote()]
+        group.place = ray.util.placement_group([{"CPU": 1}])
+        ray.shutdown()
+        group.close()
+        ray.init(num_cpus=1, include_dashboard=False)
+        group.close()
+    finally:
+        ray.shutdown()
