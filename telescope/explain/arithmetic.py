@@ -142,6 +142,9 @@ def fill(sample: Sample) -> Sample:
     decay = 0.0 if s.estimator == "td0" else s.gamma * lam_of(s, len(steps.at))
     if s.estimator in ("gae", "td0"):
         put("advantages", ("deltas",), lambda t, n, own, delta: delta[t] + (0.0 if n is None else decay * own[n]))
+    if s.lam_critic is not None and s.estimator == "gae":
+        more = s.gamma * s.lam_critic
+        put("returns", ("deltas", "values"), lambda t, n, own, d, v: v[t] + d[t] + (0.0 if n is None else more * (own[n] - v[n])))
     put("returns", ("advantages", "values"), lambda t, n, _, a, v: a[t] + v[t])
     mean, std = sample.whiten_mean, sample.whiten_std
     if s.whiten and "advantages" in columns and (mean is None or std is None):

@@ -37,19 +37,20 @@ def rounds_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(question, answer) pairs of chat messages with `role` and `content`, a text or a list of parts.
 
     System and tool turns are left out, and what an assistant said on its way to a tool: the answer is what follows the last call.
+    A result that comes in a user's message is not asked; what else that message says is.
     """
     rounds: list[tuple[str, str]] = []
     for message in messages:
         role, text, kinds = message["role"], *_content(message.get("content"))
-        uses_tool = role in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
-        if uses_tool or (kinds & {"tool_use", "tool_result"}):
+        calls = message.get("tool_calls") or message.get("function_call") or kinds & {"tool_use", "tool_call", "function_call"}
+        if role in ("tool", "function") or calls or "tool_result" in kinds:
             if rounds:
                 rounds[-1] = (rounds[-1][0], "")
-        elif role == "user":
-            rounds.append((text, ""))
         elif role == "assistant" and rounds:
             question, answer = rounds[-1]
             rounds[-1] = (question, f"{answer}\n\n{text}" if answer else text)
+        if role == "user" and (text or "tool_result" not in kinds):
+            rounds.append((text, ""))
     return rounds
 
 
@@ -58,6 +59,5 @@ def _content(content: Any) -> tuple[str, set[str]]:
     if content is None or isinstance(content, str):
         return content or "", set()
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    return "".join(part["text"] for part in parts if part.get("type", "text").endswith("text")), {
-        part.get("type", "text") for part in parts
-    }
+    said = "".join(part["text"] for part in parts if part.get("type", "text") in ("text", "input_text", "output_text"))
+    return said, {part.get("type", "text") for part in parts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 SHOWN_TERMS = 6
 """A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
@@ -46,11 +46,15 @@ def less(x: float, y: float) -> str:
 
 def enough(terms: Sequence[float], *more: float) -> int:
     """With how many digits these numbers still add up to what they do, within a thousandth: four, but more in .99999987 − 1."""
-    numbers = [*_shown(terms), *more]
-    total = sum(numbers)
+    return exact(lambda *numbers: sum(numbers), *_shown(terms), *more)
+
+
+def exact(formula: Callable[..., float], *numbers: float) -> int:
+    """With how many digits these numbers, put into the formula, still give what they do, within a thousandth."""
+    total = formula(*numbers)
     if not ZERO <= abs(total) < math.inf:
         return DIGITS
-    good = (n for n in range(DIGITS, MOST_DIGITS) if abs(sum(float(_rounded(x, n)) for x in numbers) - total) <= 1e-3 * abs(total))
+    good = (n for n in range(DIGITS, MOST_DIGITS) if abs(formula(*(float(_rounded(x, n)) for x in numbers)) - total) <= 1e-3 * abs(total))
     return next(good, MOST_DIGITS)
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import lam_of, policy_term
-from telescope.explain.notation import enough, listed, num
+from telescope.explain.arithmetic import lam_of, policy_term, value_term
+from telescope.explain.notation import exact, less, listed, num, par, plus
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
@@ -48,6 +48,18 @@ HISTOGRAM = {
     "zh": "\n（这次训练的 critic 预测直方图（critic.loss = hl_gauss）：代替平方误差的是与 R 摊成的分布的交叉熵，也不裁剪。）",
     "en": "\n(This run's critic predicts a histogram (critic.loss = hl_gauss): cross-entropy with R spread out replaces the squared error, "
     "without a clip.)",
+}
+
+HUBER = {
+    "zh": "\n（这次训练的 critic 用 Huber 损失 H：误差不超过 {huber} 时是 ½·误差²，超过后按直线增加，代替上面的平方。）",
+    "en": "\n(This run's critic has a Huber loss H: ½·error² up to an error of {huber}, a straight line beyond, in place of the square.)",
+}
+
+OWN_LAM = {
+    "expert_zh": "\n（这次训练里 critic 的目标用自己的 λ={lam_R}，不是 A 的 λ={lam}：目标是 V 加上按它算的优势。）",
+    "expert_en": "\n(In this run the critic's target has a λ of its own, {lam_R}, not A's {lam}: it is V plus the advantage of that λ.)",
+    "kid_zh": "\n（算目标时远处再打的折是 {lam_R}，算功劳时是 {lam}：目标里的功劳是按前一个另算的。）",
+    "kid_en": "\n(For the target the extra discount for far words is {lam_R}, for the credit {lam}: its credit is another one.)",
 }
 
 
@@ -93,7 +105,11 @@ def answer(
     if level == "kid":
         known |= {name: re.sub(r"\[|\]|λ=", "", text) for name, text in known.items() if "«" not in text}  # a token stays as it is
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in said else ""
-    after = HISTOGRAM[lang] if used.settings.bins and "½" in said else ""
+    squared = "½" in said or "{plain}" in said
+    after = HISTOGRAM[lang] if used.settings.bins and squared else ""
+    after += HUBER[lang].format_map(known) if used.settings.huber_delta is not None and squared else ""
+    if known.get("lam_R", known["lam"]) != known["lam"] and re.search("{(R|Rs|target|four)}", said):
+        after += OWN_LAM[f"{level}_{lang}"].format_map(known)
     text = (NOTE[lang].format(", ".join(missing)) if missing else "") + said.format_map(known) + after
     return plain(text, ui("almost", lang, level)) if level == "kid" else text
 
@@ -115,7 +131,7 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
     out = {"i": str(i), "last": str(last), "tok": f"{i} «{texts[i]}»", "last_tok": f"{last} «{texts[last]}»", "T": str(len(sample))}
     out |= {"gamma": num(s.gamma), "lam": num(lam), "gl": num(decay), "beta": num(s.kl_coef), "left": str(left)}
     out |= {"next": "V_end" if n is None else f"V[{n}]", "end": num(sample.bootstrap), "ids": row([*map(float, sample.token_ids)])}
-    shares = [decay ** (len(tracer.steps.onwards(t)) - 1) for t in range(len(sample))]
+    shares = [decay ** max(len(tracer.steps.onwards(t)) - 1, 0) for t in range(len(sample))]
     out |= {"share": num(shares[i]), "percent": num(100 * shares[i]), "shares": row([100 * x for x in shares])}
     out["share_mc"] = num(s.gamma ** (left - 1))
     for name, column in {
@@ -128,7 +144,7 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
     }.items():
         if column in c:
             out |= {name: num(c[column][i]), f"{name}_last": num(c[column][last]), f"{name}s": row(c[column])}
-            out[f"{name}_sum"] = num(math.fsum(c[column][t] for t in at))
+            out[f"{name}_sum"] = num(math.fsum(c[column][t] for t in (tracer.steps.onwards(i) if name == "A" else at)))
     for name, column in {"scores": "token_level_scores", "olds": "old_log_probs", "refs": "ref_log_prob", "kls": "kl"}.items():
         out[name] = row(c[column]) if column in c else "?"
     if "old_log_probs" in c:
@@ -154,11 +170,15 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
             u, a = full.actor_updates[-1], c["whitened"]
             terms = [p * x for p, x in zip(u.ratio, a, strict=True)]
             clips = [policy_term(p, x, s)[0] for p, x in zip(u.ratio, a, strict=True)]
-            mean, clipped = (num(math.fsum(x[t] for t in at) / count) for x in (terms, clips))
+            taken = [t for t in at if tracer.kept[t]]  # less those whose π_old/π_sampler is out of bounds
+            mean, clipped = (num(math.fsum(x[t] for t in taken) / max(len(taken), 1)) for x in (terms, clips))
+            left_out = [t for t in at if not tracer.kept[t]]
+            out_of = say(f"不参加更新的 token：{left_out}。", f" Tokens left out of the update: {left_out}.") if left_out else ""
             which = say("给出的更新", "With the new log-probs given") if u.epoch < 0 else say("最后一次更新", "In the last update")
+            ratios, terms_, clips_ = (listed([x[t] for t in taken]) for x in (u.ratio, terms, clips))
             out["update"] = say(
-                f"{which}：ρ = {row(u.ratio)}，各项 ρ·Â = {row(terms)}，均值 {mean}；PPO 裁剪后各项 {row(clips)}，均值 {clipped}。",
-                f" {which}: ρ = {row(u.ratio)}, terms ρ·Â = {row(terms)}, mean {mean}; PPO's clipped terms {row(clips)}, mean {clipped}.",
+                f"{which}：ρ = {ratios}，各项 ρ·Â = {terms_}，均值 {mean}；PPO 裁剪后各项 {clips_}，均值 {clipped}。{out_of}",
+                f" {which}: ρ = {ratios}, terms ρ·Â = {terms_}, mean {mean}; PPO's clipped terms {clips_}, mean {clipped}.{out_of}",
             )
     return out
 
@@ -170,18 +190,34 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
     last, left, r, v, d = at[-1], len(steps.onwards(i)), c["token_level_rewards"], c["values"], c["deltas"]
 
     def estimate(lam: float) -> list[float]:
-        settings = replace(sample.settings, estimator="gae", lam=lam)
+        settings = replace(sample.settings, estimator="gae", lam=lam, lam_alpha=None, lam_critic=None)
         given = {"token_level_rewards": r, "values": v}
         return fill(replace(sample, columns=given, settings=settings, actor_updates=[], critic_updates=[])).columns["advantages"]
 
     def delta(t: int) -> str:
         later = steps.value_after(t, v)
-        n = enough([r[t], g * later, -v[t]])
-        return f"{num(r[t], n)} + {num(g, n)}×{num(later, n)} − {num(v[t], n)} = {num(d[t])}"
+        n = exact(lambda r, g, later, v: r + g * later - v, r[t], g, later, v[t])
+        return f"{num(r[t], n)} + {num(g, n)}×{par(later, n)} − {par(v[t], n)} = {num(d[t])}"
 
     mc = estimate(1.0)
     goals = [a + x for a, x in zip(mc, v, strict=True)]  # what really came from each token on, with V_end where it was cut off
-    out = {"MC": num(mc[i]), "MCs": row(mc), "G": num(goals[i]), "Gs": row(goals), "td": num(r[i] + g * steps.value_after(i, v))}
+    guess = g**left * sample.bootstrap
+    cut = say(f"（截断处另接一个猜测 {num(guess)}）", f" (plus a guess where it was cut off, {num(guess)})")
+    held = say("（含截断处的猜测）", " (the guess at the cut included)")
+    out = {"got": num(goals[i] - guess) + (cut if guess else ""), "gots": row(goals) + (held if sample.bootstrap else "")}
+    lam_r = lam if sample.settings.lam_critic is None else sample.settings.lam_critic
+    over = c["returns"][i] - v[i]
+    out |= {"lam_R": num(lam_r), "RV": num(over), "target": f"{plus(over, v[i])} = {num(c['returns'][i])}"}
+    out |= {"R_rule": "A + V", "R_words": "advantages + values", "A_is": f"returns − values = {num(over)}"}
+    if lam_r != lam:
+        own = say(f"按 λ={num(lam_r)} 算的 advantages + values", f"advantages of λ={num(lam_r)} + values")
+        was = say(
+            f"（λ={num(lam)}；returns 的 λ 是 {num(lam_r)}，returns − values = ",
+            f" (λ={num(lam)}; the returns have λ={num(lam_r)}, returns − values = ",
+        )
+        out |= {"R_rule": f"A[λ={num(lam_r)}] + V", "R_words": own, "A_is": f"{num(c['advantages'][i])}{was}{num(over)}{say('）', ')')}"}
+    out |= {"MC_sum": f"{less(goals[i], v[i])} = {num(mc[i])}", "huber": num(sample.settings.huber_delta or 0.0)}
+    out |= {"MC": num(mc[i]), "MCs": row(mc), "td": num(r[i] + g * steps.value_after(i, v))}
     out |= {"V_next": num(steps.value_after(i, v)), "delta_sum": delta(i), "delta_last": delta(last), "later": num(mc[i] - d[i])}
     rises = sum(goals[b] > goals[a] + 1e-12 for a, b in itertools.pairwise(at))
     out |= {"rises": str(rises), "pairs": str(count - 1), "even": num(math.fsum(r[t] for t in at) / count)}
@@ -195,8 +231,9 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
     critic = full.critic_updates[-1] if full.critic_updates else None
     new, loss = (v[i], None) if critic is None else (critic.values[i], critic.loss[i] if critic.loss else None)
     error = c["returns"][i] - new
-    plain = 0.5 * error * error
-    out |= {"v": num(new), "error": num(error), "plain": num(plain), "loss": num(plain if loss is None else loss)}
+    plain, _ = value_term(new, v[i], c["returns"][i], None, sample.settings.huber_delta)
+    shown = f"H({num(error)})" if sample.settings.huber_delta is not None else f"½·({num(error)})²"
+    out |= {"v": num(new), "error": num(error), "plain": f"{shown} = {num(plain)}", "loss": num(plain if loss is None else loss)}
     if sample.bootstrap:
         note = say("（回答被截断，用 critic 的估计接上）", " (the response was cut off; the critic's estimate continues it)")
     elif sample.truncated:
@@ -206,7 +243,7 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
     out["kind"] = {
         "td0": say("一步 TD 目标", "one-step TD targets"),
         "monte_carlo": say("实际的折扣和", "the observed discounted sums"),
-    }.get(sample.settings.estimator, say(f"λ-return（λ={num(lam)}）", f"λ-returns (λ={num(lam)})"))
+    }.get(sample.settings.estimator, say(f"λ-return（λ={num(lam_r)}）", f"λ-returns (λ={num(lam_r)})"))
     out["end_note"] = note + say("。", ".")
     end = num(sample.bootstrap)
     stays = say(f"（截断处的 V_end = {end} 仍在）", f" (but V_end = {end} at the cut stays)") if sample.bootstrap else ""

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, moments
-from telescope.explain.notation import listed, num
+from telescope.explain.notation import ZERO, listed, num
 from telescope.explain.sample import Sample
 from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer
@@ -346,6 +346,7 @@ def _cell(x: float, signed: bool = False) -> str:
     """Three decimals, no leading zero; what would round to nothing shows its size: 3e-5."""
     if not math.isfinite(x):
         return str(x)
+    x = 0.0 if abs(x) < ZERO else x
     small = x and abs(x) < 5e-4
     text = f"{x:.0e}".replace("e-0", "e-") if small else f"{x:.3f}" if abs(x) < 1e4 else f"{x:.3g}"
     text = text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text

@@ -13,7 +13,18 @@ import unicodedata
 
 _LETTERS = {"β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "λ": r"\lambda", "μ": r"\mu", "π": r"\pi", "ρ": r"\rho"}
 _LETTERS |= {"σ": r"\sigma", "τ": r"\tau", "Â": r"\hat{A}", "Σ": r"\sum", "Π": r"\prod"}
-_SIGNS = {"−": "-", "·": r"\cdot", "×": r"\times", "÷": r"\div", "±": r"\pm", "…": r"\ldots", "~": r"\sim", "≈": r"\approx", "%": r"\%"}
+_SIGNS = {
+    "−": "-",
+    "·": r"\cdot",
+    "×": r"\times",
+    "÷": r"\div",
+    "±": r"\pm",
+    "≤": r"\leq",
+    "…": r"\ldots",
+    "~": r"\sim",
+    "≈": r"\approx",
+    "%": r"\%",
+}
 _SIGNS |= {"½": r"\frac{1}{2}", "′": "'", "→": r"\to"}
 _FUNCTIONS = {name: rf"\{name}" for name in ("log", "exp", "min", "max")} | {"clip": r"\mathrm{clip}"}
 _TOKEN = re.compile(

@@ -28,7 +28,7 @@ from telescope.explain.arithmetic import (
     ratio_of,
     value_term,
 )
-from telescope.explain.notation import added, enough, less, num, par, plus, series, subscript, weight_of
+from telescope.explain.notation import added, enough, exact, less, num, par, plus, series, subscript, weight_of
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
@@ -48,7 +48,8 @@ class Trace:
     ok: bool | None = None
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
-    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done. histogram.
+    """kl: abs, k2 or k3, where it is no plain difference. clip, value_loss: inside, kept (outside, but the unclipped branch counts),
+    clipped or dual (gradient 0). off: not done. histogram.
     advantage: baseline, share or parts, where no critic was asked; last: no token follows. weight: rejected. ratio: first.
     whitened: alone, with μ and σ of this response only."""
 
@@ -156,7 +157,9 @@ class _Token:
         if x is None:
             return None
         formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
-        return self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
+        made = self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
+        kind = {"mse": "k2", "low_var_kl": "k3"}.get(self.s.kl_kind.removesuffix("+"), self.s.kl_kind.removesuffix("+"))
+        return replace(made, state=kind if kind in ("abs", "k2", "k3") else None)
 
     def kl_loss(self, u: ActorUpdate) -> Trace | None:
         """Of the policy in this update; the loss adds it. Not recorded by itself: shown, not checked."""
@@ -171,7 +174,7 @@ class _Token:
     def reward(self) -> Trace | None:
         i, x, beta = subscript(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
         if x is not None:
-            n = enough([x[0], -beta * x[1]])
+            n = exact(lambda score, b, kl: score - b * kl, x[0], beta, x[1])
             sub = f"{num(x[0], n)} − {num(beta, n)}·{par(x[1], n)}"
             return self.make("reward", f"r{i} = score{i} − β·kl{i}", sub, x[0] - beta * x[1], "token_level_rewards", x)
         score = self.col("token_level_scores")
@@ -189,7 +192,7 @@ class _Token:
 
     def one_step(self, r: float, later: float, value: float) -> str:
         gamma = self.s.gamma
-        n = enough([r, gamma * later, -value])
+        n = exact(lambda r, g, later, v: r + g * later - v, r, gamma, later, value)
         return f"{num(r, n)} + {num(gamma, n)}·{par(later, n)} − {par(value, n)}"
 
     def next_name(self, symbol: str) -> str:
@@ -217,7 +220,7 @@ class _Token:
         if "advantages" in c:
             later = 0.0 if self.n is None else c["advantages"][self.n]
             formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
-            n = enough([delta[0], decay * later])
+            n = exact(lambda d, decay, later: d + decay * later, delta[0], decay, later)
             sub = num(delta[0]) if self.n is None else f"{num(delta[0], n)} + {num(decay, n)}·{par(later, n)}"
             recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
             recursion = replace(recursion, state="last") if self.n is None else recursion
@@ -333,7 +336,7 @@ class _Token:
         t, i, s = self.t, subscript(self.t), self.s
         new, old = u.log_probs[t], u.old_log_probs[t]
         recorded = was.ratio[t] if was is not None and was.ratio else None
-        formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({num(new)} − {par(old)})"
+        formula, sub = f"ρ{i} = exp(log π{i} − log π_old{i})", f"exp({less(new, old)})"
         weight = self.weight(u, was)
         if weight and weight.state == "rejected":
             return [weight]
@@ -348,9 +351,11 @@ class _Token:
             return [*made, self.objective(u, objective)]
         (term, state), edge = policy_term(p, a, s), clamp(p, lo, hi)
         formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(lo)}, {num(hi)})·Â{i})"
-        sub = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)}) = min({num(p * a)}, {num(edge * a)})"
+        factors, products = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)})", f"min({num(p * a)}, {num(edge * a)})"
         if s.dual_clip is not None and a < 0:
-            formula, sub = f"max({formula}, {num(s.dual_clip)}·Â{i})", f"max({sub}, {num(s.dual_clip * a)})"
+            formula = f"max({formula}, {num(s.dual_clip)}·Â{i})"
+            factors, products = f"max({factors}, {num(s.dual_clip)}×{par(a)})", f"max({products}, {num(s.dual_clip * a)})"
+        sub = f"{factors} = {products}"
         clip = _checked("clip", f"PPO{i} = {formula}", sub, term, None if s.loss == "cpi" else objective, (p * a,), state)
         if clip.recorded is not None and was is not None and was.clipped:
             flag = "clipped" if was.clipped[t] else "dual" if was.dual_clipped and was.dual_clipped[t] else None
@@ -400,14 +405,15 @@ class _Token:
             return self.histogram(u, was, target)
         loss, state = value_term(v, old, target, eps, self.s.huber_delta)
         recorded = was.loss[self.t] if was is not None and was.loss else None
-        huber = self.s.huber_delta is not None
-        squared, worse = ("H({})", "max(H({}), H({}))") if huber else ("½·({})²", "½·max(({})², ({})²)")
+        huber = self.s.huber_delta
+        squared, worse = ("½·({})²", "½·max(({})², ({})²)") if huber is None else ("H({})", "max(H({}), H({}))")
+        what_h = "" if huber is None else f" [H(e) = ½·e² for |e| ≤ {num(huber)}, else {num(huber)}·(|e| − {num(huber / 2)})]"
         errors = f"v{i} − R{i}", less(v, target)
         if eps is None:
             formula, sub = (squared.format(error) for error in errors)
-            return _checked("value_loss", f"L_V{i} = {formula}", sub, loss, recorded, (v, target), state)
+            return _checked("value_loss", f"L_V{i} = {formula}{what_h}", sub, loss, recorded, (v, target), state)
         inside = clamp(v, old - eps, old + eps)
-        formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}")
+        formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}") + what_h
         sub = worse.format(errors[1], less(inside, target))
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
         if recorded is not None and was is not None and was.clipped:
@@ -437,9 +443,13 @@ class _Token:
 
 def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, str]:
     """The estimate of d, as a formula and with the numbers in it."""
-    k2, k3 = "½·({})²", "min(10, e^(−d) + d − 1), d = {}"
-    shape = {"abs": "|{}|", "k2": k2, "mse": k2, "k3": k3, "low_var_kl": k3}.get(kind.removesuffix("+"), "{}")
-    return shape.format(name), shape.format(less(log_prob, ref))
+    kind, d, numbers = kind.removesuffix("+"), log_prob - ref, less(log_prob, ref)
+    if kind in ("k3", "low_var_kl"):
+        formula, x = "min(10, e^(−d) + d − 1)", num(abs(d))
+        filled = f"e^({x}) − {x} − 1" if d < 0 else f"e^(−{x}) + {x} − 1"
+        return f"{formula} [d = {name}]", f"min(10, {filled}) [d = {numbers} = {num(d)}]"
+    shape = {"abs": "|{}|", "k2": "½·({})²", "mse": "½·({})²"}.get(kind, "{}")
+    return shape.format(name), shape.format(numbers)
 
 
 def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> Trace:

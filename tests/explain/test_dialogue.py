@@ -64,6 +64,9 @@ def test_only_what_follows_the_last_tool_call_is_the_answer():
     use = {"role": "assistant", "content": [{"type": "text", "text": "wait"}, {"type": "tool_use", "name": "search"}]}
     result = {"role": "user", "content": [{"type": "tool_result", "content": "42"}]}
     assert rounds_of([asked, use, result, final]) == [("what is it?", "It is 42.")]
+    more = {"role": "user", "content": [{"type": "tool_result", "content": "42"}, {"type": "text", "text": "And now?"}]}
+    thought = {"role": "assistant", "content": [{"type": "reasoning_text", "text": "hm"}, {"type": "output_text", "text": "It is 43."}]}
+    assert rounds_of([asked, use, more, thought]) == [("what is it?", ""), ("And now?", "It is 43.")]
 
 
 def test_a_folder_that_cannot_be_written_gets_one_clear_line(tmp_path):

@@ -78,7 +78,7 @@ def test_the_example_of_three_tokens():
     assert "δ[0] = .1" in answer(12, THREE, "en")
     assert "G − V = .7" in answer(12, THREE, "en")
     assert "the extra .6 being the later δ" in answer(12, THREE, "en")
-    assert "the sum of advantages is 1.631" in answer(13, THREE, "en")
+    assert "the sum of the advantages from it on is 1.631" in answer(13, THREE, "en")
     assert "n=1: .1 ×.05, n=2: .3 ×.0475, n=3: .7 ×.9025, together .651" in answer(14, THREE, "en")
     assert "[90.25, 95, 100] %" in answer(20, THREE, "en")
 
@@ -153,3 +153,71 @@ def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():
 def test_a_question_that_does_not_exist_is_refused():
     with pytest.raises(TelescopeError, match="no question 24: there are 1 to 23"):
         answer(24, demo())
+
+
+def numbers_of(**given):
+    return from_numbers({"rewards": [0.1, 1.0, 0.3], "values": [0.3, 0.4, 0.1], **given})
+
+
+def test_other_lambdas_are_those_where_the_runs_own_depends_on_the_length():
+    text = answer(11, numbers_of(lam_alpha=0.5), "en")
+    assert "λ=0: [.2, .7, .2]; λ=.5: [.6, .8, .2]; λ=.95: [1.045, .89, .2]; λ=1: [1.1, .9, .2]" in text
+    assert "This sample (λ=.3333): A = [.4556, .7667, .2]" in text
+    assert "really got G[0] = 1.4," in answer(5, numbers_of(lam_alpha=0.5), "en")
+
+
+def test_a_critic_with_a_lambda_of_its_own_has_targets_of_its_own():
+    own = from_numbers({"rewards": [-0.1, 0.2, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.5, "lam_critic": 1.0})
+    assert fill(own).columns["returns"] == pytest.approx([1.1, 1.2, 1.0])
+    assert fill(own).columns["advantages"] == pytest.approx([0.3, 0.6, 0.4])
+    assert "advantage .3, target .8 + .3 = 1.1." in answer(2, own, "en")
+    assert "returns = [1.1, 1.2, 1] = advantages of λ=1 + values" in answer(2, own, "en")
+    assert "λ-returns (λ=1)" in answer(19, own, "en")
+    for number in (1, 2, 4, 11, 18, 19):
+        assert "λ of its own, 1, not A's .5" in answer(number, replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}), "en")
+        assert "another one" in answer(number, replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}), "en", "kid")
+    assert "of its own" not in answer(1, THREE, "en")
+
+
+@LANGS
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_a_tools_tokens_at_the_end_and_no_later_steps(lang, level):
+    """γλ = 0 and tokens with mask 0 after the last that the policy wrote."""
+    for given in ({"lam": 0.0}, {"gamma": 0.0}, {"estimator": "td0"}):
+        for number in ALL:
+            assert answer(number, numbers_of(mask=[1, 1, 0], **given), lang, level)
+
+
+def test_what_was_cut_off_is_a_guess_and_not_what_came():
+    cut = from_numbers({"rewards": [0.1, 1.0], "values": [0.3, 0.4], "estimator": "monte_carlo", "bootstrap": 0.5, "gamma": 0.9})
+    assert "really got G[0] = 1 (plus a guess where it was cut off, .405)" in answer(5, cut, "en")
+    assert "真正得到的是 1（截断处另接一个猜测 .405）" in answer(5, cut, "zh", "kid")
+    assert "G[0] − V[0] = 1.405 − .3 = 1.105" in answer(10, cut, "en")
+
+
+def test_sums_have_the_digits_that_they_need():
+    found = 0
+    for given in (
+        {"rewards": [-0.0037], "values": [22.45]},
+        {"rewards": [0.0, 0.0], "values": [122.004, 131.146], "gamma": 0.99},
+    ):
+        for number in (1, 2, 9, 10):
+            text = answer(number, from_numbers(given), "en").replace("−", "-").replace("×", "*")
+            for left, right in re.findall(r"= ([\d.()+* -]*[+-] [\d.()+* -]*) = (-?\d*\.?\d+)", text):
+                assert eval(left) == pytest.approx(float(right), rel=2e-3), (number, left, right)
+                found += 1
+    assert found > 8
+
+
+def test_a_huber_loss_is_said_and_used():
+    huber = from_numbers({"rewards": [0.0, 1.0], "values": [0.2, 0.5], "huber_delta": 0.1})
+    text = answer(4, huber, "en")
+    assert "plain loss H(" in text
+    assert "Huber loss H: ½·error² up to an error of .1" in text
+
+
+def test_rejected_tokens_take_no_part_in_the_terms():
+    given = {"old": [-0.5, -1.0, -2.0], "new": [-0.4, -1.5, -1.0], "rollout_log_probs": [-0.9, -1.1, -1.9], "reject": "token"}
+    text = answer(7, numbers_of(**given, reject_high=1.3), "en")
+    assert "ρ = [.6065, 2.718]" in text
+    assert "Tokens left out of the update: [0]." in text

@@ -11,6 +11,7 @@ from telescope.algorithms import gae, kl_penalty, n_step_advantages
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
 from telescope.explain.notation import enough, num
+from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
 from telescope.explain.trace import compare, traces
 from tests.explain.samples import demo, nearly_equal, row, trained, with_tool
@@ -246,3 +247,20 @@ def test_a_token_that_is_not_there_is_refused():
 )
 def test_numbers_are_printed_short(x, text):
     assert num(x) == text
+
+
+def test_what_is_printed_evaluates_to_its_right_side():
+    """Factors and log-probs that cancel are given the digits they need, and k3's value does not follow `d =`."""
+    sample = from_numbers(
+        {"score": 1.0, "old": [-10.016, -0.2], "new": [-10.014, -0.2], "ref": [-10.066, -0.25], "values": [122.004, 131.146],
+         "gamma": 0.99, "kl_kind": "k3", "beta": 0.1, "clip_value": 0.2, "huber_delta": 0.1, "dual_clip": 3.0}
+    )  # fmt: skip
+    found = {trace.name: trace for trace in traces(sample, 0)}
+    assert found["ratio"].substituted == "exp(−10.014 − (−10.016))"
+    assert found["kl"].substituted == "min(10, e^(−.05) + .05 − 1) [d = −10.02 − (−10.07) = .05]"
+    assert found["kl"].state == "k3"
+    assert found["kl"].result == pytest.approx(0.0012294, rel=1e-3)
+    assert "[H(e) = ½·e² for |e| ≤ .1, else .1·(|e| − .05)]" in found["value_loss"].formula
+    for name in ("reward", "delta", "advantage"):
+        text = found[name].substituted.replace("−", "-").replace("·", "*").replace("×", "*")
+        assert eval(text) == pytest.approx(found[name].result, rel=2e-3), text
