@@ -62,6 +62,9 @@ def run(chosen: argparse.Namespace) -> None:
     from telescope.explain.text import fold, wrap
 
     lang: Literal["zh", "en"] = chosen.lang
+    views = [name for name in ("question", "questions", "columns", "metaphors", "flow") if getattr(chosen, name)]
+    if (views and chosen.json) or len(views) > 1:
+        raise TelescopeError(f"--{views[0]} and --{'json' if chosen.json else views[1]} are two different things to show: leave one out")
     width = shutil.get_terminal_size((100, 24)).columns
     if chosen.questions:
         for number, title in titles(lang, chosen.level):
@@ -131,6 +134,10 @@ def _simulate() -> dict[str, str]:
 
 def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Sample], list[Any]]:
     """The response to explain; where numbers of several were typed, all of them; and what the four roles made."""
+    if chosen.step is not None and chosen.run is None:
+        raise TelescopeError(f"--step {chosen.step} belongs to a run: name it")
+    if chosen.sample and chosen.run is None and chosen.numbers is None:
+        raise TelescopeError(f"--sample {chosen.sample} belongs to a run or to --numbers: name one")
     ways = [chosen.run is not None, chosen.numbers is not None, chosen.prompt is not None or chosen.response is not None]
     if sum(ways) > 1:
         raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
@@ -158,5 +165,7 @@ def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Sample], list[Any]
 
     recorded = ledger.steps(chosen.run)
     if not recorded:
-        raise TelescopeError(f"{chosen.run} has no ledger: it is not a run folder, or was trained with ledger.samples = off")
+        if not (chosen.run / "config.toml").is_file():
+            raise TelescopeError(f"{chosen.run} has no ledger: there is no run in that folder")
+        raise TelescopeError(f"{chosen.run} has no ledger: no step was finished yet, or it was trained with ledger.samples = off")
     return ledger.samples(chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample])[0], [], []

@@ -39,7 +39,7 @@ def explain_pair(
     """
     if score is not None and not abs(score) <= LARGEST_SCORE:
         raise TelescopeError(f"--score {score:g}: give a number between −{LARGEST_SCORE:g} and {LARGEST_SCORE:g}")
-    config, roles, step = _roles(model)
+    config, roles, step = _roles(model, scored=score is not None)
     batch = _batch(prompt, response, roles, config)
     batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch))
     if response is not None:
@@ -80,10 +80,15 @@ def _scored(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
         raise TelescopeError(f"this prompt cannot be scored ({why}): for any other, say the score yourself: --score 1") from error
 
 
-def _roles(model: str | None) -> tuple[Config, Roles, int]:
+def _roles(model: str | None, *, scored: bool) -> tuple[Config, Roles, int]:
     """With the step of the checkpoint; 0: as it starts."""
+    if model is not None and not Path(model).exists() and Path(model).parent.is_dir() and Path(model).parent != Path():
+        raise TelescopeError(f"there is no {model}: name a run or a model folder")
     if model is not None and (Path(model) / "config.toml").is_file():
-        config, path, _ = open_run(Path(model))
+        config, path, manifest = open_run(Path(model))
+        if manifest["reward_in_python"] and not scored:
+            rewards = ", ".join(manifest["reward"])
+            raise TelescopeError(f"{model} was trained with the reward {rewards}, given in Python: say the score yourself with --score")
         config = config.model_copy(update={"device": "cpu"})
         roles = build_roles(config)
         checkpoint.check(path, origin={role: roles.origin[role] for role in ("actor", "critic")})

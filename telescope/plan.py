@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -413,11 +414,14 @@ def run(chosen: argparse.Namespace, recipe: Path | None, overrides: Sequence[tup
         gpus = [int(number) for number in chosen.gpus.split(",")]
     except ValueError:
         gpus = []
-    positive = (chosen.tflops, chosen.bandwidth, chosen.network, chosen.gpu_gib, *gpus)
     prompt = config.data.max_prompt_tokens if chosen.prompt_tokens is None else chosen.prompt_tokens
     response = config.rollout.max_response_tokens if chosen.response_tokens is None else chosen.response_tokens
-    if not gpus or min(*positive, prompt, response) <= 0:
-        raise TelescopeError(f"--gpus {chosen.gpus}, tokens and rates must be positive numbers, such as --gpus 1,8,64")
+    if min(gpus, default=0) <= 0:
+        raise TelescopeError(f"--gpus {chosen.gpus}: give positive numbers, such as --gpus 1,8,64")
+    given = {name: getattr(chosen, name) for name in ("tflops", "bandwidth", "network", "gpu_gib")}
+    for name, number in (given | {"prompt_tokens": prompt, "response_tokens": response}).items():
+        if not 0 < number < math.inf:
+            raise TelescopeError(f"--{name.replace('_', '-')} {number:g}: give a positive number")
     path = config.model.path
     known = SHAPES.get(chosen.shape or ("135M" if path == "smollm2" else ""))
     actor = known or read_shape(path)

@@ -44,11 +44,17 @@ class Trainer:
     def __init__(
         self, config: Config, *, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, resume: bool = False
     ) -> None:
+        for given in reward.values() if isinstance(reward, Mapping) else [reward] if reward is not None else []:
+            if not callable(given):
+                raise TelescopeError(f"reward={given!r} is no function: give f(prompts, completions, ...); by name, set reward.functions")
         self.config = config
         self.checkpoints = config.run_dir / "checkpoints"
         saved = checkpoint.list_checkpoints(self.checkpoints)
         if saved and not resume:
-            raise TelescopeError(f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name")
+            raise TelescopeError(
+                f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name "
+                "(in Python: Trainer(..., resume=True), or another name in the config)"
+            )
         if config.data.task is not None:
             gym.make(config.data.task, config.data.options)  # a mistake there should not wait for the models
         self._open_run_folder()

@@ -297,8 +297,23 @@ def test_a_score_too_large_for_float32_is_refused(job: Job, number: float):
 @pytest.mark.parametrize("count", [0, 3, 5])
 def test_a_wrong_number_of_scores_is_refused(job: Job, count: int):
     assert refusal(job(), {"few": lambda prompts: [0.0] * count}) == (
-        f"reward function 'few' returned {count} scores for 4 responses: return one for each"
+        f"reward function 'few' returned {count} scores for 4 responses: return one score for each"
     )
+
+
+@pytest.mark.parametrize("returned", [None, 1.0, 3])
+def test_a_reward_that_returns_no_list_is_told_what_it_returned(job: Job, returned: Any):
+    assert refusal(job(), {"one": lambda prompts: returned}) == (
+        f"reward function 'one' returned {returned!r} for 4 responses: return one score for each"
+    )
+
+
+@pytest.mark.parametrize("given", ["rw.py:ok", 3, {"a": "rw.py:ok"}])
+def test_a_reward_that_is_no_function_is_refused_before_anything_is_made(job: Job, given: Any):
+    config = job()
+    with pytest.raises(TelescopeError, match=r"is no function: give f\(prompts, completions"):
+        Trainer(config, reward=given)
+    assert not config.run_dir.exists()
 
 
 def test_a_wrong_number_of_token_scores_is_refused(job: Job):

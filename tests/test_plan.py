@@ -203,6 +203,9 @@ def test_the_shape_is_read_from_the_models_folder(tmp_path: Path):
         (["--model.path", "org/model"], "name a shape, --shape 135M|"),
         (["--shape", "7B", "--gpus", "0"], "--gpus 0"),
         (["--shape", "7B", "--gpus", "many"], "--gpus many"),
+        (["--shape", "7B", "--tflops", "0"], "--tflops 0: give a positive number"),
+        (["--shape", "7B", "--network", "nan"], "--network nan: give a positive number"),
+        (["--shape", "7B", "--prompt-tokens", "0"], "--prompt-tokens 0: give a positive number"),
         (["--shape", "7B", "--actor.lrr", "1"], "did you mean `actor.lr`?"),
     ],
 )

@@ -15,6 +15,7 @@ from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
 from telescope.evaluate import evaluate
 from telescope.export import evaluate_run
+from telescope.live import explain_pair
 from telescope.tasks import arithmetic
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -269,6 +270,8 @@ def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_conf
     with pytest.raises(TelescopeError, match="trained with the reward always, given in Python"):
         evaluate_run(config.run_dir)
     assert evaluate_run(config.run_dir, reward=always)["eval/greedy_accuracy"] == 1.0
+    with pytest.raises(TelescopeError, match="given in Python: say the score yourself with --score"):
+        explain_pair("请问1+1=2？", "是的", str(config.run_dir))
 
 
 def test_a_run_can_be_evaluated_on_other_rows(make_config) -> None:

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,8 @@ def _call(name: str, function: RewardFunction, batch: TokenBatch) -> list[Any]:
     columns = _arguments(name, function, batch)
     try:
         returned: Any = function(**columns)
-        result = returned.tolist() if hasattr(returned, "tolist") else list(returned)
+        returned = returned.tolist() if hasattr(returned, "tolist") else returned
+        result = list(returned) if isinstance(returned, Iterable) else returned
     except TelescopeError:
         raise
     except Exception as error:
@@ -161,8 +162,8 @@ def _call(name: str, function: RewardFunction, batch: TokenBatch) -> list[Any]:
         at = f" ({Path(where.filename).name}, line {where.lineno})" if where else ""
         raise TelescopeError(f"reward function {name!r} raised {type(error).__name__}: {' '.join(str(error).split())}{at}") from error
     if not isinstance(result, list) or len(result) != len(batch):
-        count = len(result) if isinstance(result, list) else "a single number instead of"
-        raise TelescopeError(f"reward function {name!r} returned {count} scores for {len(batch)} responses: return one for each")
+        count = f"{len(result)} scores" if isinstance(result, list) else f"{result!r}"
+        raise TelescopeError(f"reward function {name!r} returned {count} for {len(batch)} responses: return one score for each")
     return result
 
 

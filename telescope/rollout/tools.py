@@ -13,7 +13,7 @@ import bisect
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from telescope.config import RolloutConfig
+from telescope.errors import TelescopeError
 from telescope.models.parallel import Ranks
 from telescope.rollout.sampler import Rollout, Sampler, left_pad
 from telescope.seeds import mix_seed
@@ -77,7 +78,7 @@ class Tools:
     def roll(self, sampler: Sampler, prompts: Prompts, device: torch.device, *, greedy: bool) -> tuple[Rollout, dict[str, list[Any]]]:
         """Responses to the prompts, and of each: its last turn as text, how many tools it called and how many of those failed."""
         data = prompts.info.get("data", [{}] * len(prompts))
-        rows = [Row(self.environment.reset(text, known)) for text, known in zip(prompts.info["prompt"], data, strict=True)]
+        rows = [Row(self._reset(text, known)) for text, known in zip(prompts.info["prompt"], data, strict=True)]
         numbers, most = prompts.rows or range(len(rows)), self.config.max_response_tokens
         live = list(range(len(rows)))
         for turn in range(self.config.max_turns):
@@ -99,6 +100,13 @@ class Tools:
             "tool_calls": [row.calls for row in rows],
             "tool_failures": [row.failures for row in rows],
         }
+
+    def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
+        try:
+            return self.environment.reset(prompt, data)
+        except Exception as error:
+            name, has = type(self.environment).__name__, ", ".join(sorted(data)) or "no columns besides the prompt"
+            raise TelescopeError(f"environment {name}: reset raised {type(error).__name__}: {error}; its data has {has}") from error
 
     def _take(self, row: Row, written: Turn) -> bool:
         """Adds a turn, up to the end of its first call; says whether it came to an end within the limit."""

@@ -131,7 +131,9 @@ def _text(prompt: Any, number: int, tokenizer: Any) -> str:
     if isinstance(prompt, str):
         return prompt
     if not getattr(tokenizer, "chat_template", None):
-        raise TelescopeError("the prompts are chat messages, but the model's tokenizer has no chat template: give prompts as text")
+        raise TelescopeError(
+            "the prompts are chat messages, but the model's tokenizer has no chat template: give prompts as text, or a model with one"
+        )
     try:
         text: str = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # templates are programs of the model's makers

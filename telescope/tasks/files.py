@@ -54,7 +54,9 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             try:
                 row = json.loads(line.decode("utf-8"))
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise TelescopeError(f"{path}, line {number} is not JSON: {error}") from None
+                raise TelescopeError(
+                    f"{path}, line {number} is not JSON: {error} (what is not .parquet is read as lines of JSON)"
+                ) from None
             if not isinstance(row, dict):
                 raise TelescopeError(f"{path}, line {number} is not an object: each line is one {{...}} with a prompt")
             rows.append(row)

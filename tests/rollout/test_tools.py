@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from telescope.config import ModelConfig, RolloutConfig
+from telescope.errors import TelescopeError
 from telescope.models.load import load_policy
 from telescope.rollout.engine import GraphSampler
 from telescope.rollout.sampler import GivenSampler, Rollout, TorchSampler, left_pad, sample_batch
@@ -137,6 +138,15 @@ class Broken(Echo):
     def show(self, text: str) -> str:
         self.said = [*getattr(self, "said", []), text]
         return "不对"
+
+
+def test_an_environment_that_cannot_begin_is_named_with_what_it_was_given() -> None:
+    class Dice(Echo):
+        def reset(self, prompt: str, data: Any) -> Any:
+            return data["seed"]
+
+    with pytest.raises(TelescopeError, match="environment Dice: reset raised KeyError: 'seed'; its data has "):
+        rolled("对。", environment=Dice)
 
 
 def test_a_tool_that_raises_or_exits_or_returns_no_text_becomes_a_message() -> None:
