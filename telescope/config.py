@@ -328,6 +328,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
+        if self.name.startswith("/") or ".." in self.name.split("/"):
+            raise ValueError(f"name = {self.name!r} is not under `dir`: give a name, and the folder in `dir`")
         rows = self.rollout.batch_size * self.rollout.n
         for role, section in (("actor", self.actor), ("critic", self.critic)):
             if section.minibatches > rows:

@@ -457,3 +457,10 @@ def test_search_needs_a_corpus_but_for_the_builtin_task(tmp_path: Path):
     assert config.toy is None
     assert round_trip(config, tmp_path) == config
     assert given(("rollout.environment", "none")).rollout.environment is None
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../b"])
+def test_a_runs_name_stays_under_its_dir(name: str):
+    with pytest.raises(TelescopeError, match="is not under `dir`"):
+        load_config(None, [("name", name)])
+    assert load_config(None, [("name", "group/one..two")]).run_dir == Path("runs/group/one..two")

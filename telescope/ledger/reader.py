@@ -55,7 +55,7 @@ def _open(run: Path | str, step: int) -> parquet.ParquetFile:
         has = f"it has steps {there[0]} to {there[-1]}" if there else "it has no ledger (ledger.samples = off?)"
         raise TelescopeError(f"no ledger of step {step} in {run}: {has}") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise TelescopeError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+        raise TelescopeError(f"{path} cannot be read: {str(error).splitlines()[0]}; another step may be whole (explain: --step)") from None
     version = json.loads((file.schema_arrow.metadata or {}).get(METADATA, b"{}")).get("version", 0)
     if version > VERSION:
         raise TelescopeError(f"{path} was written by a newer Telescope (ledger version {version}, this one reads {VERSION}): update it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import tempfile
 from importlib.resources import files
@@ -12,6 +13,8 @@ from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.viewer.payload import RunData, dumps, page_sample, page_traces
+
+_log = logging.getLogger("telescope")
 
 MAX_BYTES = 2_800_000
 MAX_STEPS = 5
@@ -50,8 +53,12 @@ def _data(run: RunData) -> dict[str, Any]:
     chosen = _chosen_steps(recorded)
     for left, step in zip(range(len(chosen), 0, -1), chosen, strict=True):
         share = room // 2 if left == len(chosen) > 1 else room // left
-        steps[step], used = _step(run, step, share, words)
-        room -= used
+        try:
+            steps[step], used = _step(run, step, share, words)
+        except TelescopeError as error:  # a file that was damaged: the others are as they were
+            _log.warning("left out of the report: %s", error)
+        else:
+            room -= used
     return {"run": info | {"recorded": len(recorded), "steps": sorted(steps)}, "steps": steps, "words": words}
 
 

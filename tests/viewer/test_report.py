@@ -98,6 +98,14 @@ def test_report_of_a_run_without_ledger_still_has_its_curves(tmp_path: Path) -> 
     assert data["run"]["curves"]["reward/kl"]
 
 
+def test_a_damaged_step_is_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = fake_run(tmp_path / "run")
+    last = sorted((run / "ledger").glob("*.parquet"))[-1]
+    last.write_bytes(last.read_bytes()[:100])
+    assert len(write_report(run, tmp_path / "r.html").read_bytes()) > 10_000
+    assert f"left out of the report: {last} cannot be read" in caplog.text
+
+
 def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run")
     (tmp_path / "file").write_text("")
