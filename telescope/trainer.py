@@ -44,9 +44,6 @@ class Trainer:
     def __init__(
         self, config: Config, *, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, resume: bool = False
     ) -> None:
-        for given in reward.values() if isinstance(reward, Mapping) else [reward] if reward is not None else []:
-            if not callable(given):
-                raise TelescopeError(f"reward={given!r} is no function: give f(prompts, completions, ...); by name, set reward.functions")
         self.config = config
         self.checkpoints = config.run_dir / "checkpoints"
         saved = checkpoint.list_checkpoints(self.checkpoints)

@@ -146,6 +146,9 @@ def build_reward(config: Config, tokenizer: Any, device: torch.device, given: An
         functions |= given
     elif given is not None:
         functions[getattr(given, "__name__", "reward")] = given
+    for function in functions.values():
+        if not callable(function):
+            raise TelescopeError(f"reward={function!r} is no function: give f(prompts, completions, ...); by name, set reward.functions")
     for spec in config.reward.functions:
         name, function = _function(spec, config)
         if name in functions:

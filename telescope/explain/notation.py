@@ -44,6 +44,11 @@ def less(x: float, y: float) -> str:
     return f"{num(x, digits)} − {par(y, digits)}"
 
 
+def one_step(r: float, gamma: float, later: float, value: float) -> str:
+    digits = exact(lambda r, gamma, later, value: r + gamma * later - value, r, gamma, later, value)
+    return f"{num(r, digits)} + {num(gamma, digits)}·{par(later, digits)} − {par(value, digits)}"
+
+
 def enough(terms: Sequence[float], *more: float) -> int:
     """With how many digits these numbers still add up to what they do, within a thousandth: four, but more in .99999987 − 1."""
     return exact(lambda *numbers: sum(numbers), *_shown(terms), *more)

@@ -19,7 +19,7 @@ from typing import Any
 from telescope.config import BY_CRITIC
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, policy_term, value_term
-from telescope.explain.notation import exact, less, listed, num, par, plus
+from telescope.explain.notation import less, listed, num, one_step, plus
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
@@ -168,17 +168,16 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
         out["update"] = ""
         if full.actor_updates:
             u, a = full.actor_updates[-1], c["whitened"]
-            terms = [p * x for p, x in zip(u.ratio, a, strict=True)]
-            clips = [policy_term(p, x, s)[0] for p, x in zip(u.ratio, a, strict=True)]
-            taken = [t for t in at if tracer.kept[t]]  # less those whose π_old/π_sampler is out of bounds
-            mean, clipped = (num(math.fsum(x[t] for t in taken) / max(len(taken), 1)) for x in (terms, clips))
+            kept = [t for t in at if tracer.kept[t]]  # less those whose π_old/π_sampler is out of bounds
+            terms, clips = [u.ratio[t] * a[t] for t in kept], [policy_term(u.ratio[t], a[t], s)[0] for t in kept]
+            mean, clipped = (num(math.fsum(x) / max(len(kept), 1)) for x in (terms, clips))
             left_out = [t for t in at if not tracer.kept[t]]
             out_of = say(f"不参加更新的 token：{left_out}。", f" Tokens left out of the update: {left_out}.") if left_out else ""
             which = say("给出的更新", "With the new log-probs given") if u.epoch < 0 else say("最后一次更新", "In the last update")
-            ratios, terms_, clips_ = (listed([x[t] for t in taken]) for x in (u.ratio, terms, clips))
+            ratio, plainly, limited = (listed(x) for x in ([u.ratio[t] for t in kept], terms, clips))
             out["update"] = say(
-                f"{which}：ρ = {ratios}，各项 ρ·Â = {terms_}，均值 {mean}；PPO 裁剪后各项 {clips_}，均值 {clipped}。{out_of}",
-                f" {which}: ρ = {ratios}, terms ρ·Â = {terms_}, mean {mean}; PPO's clipped terms {clips_}, mean {clipped}.{out_of}",
+                f"{which}：ρ = {ratio}，各项 ρ·Â = {plainly}，均值 {mean}；PPO 裁剪后各项 {limited}，均值 {clipped}。{out_of}",
+                f" {which}: ρ = {ratio}, terms ρ·Â = {plainly}, mean {mean}; PPO's clipped terms {limited}, mean {clipped}.{out_of}",
             )
     return out
 
@@ -195,9 +194,7 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
         return fill(replace(sample, columns=given, settings=settings, actor_updates=[], critic_updates=[])).columns["advantages"]
 
     def delta(t: int) -> str:
-        later = steps.value_after(t, v)
-        n = exact(lambda r, g, later, v: r + g * later - v, r[t], g, later, v[t])
-        return f"{num(r[t], n)} + {num(g, n)}×{par(later, n)} − {par(v[t], n)} = {num(d[t])}"
+        return f"{one_step(r[t], g, steps.value_after(t, v), v[t]).replace('·', '×')} = {num(d[t])}"
 
     mc = estimate(1.0)
     goals = [a + x for a, x in zip(mc, v, strict=True)]  # what really came from each token on, with V_end where it was cut off

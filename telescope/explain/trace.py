@@ -28,7 +28,7 @@ from telescope.explain.arithmetic import (
     ratio_of,
     value_term,
 )
-from telescope.explain.notation import added, enough, exact, less, num, par, plus, series, subscript, weight_of
+from telescope.explain.notation import added, enough, exact, less, num, one_step, par, plus, series, subscript, weight_of
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
@@ -48,10 +48,12 @@ class Trace:
     ok: bool | None = None
     """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1; None: nothing was recorded."""
     state: str | None = None
-    """kl: abs, k2 or k3, where it is no plain difference. clip, value_loss: inside, kept (outside, but the unclipped branch counts),
-    clipped or dual (gradient 0). off: not done. histogram.
+    """clip, value_loss: inside, kept (outside, but the unclipped branch counts), clipped or dual (gradient 0). off: not done. histogram.
     advantage: baseline, share or parts, where no critic was asked; last: no token follows. weight: rejected. ratio: first.
     whitened: alone, with μ and σ of this response only."""
+    variant: str | None = None
+    """Of the formula, which has words of its own. kl: abs, k2, k3. clip: floor, with a dual clip. value_loss: huber.
+    advantage_sum, monte_carlo: cut, with V_end where the response was cut off."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
@@ -159,7 +161,7 @@ class _Token:
         formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
         made = self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
         kind = {"mse": "k2", "low_var_kl": "k3"}.get(self.s.kl_kind.removesuffix("+"), self.s.kl_kind.removesuffix("+"))
-        return replace(made, state=kind if kind in ("abs", "k2", "k3") else None)
+        return replace(made, variant=kind if kind in ("abs", "k2", "k3") else None)
 
     def kl_loss(self, u: ActorUpdate) -> Trace | None:
         """Of the policy in this update; the loss adds it. Not recorded by itself: shown, not checked."""
@@ -187,13 +189,8 @@ class _Token:
         if x is None:
             return None
         formula = f"δ{i} = r{i} + γ·{self.next_name('V')} − V{i}"
-        sub = self.one_step(x[0], self.after, x[1])
+        sub = one_step(x[0], self.s.gamma, self.after, x[1])
         return self.make("delta", formula, sub, x[0] + self.s.gamma * self.after - x[1], "deltas", [*x, self.after])
-
-    def one_step(self, r: float, later: float, value: float) -> str:
-        gamma = self.s.gamma
-        n = exact(lambda r, g, later, v: r + g * later - v, r, gamma, later, value)
-        return f"{num(r, n)} + {num(gamma, n)}·{par(later, n)} − {par(value, n)}"
 
     def next_name(self, symbol: str) -> str:
         return f"{symbol}{'_end' if self.n is None else subscript(self.n)}"
@@ -267,7 +264,7 @@ class _Token:
             return None
         later, name = (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
         result = x[0] + self.s.gamma * later - x[1]
-        sub = self.one_step(x[0], later, x[1])
+        sub = one_step(x[0], self.s.gamma, later, x[1])
         return self.make("advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later])
 
     def deltas_sum(self, name: str, left: str, lam: float, recorded: bool) -> Trace | None:
@@ -294,7 +291,8 @@ class _Token:
             sub += f" {'+' if value >= 0 else '−'} {num(abs(later), digits)}"
         result = total + later - v
         formula, sub = f"{left} = {formula} − V{subscript(t)}", f"{sub} − {par(v, digits)}"
-        return self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
+        made = self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
+        return replace(made, variant="cut") if state == "V_end" and value else made
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         i, used, every, own = subscript(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
@@ -357,6 +355,7 @@ class _Token:
             factors, products = f"max({factors}, {num(s.dual_clip)}×{par(a)})", f"max({products}, {num(s.dual_clip * a)})"
         sub = f"{factors} = {products}"
         clip = _checked("clip", f"PPO{i} = {formula}", sub, term, None if s.loss == "cpi" else objective, (p * a,), state)
+        clip = replace(clip, variant="floor") if s.dual_clip is not None and a < 0 else clip
         if clip.recorded is not None and was is not None and was.clipped:
             flag = "clipped" if was.clipped[t] else "dual" if was.dual_clipped and was.dual_clipped[t] else None
             clip = _agree(clip, flag, ("clipped", "dual"), _close(p * a, edge * a, ()) or _close(term, (s.dual_clip or 0) * a, ()))
@@ -411,11 +410,13 @@ class _Token:
         errors = f"v{i} − R{i}", less(v, target)
         if eps is None:
             formula, sub = (squared.format(error) for error in errors)
-            return _checked("value_loss", f"L_V{i} = {formula}{what_h}", sub, loss, recorded, (v, target), state)
+            trace = _checked("value_loss", f"L_V{i} = {formula}{what_h}", sub, loss, recorded, (v, target), state)
+            return trace if huber is None else replace(trace, variant="huber")
         inside = clamp(v, old - eps, old + eps)
         formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}") + what_h
         sub = worse.format(errors[1], less(inside, target))
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
+        trace = trace if huber is None else replace(trace, variant="huber")
         if recorded is not None and was is not None and was.clipped:
             near = _close(abs(v - target), abs(inside - target), (v, old, target))
             trace = _agree(trace, "clipped" if was.clipped[self.t] else None, ("clipped",), near)

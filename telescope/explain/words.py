@@ -65,14 +65,7 @@ def meaning(trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss
 
 
 def _entries(trace: Trace, level: Level, estimator: str, loss: str = "clip") -> list[dict[str, Any]]:
-    """The texts of a trace, the most particular first: of its state, of the run's estimator, of the quantity."""
+    """The texts of a trace, the most particular first: of its state, of its formula, of the run's estimator, of the quantity."""
     state = "unused" if trace.name == "clip" and loss == "cpi" else trace.state
-    marks = {"clip": ("= max(", "floor"), "value_loss": (" = H(" if "max(" not in trace.formula else " = max(H(", "huber")}
-    mark, special = marks.get(trace.name, ("V_end", "cut"))
-    keys = (
-        f"{trace.name}:{state}",
-        *([f"{trace.name}:{special}"] if mark in trace.formula else []),
-        f"{trace.name}:{estimator}",
-        trace.name,
-    )
+    keys = (f"{trace.name}:{state}", f"{trace.name}:{trace.variant}", f"{trace.name}:{estimator}", trace.name)
     return [texts()[level][key] for key in keys if key in texts()[level]]

@@ -70,7 +70,7 @@ class Captured:
     idle = 0
     """Bytes of the pool that graphs work in and nobody else can use."""
     peak = 0
-    """Bytes, the most that was allocated in any step."""
+    """Bytes, the most that was allocated in any step: `perf`, which lets torch count anew each step, keeps it here."""
 
     def __init__(self) -> None:
         self.graphs: dict[tuple[Any, ...], Graph] = {}

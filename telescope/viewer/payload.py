@@ -201,7 +201,7 @@ def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str,
         raise TelescopeError(f"the response has {len(sample)} tokens: 0 to {len(sample) - 1}")
     estimator, loss, out = sample.settings.estimator, sample.settings.loss, []
     for trace in traces(sample, t):
-        key = f"{trace.name}:{trace.state}:{estimator}:{loss}"
+        key = f"{trace.name}:{trace.state}:{trace.variant}:{estimator}:{loss}"
         if key not in words:
             words[key] = {
                 lang: {level: meaning(trace, lang, level, estimator, loss) for level in LEVELS}

@@ -258,7 +258,8 @@ def test_what_is_printed_evaluates_to_its_right_side():
     found = {trace.name: trace for trace in traces(sample, 0)}
     assert found["ratio"].substituted == "exp(−10.014 − (−10.016))"
     assert found["kl"].substituted == "min(10, e^(−.05) + .05 − 1) [d = −10.02 − (−10.07) = .05]"
-    assert found["kl"].state == "k3"
+    assert found["kl"].variant == "k3"
+    assert found["value_loss"].variant == "huber"
     assert found["kl"].result == pytest.approx(0.0012294, rel=1e-3)
     assert "[H(e) = ½·e² for |e| ≤ .1, else .1·(|e| − .05)]" in found["value_loss"].formula
     for name in ("reward", "delta", "advantage"):

@@ -128,3 +128,15 @@ def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> Non
     key = data.index(10)[0]["prompt_key"]
     assert data.steps_of_prompt(key) == [10, 30]
     assert data.steps_of_prompt("nosuch") == []
+
+
+def test_words_of_one_quantity_differ_with_its_formula() -> None:
+    """With a dual clip a negative advantage has a floor: the page keeps one text per kind, and must not mix them up."""
+    from telescope.explain.numbers import from_numbers
+
+    numbers = {"rewards": [1.0, -1.0], "values": [0.0, 0.0], "old": [-1.0, -1.0], "new": [-0.5, -0.5], "lam": 0.0, "dual_clip": 3.0}
+    words: dict = {}
+    found = [{trace["name"]: trace for trace in page_traces(from_numbers(numbers), t, words)}["clip"]["words"] for t in (0, 1)]
+    assert found[0] != found[1]
+    assert "not below the last number" in words[found[1]]["en"]["formula_in_words"]
+    assert "not below" not in words[found[0]]["en"]["formula_in_words"]
