@@ -25,7 +25,7 @@ test: $(VENV)/.ready-dev  ## run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
-	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/backends/test_samplers.py -k vllm
+	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm
 
 check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/ruff check .

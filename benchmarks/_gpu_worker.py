@@ -35,10 +35,16 @@ class Parent:
         self.job.imported = time.time()
 
     def ready(self, package: str | None = None) -> None:
-        setup = {"torch": torch.__version__, "transformers": sys.modules["transformers"].__version__}
+        setup = {
+            "torch": torch.__version__,
+            "transformers": sys.modules["transformers"].__version__,
+        }
         setup["version"] = sys.modules[package].__version__ if package else None
         if torch.cuda.is_initialized():  # not in vLLM's: its engine has a process of its own
-            setup |= {"gpu": torch.cuda.get_device_name(), "gpu_gib": torch.cuda.get_device_properties(0).total_memory / 2**30}
+            setup |= {
+                "gpu": torch.cuda.get_device_name(),
+                "gpu_gib": torch.cuda.get_device_properties(0).total_memory / 2**30,
+            }
         self.say(setup=setup)
 
     def begin(self) -> None:
@@ -64,9 +70,13 @@ class Parent:
             "since_imports": time.time() - job.imported,
         }
         tokens = list(lengths())
-        assert self.kind.stop or tokens == [self.kind.tokens] * job.batch, f"not every response has {self.kind.tokens} tokens"
+        assert self.kind.stop or tokens == [self.kind.tokens] * job.batch, (
+            f"not every response has {self.kind.tokens} tokens"
+        )
         answer |= {"tokens": sum(tokens), "lengths_mean": sum(tokens) / len(tokens)}
-        self.say(**answer, peak_gib=peaks[0] / 2**30, reserved_gib=peaks[1] / 2**30, metrics=metrics())
+        self.say(
+            **answer, peak_gib=peaks[0] / 2**30, reserved_gib=peaks[1] / 2**30, metrics=metrics()
+        )
 
     def serve(self, generate, lengths, package: str | None = None) -> None:
         self.ready(package)
@@ -79,11 +89,30 @@ class Parent:
 def telescope_config(job):
     from telescope.config import load_config
 
-    settings = {"dir": job.folder, "device": job.device, "steps": FOREVER, "log.every": FOREVER, "checkpoint.every": 0}
-    settings |= {"model.path": job.model, "model.dtype": "bfloat16", "data.files": json.dumps([job.data])}
+    settings = {
+        "dir": job.folder,
+        "device": job.device,
+        "steps": FOREVER,
+        "log.every": FOREVER,
+        "checkpoint.every": 0,
+    }
+    settings |= {
+        "model.path": job.model,
+        "model.dtype": "bfloat16",
+        "data.files": json.dumps([job.data]),
+    }
     settings |= {"rollout.batch_size": job.batch, "rollout.max_response_tokens": job.tokens}
-    settings |= {"credit.lam": job.lam, "credit.kl_coef": job.kl_coef, "actor.lr": job.lr, "critic.lr": job.lr}
-    settings |= {"actor.clip_low": job.clip, "actor.clip_high": job.clip, "critic.clip_value": job.clip}
+    settings |= {
+        "credit.lam": job.lam,
+        "credit.kl_coef": job.kl_coef,
+        "actor.lr": job.lr,
+        "critic.lr": job.lr,
+    }
+    settings |= {
+        "actor.clip_low": job.clip,
+        "actor.clip_high": job.clip,
+        "critic.clip_value": job.clip,
+    }
     settings |= dict(pair.split("=", 1) for pair in job.settings)
     return load_config(None, [(key, str(value)) for key, value in settings.items()])
 
@@ -97,7 +126,7 @@ def padded(job):
 
 
 def telescope_decode(parent: Parent) -> None:
-    from telescope.backends.local import build_actor
+    from telescope.build import build_actor
 
     parent.imported()
     job = parent.job
@@ -107,9 +136,14 @@ def telescope_decode(parent: Parent) -> None:
     @functools.cache
     def sampler(tokens, stop):
         limit = actor.config.rollout.model_copy(update={"max_response_tokens": tokens})
-        return type(actor.sampler)(actor.model, limit, stop=job.stop_ids if stop else [-1], pad=job.pad)
+        return type(actor.sampler)(
+            actor.model, limit, stop=job.stop_ids if stop else [-1], pad=job.pad
+        )
 
-    parent.serve(lambda seed, kind: sampler(kind.tokens, kind.stop).generate(ids, mask, seed=seed), lambda out: out.lengths.tolist())
+    parent.serve(
+        lambda seed, kind: sampler(kind.tokens, kind.stop).generate(ids, mask, seed=seed),
+        lambda out: out.lengths.tolist(),
+    )
 
 
 def hf_decode(parent: Parent, **cache) -> None:
@@ -117,7 +151,9 @@ def hf_decode(parent: Parent, **cache) -> None:
 
     parent.imported()
     job = parent.job
-    model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).to(job.device).eval()
+    model = (
+        AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).to(job.device).eval()
+    )
     ids, mask = padded(job)
     options = {
         "do_sample": True,
@@ -131,7 +167,10 @@ def hf_decode(parent: Parent, **cache) -> None:
 
     def generate(seed, kind):
         torch.manual_seed(seed)
-        limits = {"max_new_tokens": kind.tokens, "min_new_tokens": None if kind.stop else kind.tokens}
+        limits = {
+            "max_new_tokens": kind.tokens,
+            "min_new_tokens": None if kind.stop else kind.tokens,
+        }
         return model.generate(ids, attention_mask=mask, **options, **limits)[:, ids.shape[1] :]
 
     def lengths(responses):
@@ -148,14 +187,20 @@ def vllm_decode(parent: Parent) -> None:
 
     parent.imported()
     job = parent.job
-    memory = {"gpu_memory_utilization": 0.3, "max_model_len": max(map(len, job.prompts)) + job.tokens + 1, "max_num_seqs": job.batch}
+    memory = {
+        "gpu_memory_utilization": 0.3,
+        "max_model_len": max(map(len, job.prompts)) + job.tokens + 1,
+        "max_num_seqs": job.batch,
+    }
     engine = vllm.LLM(model=job.model, dtype="bfloat16", enable_prefix_caching=False, **memory)
     fastest = {"logprobs": 0, "flat_logprobs": True, "detokenize": False}
     prompts = [{"prompt_token_ids": ids} for ids in job.prompts]
 
     def generate(_, kind):
         ending = {"stop_token_ids": job.stop_ids} if kind.stop else {"ignore_eos": True}
-        sampling = vllm.SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_tokens=kind.tokens, **fastest, **ending)
+        sampling = vllm.SamplingParams(
+            temperature=1.0, top_p=1.0, top_k=0, max_tokens=kind.tokens, **fastest, **ending
+        )
         return engine.generate(prompts, sampling, use_tqdm=False)
 
     parent.serve(
@@ -166,7 +211,7 @@ def vllm_decode(parent: Parent) -> None:
 
 
 def telescope_update(parent: Parent, package: str | None = None) -> None:
-    from telescope import ahead
+    from telescope.run import startup as ahead
 
     with ahead.starting(telescope_config(parent.job)):  # as `telescope train` does
         from telescope.trainer import Trainer
@@ -189,7 +234,11 @@ def telescope_update(parent: Parent, package: str | None = None) -> None:
     batches = trainer.dataloader.from_step
 
     def figures():
-        return {key: value for key, value in trainer.history()[-1].items() if key.startswith(("timing/", "perf/"))}
+        return {
+            key: value
+            for key, value in trainer.history()[-1].items()
+            if key.startswith(("timing/", "perf/"))
+        }
 
     def measured(start):
         parent.ready(package)
@@ -204,7 +253,13 @@ def telescope_update(parent: Parent, package: str | None = None) -> None:
 
 def trl_update(parent: Parent) -> None:
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        PrinterCallback,
+        TrainerCallback,
+    )
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
     parent.imported()
@@ -217,7 +272,9 @@ def trl_update(parent: Parent) -> None:
 
         def backbone(self, input_ids, **_):
             assert input_ids.shape[1] == max(map(len, job.prompts)) + job.tokens
-            return SimpleNamespace(hidden_states=[(input_ids == job.counted).float().cumsum(1).unsqueeze(-1)])
+            return SimpleNamespace(
+                hidden_states=[(input_ids == job.counted).float().cumsum(1).unsqueeze(-1)]
+            )
 
         def score(self, hidden):
             return hidden
@@ -232,24 +289,61 @@ def trl_update(parent: Parent) -> None:
             parent.begin()
 
     micro = math.gcd(64, job.batch)
-    sizes = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": job.batch // micro, "response_length": job.tokens}
-    sizes |= {"local_rollout_forward_batch_size": min(job.trl_rollout, job.batch), "total_episodes": FOREVER * job.batch}
-    learning = {"num_mini_batches": 1, "num_ppo_epochs": 1, "learning_rate": job.lr, "lr_scheduler_type": "constant", "weight_decay": 0.0}
-    learning |= {"kl_coef": job.kl_coef, "cliprange": job.clip, "cliprange_value": job.clip, "lam": job.lam, "temperature": 1.0}
-    place = {"output_dir": job.folder, "use_cpu": job.device == "cpu", "bf16": True, "gradient_checkpointing": False}
-    off = {"report_to": "none", "disable_tqdm": True, "save_strategy": "no", "num_sample_generations": 0}
+    sizes = {
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": job.batch // micro,
+        "response_length": job.tokens,
+    }
+    sizes |= {
+        "local_rollout_forward_batch_size": min(job.trl_rollout, job.batch),
+        "total_episodes": FOREVER * job.batch,
+    }
+    learning = {
+        "num_mini_batches": 1,
+        "num_ppo_epochs": 1,
+        "learning_rate": job.lr,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.0,
+    }
+    learning |= {
+        "kl_coef": job.kl_coef,
+        "cliprange": job.clip,
+        "cliprange_value": job.clip,
+        "lam": job.lam,
+        "temperature": 1.0,
+    }
+    place = {
+        "output_dir": job.folder,
+        "use_cpu": job.device == "cpu",
+        "bf16": True,
+        "gradient_checkpointing": False,
+    }
+    off = {
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "num_sample_generations": 0,
+    }
     tokenizer = AutoTokenizer.from_pretrained(job.model, padding_side="left")
-    used = {token for row in job.prompts for token in row} | {*job.stop_ids}  # TRL takes every pad for padding, chat's EOS too
-    free = (str(token) for number, token in tokenizer.added_tokens_decoder.items() if number not in used)
+    used = {token for row in job.prompts for token in row} | {
+        *job.stop_ids
+    }  # TRL takes every pad for padding, chat's EOS too
+    free = (
+        str(token) for number, token in tokenizer.added_tokens_decoder.items() if number not in used
+    )
     tokenizer.pad_token = next(free, tokenizer.pad_token)
-    policy, reference = (AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16) for _ in range(2))
+    policy, reference = (
+        AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16) for _ in range(2)
+    )
     trainer = PPOTrainer(
         args=PPOConfig(**sizes, **learning, **place, **off),
         processing_class=tokenizer,
         model=policy,
         ref_model=reference,
         reward_model=Count(),
-        value_model=AutoModelForSequenceClassification.from_pretrained(job.model, num_labels=1, dtype=torch.bfloat16),
+        value_model=AutoModelForSequenceClassification.from_pretrained(
+            job.model, num_labels=1, dtype=torch.bfloat16
+        ),
         train_dataset=Dataset.from_dict({"input_ids": job.prompts}),
         callbacks=[Tick()],
     )
@@ -263,7 +357,9 @@ def make(parent: Parent) -> None:
 
     job = parent.job
     tokenizer = AutoTokenizer.from_pretrained(job.tokenizer)
-    config = Qwen2Config(**job.shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    config = Qwen2Config(
+        **job.shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     torch.manual_seed(0)
     with torch.device(job.device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

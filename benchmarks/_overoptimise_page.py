@@ -71,7 +71,9 @@ def conclusion(found: list[dict[str, Any]], rm_of_right: float | None) -> list[s
             lines[0] += " The smaller β, the less holds the policy back."
     by_rm, by_truth = max(found, key=lambda f: f["rm_end"]), max(found, key=lambda f: f["true_end"])
     if by_rm is by_truth:
-        lines.append(f"At the end β = {by_rm['beta']:g} has both the highest RM score and the highest true accuracy.")
+        lines.append(
+            f"At the end β = {by_rm['beta']:g} has both the highest RM score and the highest true accuracy."
+        )
     else:
         lines.append(
             f"By the RM the best policy is that of β = {by_rm['beta']:g} (RM score {by_rm['rm_end']:.2f}, true accuracy "
@@ -80,7 +82,9 @@ def conclusion(found: list[dict[str, Any]], rm_of_right: float | None) -> list[s
         )
     if rm_of_right is not None:
         above = [f for f in found if f["rm_end"] > rm_of_right]
-        names = ", ".join(f"{f['beta']:g} (of which {percent(f['true_end'])} are right)" for f in above)
+        names = ", ".join(
+            f"{f['beta']:g} (of which {percent(f['true_end'])} are right)" for f in above
+        )
         lines.append(
             f"Right answers score {rm_of_right:.2f} on average. "
             + (
@@ -105,7 +109,9 @@ def render(out: Path) -> None:
     draw(out / "picture.svg", runs, found, data["reward_model"]["scores"].get("right"))
 
 
-def draw(path: Path, runs: list[dict[str, Any]], found: list[dict[str, Any]], rm_of_right: float | None) -> None:
+def draw(
+    path: Path, runs: list[dict[str, Any]], found: list[dict[str, Any]], rm_of_right: float | None
+) -> None:
     """Upper row: RM score, lower row: true accuracy; over steps, over √KL, and at the end by β."""
     import matplotlib
 
@@ -120,32 +126,54 @@ def draw(path: Path, runs: list[dict[str, Any]], found: list[dict[str, Any]], rm
         "axes.spines.right": False,
     }
     with plt.rc_context(settings):
-        figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), sharex="col", sharey="row", layout="constrained")
-        colours = plt.get_cmap("viridis")([0.9 * i / max(len(runs) - 1, 1) for i in range(len(runs))])
+        figure, axes = plt.subplots(
+            2, 3, figsize=(13, 6.5), sharex="col", sharey="row", layout="constrained"
+        )
+        colours = plt.get_cmap("viridis")(
+            [0.9 * i / max(len(runs) - 1, 1) for i in range(len(runs))]
+        )
         for run, of, colour in zip(runs, found, colours, strict=True):
             width, label = min(of["width"], 5), f"β = {run['beta']:g}"
-            steps, root = run["step"][width - 1 :], [math.sqrt(max(kl, 0.0)) for kl in windows(run["kl"], width)]
+            steps, root = (
+                run["step"][width - 1 :],
+                [math.sqrt(max(kl, 0.0)) for kl in windows(run["kl"], width)],
+            )
             for row, name in enumerate(("rm_score", "true_accuracy")):
                 smooth = windows(run[name], width)
                 axes[row, 0].plot(steps, smooth, color=colour, label=label, linewidth=1.5)
                 axes[row, 1].plot(root, smooth, color=colour, linewidth=1.2)
                 axes[row, 1].plot(root[-1:], smooth[-1:], "o", color=colour)
         places, names = range(len(runs)), [f"{run['beta']:g}" for run in runs]
-        axes[0, 2].plot(places, [f["rm_end"] for f in found], "o-", color="black", label="at the end")
-        axes[1, 2].plot(places, [f["true_end"] for f in found], "o-", color="black", label="at the end")
-        axes[1, 2].plot(places, [f["true_best"] for f in found], "^--", color="grey", label="at its best")
+        axes[0, 2].plot(
+            places, [f["rm_end"] for f in found], "o-", color="black", label="at the end"
+        )
+        axes[1, 2].plot(
+            places, [f["true_end"] for f in found], "o-", color="black", label="at the end"
+        )
+        axes[1, 2].plot(
+            places, [f["true_best"] for f in found], "^--", color="grey", label="at its best"
+        )
         axes[1, 2].set_xticks(list(places), names)
         if rm_of_right is not None:
             for axis in axes[0]:
                 axis.axhline(rm_of_right, color="grey", linestyle=":", linewidth=1)
             place = {"xycoords": ("axes fraction", "data"), "va": "bottom", "ha": "left"}
-            axes[0, 2].annotate("right answers", (0.01, rm_of_right), **place, color="grey", fontsize=9)
+            axes[0, 2].annotate(
+                "right answers", (0.01, rm_of_right), **place, color="grey", fontsize=9
+            )
         axes[0, 0].set_ylabel("reward-model score")
         axes[1, 0].set_ylabel("true accuracy")
         axes[1, 0].set_ylim(bottom=0)
-        for axis, name in zip(axes[1], ("step", "√KL from the start, per response (nats)", "β"), strict=True):
+        for axis, name in zip(
+            axes[1], ("step", "√KL from the start, per response (nats)", "β"), strict=True
+        ):
             axis.set_xlabel(name)
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(runs), frameon=False)
+        figure.legend(
+            *axes[0, 0].get_legend_handles_labels(),
+            loc="outside upper center",
+            ncols=len(runs),
+            frameon=False,
+        )
         axes[1, 2].legend(frameon=False, fontsize=9)
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
@@ -206,13 +234,20 @@ def page(data: dict[str, Any], runs: list[dict[str, Any]], found: list[dict[str,
         for f in found
     ]
     short = any(f["steps"] < data["steps"] for f in found)
-    kinds = [f"| {kind} | {count} | {percent(share)} |" for kind, (share, count) in model["held_out_by_rejected"].items()]
+    kinds = [
+        f"| {kind} | {count} | {percent(share)} |"
+        for kind, (share, count) in model["held_out_by_rejected"].items()
+    ]
     return PAGE.format(
-        smoke="**A smoke test: a tiny random model and a few steps. The numbers mean nothing.**\n\n" if data["smoke"] else "",
+        smoke="**A smoke test: a tiny random model and a few steps. The numbers mean nothing.**\n\n"
+        if data["smoke"]
+        else "",
         conclusion="\n".join(conclusion(found, model["scores"].get("right"))),
         sentences="\n".join(f"- {sentence(f)}" for f in found),
         table="\n".join(table),
-        stopped=f"Runs of fewer than {data['steps']} steps were stopped by the time limit.\n" if short else "",
+        stopped=f"Runs of fewer than {data['steps']} steps were stopped by the time limit.\n"
+        if short
+        else "",
         head_start=data["head_start"],
         width=found[0]["width"],
         batch=data["batch_size"],
@@ -226,7 +261,9 @@ def page(data: dict[str, Any], runs: list[dict[str, Any]], found: list[dict[str,
         held_out=percent(model["held_out_accuracy"]),
         held_out_pairs=model["held_out_pairs"],
         kinds="\n".join(kinds),
-        means=", ".join(f"{name.replace('_', ' ')} {score:.2f}" for name, score in model["scores"].items()),
+        means=", ".join(
+            f"{name.replace('_', ' ')} {score:.2f}" for name, score in model["scores"].items()
+        ),
         alignment=model["alignment"],
         versions=", ".join(f"{name} {version}" for name, version in data["versions"].items()),
         settings=", ".join(f"`{key} = {value}`" for key, value in data["settings"]),

@@ -25,14 +25,23 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from telescope import Trainer, __version__, ledger
-from telescope.backends.local import build_actor, choose_device, resolve_model
+from telescope.build import build_actor, choose_device, resolve_model
 from telescope.config import Config, load_config
+from telescope.data import gym
+from telescope.data.loader import PromptSet
 from telescope.models.load import load_reward_model, load_tokenizer, quiet
 from telescope.roles.reward import RewardModel
-from telescope.tasks import PromptSet, gym
 from telescope.trainer import Interrupted
 
-FORMS = ("{n}", "{n}.", "The answer is {n}.", "The final answer is {n}.", "{e} = {n}", "{e} = {n}.", "Here is the solution: \n{e} = {n}.")
+FORMS = (
+    "{n}",
+    "{n}.",
+    "The answer is {n}.",
+    "The final answer is {n}.",
+    "{e} = {n}",
+    "{e} = {n}.",
+    "Here is the solution: \n{e} = {n}.",
+)
 """How SmolLM2-135M-Instruct writes an answer n to a problem e, where it writes one."""
 
 
@@ -77,10 +86,15 @@ def written(entry: dict[str, Any], chance: random.Random, wrong: int = 3) -> lis
     """(text, kind): the right answer once, and `wrong` near misses, each in a form of its own."""
     misses = list(near_misses(entry, chance).items())
     numbers = [("right", int(entry["answer"])), *chance.sample(misses, min(wrong, len(misses)))]
-    return [(chance.choice(FORMS).format(e=entry["metadata"]["expression"], n=number), kind) for kind, number in numbers]
+    return [
+        (chance.choice(FORMS).format(e=entry["metadata"]["expression"], n=number), kind)
+        for kind, number in numbers
+    ]
 
 
-def draw_pair(prompt_ids: list[int], candidates: Sequence[Candidate], chance: random.Random) -> Pair | None:
+def draw_pair(
+    prompt_ids: list[int], candidates: Sequence[Candidate], chance: random.Random
+) -> Pair | None:
     """Two candidates that the task scores differently, drawn at random: the higher score is preferred. None where all score alike."""
     unequal = [(a, b) for a, b in itertools.permutations(candidates, 2) if a.score > b.score]
     return Pair(prompt_ids, *chance.choice(unequal)) if unequal else None
@@ -99,7 +113,9 @@ def unseen_rows(config: Config, count: int) -> list[dict[str, Any]]:
     return [row for row in more if row["entry"]["question"] not in taken][:count]
 
 
-def make_pairs(config: Config, rows: list[dict[str, Any]], samples: int, chance: random.Random) -> tuple[list[Pair], list[list[Candidate]]]:
+def make_pairs(
+    config: Config, rows: list[dict[str, Any]], samples: int, chance: random.Random
+) -> tuple[list[Pair], list[list[Candidate]]]:
     """A pair for each problem, drawn from `samples` responses of the start policy and a few that are written here; and those pools."""
     actor, scorer = build_actor(config), scorer_of(config)
     tokenizer, prompts = actor.tokenizer, PromptSet(rows, actor.tokenizer, config.data)
@@ -111,13 +127,30 @@ def make_pairs(config: Config, rows: list[dict[str, Any]], samples: int, chance:
         for place, number in enumerate(index):
             own = slice(place * samples, (place + 1) * samples)
             found = [
-                (text, list(ids), "sampled") for text, ids in zip(batch.info["response"][own], batch.info["response_ids"][own], strict=True)
+                (text, list(ids), "sampled")
+                for text, ids in zip(
+                    batch.info["response"][own], batch.info["response_ids"][own], strict=True
+                )
             ]
             for text, kind in written(prompts.data[number]["entry"], chance):
-                found.append((text, [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id], kind))
+                found.append(
+                    (
+                        text,
+                        [
+                            *tokenizer(text, add_special_tokens=False).input_ids,
+                            tokenizer.eos_token_id,
+                        ],
+                        kind,
+                    )
+                )
             entry = prompts.data[number]["entry"]
             scores = scorer([text for text, _, _ in found], [entry] * len(found))
-            pools.append([Candidate(text, ids, score, kind) for (text, ids, kind), score in zip(found, scores, strict=True)])
+            pools.append(
+                [
+                    Candidate(text, ids, score, kind)
+                    for (text, ids, kind), score in zip(found, scores, strict=True)
+                ]
+            )
     pairs = [draw_pair(ids, pool, chance) for ids, pool in zip(prompts.ids, pools, strict=True)]
     assert all(pair is not None for pair in pairs)  # every pool has a right answer and a wrong one
     return pairs, pools
@@ -142,36 +175,62 @@ def scores_of(model: Any, rows: Sequence[list[int]]) -> Tensor:
     for i, row in enumerate(rows):
         input_ids[i, : len(row)] = torch.tensor(row)
     input_ids = input_ids.to(model.device)
-    mask = (torch.arange(input_ids.shape[1], device=model.device) < lengths[:, None]).long()  # [B, L]
-    hidden = model.base_model(input_ids=input_ids, attention_mask=mask, use_cache=False).last_hidden_state  # [B, L, H]
-    return model.score(hidden[torch.arange(len(rows), device=model.device), lengths - 1]).squeeze(-1).float()
+    mask = (
+        torch.arange(input_ids.shape[1], device=model.device) < lengths[:, None]
+    ).long()  # [B, L]
+    hidden = model.base_model(
+        input_ids=input_ids, attention_mask=mask, use_cache=False
+    ).last_hidden_state  # [B, L, H]
+    return (
+        model.score(hidden[torch.arange(len(rows), device=model.device), lengths - 1])
+        .squeeze(-1)
+        .float()
+    )
 
 
 @torch.no_grad()
 def score_all(model: Any, rows: Sequence[list[int]], size: int = 256) -> list[float]:
-    return [score for first in range(0, len(rows), size) for score in scores_of(model, rows[first : first + size]).tolist()]
+    return [
+        score
+        for first in range(0, len(rows), size)
+        for score in scores_of(model, rows[first : first + size]).tolist()
+    ]
 
 
 def train_reward_model(
-    source: str, pairs: Sequence[Pair], *, epochs: int, lr: float, batch: int, seed: int, device: torch.device, say: Callable[[str], None]
+    source: str,
+    pairs: Sequence[Pair],
+    *,
+    epochs: int,
+    lr: float,
+    batch: int,
+    seed: int,
+    device: torch.device,
+    say: Callable[[str], None],
 ) -> Any:
     """A sequence classifier with one output on the policy's backbone, in float32; the rate warms up over a tenth, then falls to 0."""
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(seed)  # the head starts at random
     with quiet():
-        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=1, dtype=torch.float32).to(device)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=1, dtype=torch.float32
+        ).to(device)
     model.eval()  # no dropout, in training too
     updates = epochs * math.ceil(len(pairs) / batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
     warmup = max(updates // 10, 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: min((k + 1) / warmup, (updates - k) / max(updates - warmup, 1)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: min((k + 1) / warmup, (updates - k) / max(updates - warmup, 1))
+    )
     order, done, began = random.Random(seed), 0, time.monotonic()
     for _ in range(epochs):
         shuffled = order.sample(list(pairs), len(pairs))
         for first in range(0, len(shuffled), batch):
             chosen = shuffled[first : first + batch]
-            rows = [pair.prompt_ids + pair.preferred.ids for pair in chosen] + [pair.prompt_ids + pair.rejected.ids for pair in chosen]
+            rows = [pair.prompt_ids + pair.preferred.ids for pair in chosen] + [
+                pair.prompt_ids + pair.rejected.ids for pair in chosen
+            ]
             scores = scores_of(model, rows)  # [2B]
             loss = bradley_terry(scores[: len(chosen)], scores[len(chosen) :])
             optimizer.zero_grad()
@@ -181,7 +240,9 @@ def train_reward_model(
             schedule.step()
             done += 1
             if done % max(updates // 10, 1) == 0 or done == updates:
-                say(f"reward model: update {done}/{updates}  loss {loss.item():.3f}  {time.monotonic() - began:.0f} s")
+                say(
+                    f"reward model: update {done}/{updates}  loss {loss.item():.3f}  {time.monotonic() - began:.0f} s"
+                )
     return model
 
 
@@ -193,7 +254,9 @@ def pair_accuracy(model: Any, pairs: Sequence[Pair]) -> tuple[float, dict[str, l
     by_kind: dict[str, list[float]] = {}
     for pair, is_right in zip(pairs, right, strict=True):
         by_kind.setdefault(pair.rejected.kind, []).append(is_right)
-    return sum(right) / len(right), {kind: [sum(of) / len(of), len(of)] for kind, of in sorted(by_kind.items())}
+    return sum(right) / len(right), {
+        kind: [sum(of) / len(of), len(of)] for kind, of in sorted(by_kind.items())
+    }
 
 
 def save_reward_model(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -202,23 +265,40 @@ def save_reward_model(model: Any, tokenizer: Any, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def saved_scores(folder: Path, rows: Sequence[tuple[list[int], list[int]]], tokenizer: Any, device: torch.device) -> list[float]:
+def saved_scores(
+    folder: Path, rows: Sequence[tuple[list[int], list[int]]], tokenizer: Any, device: torch.device
+) -> list[float]:
     """Scores of (prompt ids, response ids) by the saved folder, loaded and read as a run with reward.model does."""
-    function = RewardModel(load_reward_model(str(folder), device), load_tokenizer(str(folder)), tokenizer)
+    function = RewardModel(
+        load_reward_model(str(folder), device), load_tokenizer(str(folder)), tokenizer
+    )
     if not function.same_tokens:
-        raise SystemExit(f"{folder}: its tokenizer is not the policy's, so that the sampled ids would not be what it reads")
+        raise SystemExit(
+            f"{folder}: its tokenizer is not the policy's, so that the sampled ids would not be what it reads"
+        )
     blank = [""] * len(rows)
-    return function(prompts=blank, completions=blank, prompt_ids=[p for p, _ in rows], response_ids=[r for _, r in rows])
+    return function(
+        prompts=blank,
+        completions=blank,
+        prompt_ids=[p for p, _ in rows],
+        response_ids=[r for _, r in rows],
+    )
 
 
 def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
     """Pairs, the reward model and what it is worth, in job['reward_model'] and beside it."""
     began = time.monotonic()
     config = make_config(job)
-    device, source, chance = choose_device(config.device), resolve_model(config).path, random.Random(job["seed"])
+    device, source, chance = (
+        choose_device(config.device),
+        resolve_model(config).path,
+        random.Random(job["seed"]),
+    )
     count = job["pairs"] + job["held_out_pairs"]
     rows = unseen_rows(config, count)
-    say(f"pairs: {len(rows)} problems, {job['samples']} responses each by {config.model.path}, on {device}")
+    say(
+        f"pairs: {len(rows)} problems, {job['samples']} responses each by {config.model.path}, on {device}"
+    )
     pairs, pools = make_pairs(config, rows, job["samples"], chance)
     gc.collect()  # the policy is not needed any more
     if device.type == "cuda":
@@ -226,14 +306,33 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
     kept = len(pairs) - job["held_out_pairs"]
     train, held_out = pairs[:kept], pairs[kept:]
     sampled = [candidate for pool in pools for candidate in pool if candidate.kind == "sampled"]
-    kinds = Counter(f"{'sampled' if p.preferred.kind == 'sampled' else 'written'} over {p.rejected.kind}" for p in pairs)
-    say(f"pairs: {len(train)} to train on, {len(held_out)} held out: {dict(kinds.most_common())}  {time.monotonic() - began:.0f} s")
+    kinds = Counter(
+        f"{'sampled' if p.preferred.kind == 'sampled' else 'written'} over {p.rejected.kind}"
+        for p in pairs
+    )
+    say(
+        f"pairs: {len(train)} to train on, {len(held_out)} held out: {dict(kinds.most_common())}  {time.monotonic() - began:.0f} s"
+    )
 
     model = train_reward_model(
-        source, train, epochs=job["epochs"], lr=job["lr"], batch=job["batch"], seed=job["seed"], device=device, say=say
+        source,
+        train,
+        epochs=job["epochs"],
+        lr=job["lr"],
+        batch=job["batch"],
+        seed=job["seed"],
+        device=device,
+        say=say,
     )
-    held_pools = [(pair.prompt_ids, pool) for pair, pool in zip(held_out, pools[kept:], strict=True)]
-    by_start = [ids + candidate.ids for ids, pool in held_pools for candidate in pool if candidate.kind == "sampled"]
+    held_pools = [
+        (pair.prompt_ids, pool) for pair, pool in zip(held_out, pools[kept:], strict=True)
+    ]
+    by_start = [
+        ids + candidate.ids
+        for ids, pool in held_pools
+        for candidate in pool
+        if candidate.kind == "sampled"
+    ]
     spread = torch.tensor(score_all(model, by_start)).std().item()
     if spread > 1e-6:
         with torch.no_grad():
@@ -241,18 +340,32 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
     folder, tokenizer = Path(job["reward_model"]), load_tokenizer(source)
     save_reward_model(model, tokenizer, folder)
 
-    some = [(pair.prompt_ids, c.ids) for pair in held_out[:64] for c in (pair.preferred, pair.rejected)]
+    some = [
+        (pair.prompt_ids, c.ids) for pair in held_out[:64] for c in (pair.preferred, pair.rejected)
+    ]
     trained = score_all(model, [p + r for p, r in some])
-    difference = max(abs(a - b) for a, b in zip(trained, saved_scores(folder, some, tokenizer, device), strict=True))
-    say(f"reward model: saved; largest difference between its training forward and reward.model {difference:.1e}")
+    difference = max(
+        abs(a - b)
+        for a, b in zip(trained, saved_scores(folder, some, tokenizer, device), strict=True)
+    )
+    say(
+        f"reward model: saved; largest difference between its training forward and reward.model {difference:.1e}"
+    )
     if difference > 0.02:  # of scores whose standard deviation is 1
-        raise SystemExit("the saved reward model does not score what was trained: nothing that follows would mean anything")
+        raise SystemExit(
+            "the saved reward model does not score what was trained: nothing that follows would mean anything"
+        )
 
     accuracy, by_kind = pair_accuracy(model, held_out)
     start = score_all(model, by_start)
     means = {
-        name: _mean(score_all(model, [ids + c.ids for ids, pool in held_pools for c in pool if keep(c)]))
-        for name, keep in (("right", lambda c: c.kind == "right"), ("near_misses", lambda c: c.kind not in ("right", "sampled")))
+        name: _mean(
+            score_all(model, [ids + c.ids for ids, pool in held_pools for c in pool if keep(c)])
+        )
+        for name, keep in (
+            ("right", lambda c: c.kind == "right"),
+            ("near_misses", lambda c: c.kind not in ("right", "sampled")),
+        )
     }
     found = {
         "pairs": len(train), "held_out_pairs": len(held_out), "kinds": dict(kinds.most_common()), "epochs": job["epochs"], "lr": job["lr"],
@@ -261,7 +374,9 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
         "start_accuracy": _mean([float(c.score >= 1) for c in sampled]), "seconds": round(time.monotonic() - began, 1),
         "machine": machine(device), "versions": versions(),
     }  # fmt: skip
-    say(f"reward model: right on {accuracy:.1%} of {len(held_out)} held-out pairs; {json.dumps(by_kind)}")
+    say(
+        f"reward model: right on {accuracy:.1%} of {len(held_out)} held-out pairs; {json.dumps(by_kind)}"
+    )
     return found
 
 
@@ -282,7 +397,10 @@ def policy_stage(job: dict[str, Any], beta: float) -> None:
     def right(last_turns: Sequence[str], entry: Sequence[dict[str, Any]]) -> list[float]:
         return [float(score >= 1) for score in gym_score(last_turns, entry)]
 
-    measured = [("reward.model", job["reward_model"]), ("reward.weights", "{gym_score = 0.0, right = 0.0}")]
+    measured = [
+        ("reward.model", job["reward_model"]),
+        ("reward.weights", "{gym_score = 0.0, right = 0.0}"),
+    ]
     named = [("name", f"beta-{beta:g}"), ("dir", job["runs"]), ("credit.kl_coef", repr(beta))]
     config = make_config(job, [*measured, *named])
     trainer = Measured(config, reward={"gym_score": gym_score, "right": right})
@@ -291,7 +409,9 @@ def policy_stage(job: dict[str, Any], beta: float) -> None:
         trainer.fit()
     except Interrupted as stopped:
         say(str(stopped))
-    (config.run_dir / "examples.json").write_text(json.dumps(examples(trainer), ensure_ascii=False), "utf-8")
+    (config.run_dir / "examples.json").write_text(
+        json.dumps(examples(trainer), ensure_ascii=False), "utf-8"
+    )
 
 
 def examples(trainer: Trainer, count: int = 3) -> list[dict[str, Any]]:
@@ -299,15 +419,28 @@ def examples(trainer: Trainer, count: int = 3) -> list[dict[str, Any]]:
     recorded = ledger.steps(trainer.config.run_dir)
     if not recorded:
         return []
-    wrong = [sample for sample in ledger.samples(trainer.config.run_dir, recorded[-1]) if sample.parts["gym_score"] == 0]
+    wrong = [
+        sample
+        for sample in ledger.samples(trainer.config.run_dir, recorded[-1])
+        if sample.parts["gym_score"] == 0
+    ]
     wrong.sort(key=lambda sample: -sample.parts["model"])
     distinct = list({sample.response: sample for sample in reversed(wrong)}.values())[::-1][:count]
-    data, tokenizer, model = trainer.dataloader.data, trainer.roles.actor.tokenizer, trainer.roles.reward.functions["model"]
+    data, tokenizer, model = (
+        trainer.dataloader.data,
+        trainer.roles.actor.tokenizer,
+        trainer.roles.reward.functions["model"],
+    )
     found = []
     for sample in distinct:
         entry, prompt_ids = data.data[sample.prompt_index]["entry"], data.ids[sample.prompt_index]
-        plain = [*tokenizer(entry["answer"], add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-        of_truth = model(prompts=[""], completions=[""], prompt_ids=[prompt_ids], response_ids=[plain])[0]
+        plain = [
+            *tokenizer(entry["answer"], add_special_tokens=False).input_ids,
+            tokenizer.eos_token_id,
+        ]
+        of_truth = model(
+            prompts=[""], completions=[""], prompt_ids=[prompt_ids], response_ids=[plain]
+        )[0]
         found.append(
             {"step": sample.step, "problem": entry["metadata"]["expression"], "answer": entry["answer"], "response": sample.response,
              "truncated": bool(sample.truncated), "rm_score": sample.parts["model"], "rm_score_of_answer": of_truth}
@@ -324,16 +457,28 @@ def tiny_model(folder: Path) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     words = ["<eos>", "<unk>", *sorted(string.digits + string.ascii_letters + " \n=+-.:,'")]
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    inner = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     inner.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<eos>", eos_token="<eos>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<eos>", eos_token="<eos>", unk_token="<unk>"
+    )
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     ends = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 0}
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
-        LlamaForCausalLM(LlamaConfig(vocab_size=len(words), max_position_embeddings=256, **sizes, **ends)).save_pretrained(folder)
+        LlamaForCausalLM(
+            LlamaConfig(vocab_size=len(words), max_position_embeddings=256, **sizes, **ends)
+        ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -342,7 +487,12 @@ def make_config(job: dict[str, Any], more: Sequence[tuple[str, str]] = ()) -> Co
     settings = [(key, value) for key, value in job["settings"]]
     if job["tiny"]:
         folder = Path(job["tiny"])
-        settings.append(("model.path", str(folder if (folder / "config.json").is_file() else tiny_model(folder))))
+        settings.append(
+            (
+                "model.path",
+                str(folder if (folder / "config.json").is_file() else tiny_model(folder)),
+            )
+        )
     return load_config(Path(job["recipe"]), [*settings, *more])
 
 
@@ -354,7 +504,10 @@ def machine(device: torch.device) -> str:
 
 
 def versions() -> dict[str, str]:
-    others = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "reasoning-gym")}
+    others = {
+        name: importlib.metadata.version(name)
+        for name in ("torch", "transformers", "reasoning-gym")
+    }
     return {"telescope": __version__, **others}
 
 

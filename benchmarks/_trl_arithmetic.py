@@ -51,7 +51,8 @@ def say(text):
 
 def problems(config, tokenizer):
     """(training, held-out) prompts of the recipe: made, written and tokenised as Telescope does it."""
-    from telescope.tasks import PromptSet, gym
+    from telescope.data import gym
+    from telescope.data.loader import PromptSet
 
     data = config.data
     made = gym.rows(data.task, data.options, data.size, data.instruction)
@@ -69,10 +70,22 @@ def write_tiny_model(folder, tokenizer_folder, seed=0):
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
-    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
+    ends = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ends, tie_word_embeddings=True))
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(tokenizer), **sizes, **ends, tie_word_embeddings=True)
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return Path(folder)
@@ -82,10 +95,19 @@ def tokenizers(folder, config):
     """(Telescope's view of the prompts, TRL's tokenizer: left-padding, with a pad token that is in no prompt and ends nothing)."""
     from transformers import AutoTokenizer
 
-    plain, tokenizer = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(folder, padding_side="left")
+    plain, tokenizer = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder, padding_side="left"),
+    )
     prompts = problems(config, plain)
-    used = {token for half in prompts for row in half.ids for token in row} | {tokenizer.eos_token_id}
-    free = [str(token) for number, token in sorted(tokenizer.added_tokens_decoder.items()) if number not in used and token.special]
+    used = {token for half in prompts for row in half.ids for token in row} | {
+        tokenizer.eos_token_id
+    }
+    free = [
+        str(token)
+        for number, token in sorted(tokenizer.added_tokens_decoder.items())
+        if number not in used and token.special
+    ]
     if not free:
         sys.exit(f"{folder}: its tokenizer has no special token left to pad with")
     tokenizer.pad_token = free[-1]  # the first is <|endoftext|>, which a model might write
@@ -102,19 +124,30 @@ def scoring_module(tokenizer, prompts, width, scorer):
 
         def __init__(self):
             super().__init__()
-            self.rows = {tuple(ids): row for ids, row in zip(prompts.ids, prompts.data, strict=True)}
+            self.rows = {
+                tuple(ids): row for ids, row in zip(prompts.ids, prompts.data, strict=True)
+            }
             self.scores, self.lengths = [], []
 
         def backbone(self, input_ids, attention_mask, **_):
             real = [[i for i, m in enumerate(row) if m] for row in attention_mask.tolist()]
             ids = input_ids.tolist()
-            asked = [self.rows[tuple(row[i] for i in at if i < width)] for row, at in zip(ids, real, strict=True)]
-            responses = [[row[i] for i in at if i >= width] for row, at in zip(ids, real, strict=True)]
-            scores = score_texts(scorer, tokenizer.batch_decode(responses, skip_special_tokens=True), asked)
+            asked = [
+                self.rows[tuple(row[i] for i in at if i < width)]
+                for row, at in zip(ids, real, strict=True)
+            ]
+            responses = [
+                [row[i] for i in at if i >= width] for row, at in zip(ids, real, strict=True)
+            ]
+            scores = score_texts(
+                scorer, tokenizer.batch_decode(responses, skip_special_tokens=True), asked
+            )
             self.scores += scores
             self.lengths += map(len, responses)
             column = torch.tensor(scores, dtype=torch.float32, device=input_ids.device)
-            return SimpleNamespace(hidden_states=[column[:, None, None].expand(-1, input_ids.shape[1], 1)])
+            return SimpleNamespace(
+                hidden_states=[column[:, None, None].expand(-1, input_ids.shape[1], 1)]
+            )
 
         def score(self, hidden):
             return hidden
@@ -136,10 +169,21 @@ def evaluate(policy, tokenizer, held_out, config, scorer, batch):
     device, everything = policy.device, list(range(len(held_out)))
     samples = config.eval.samples
     sampled = (everything * -(-samples // len(everything)))[:samples]
-    limits = {"max_new_tokens": config.rollout.max_response_tokens, "pad_token_id": tokenizer.pad_token_id}
+    limits = {
+        "max_new_tokens": config.rollout.max_response_tokens,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
     limits["eos_token_id"] = tokenizer.eos_token_id
     kinds = {
-        "sampled": (sampled, {"do_sample": True, "temperature": config.rollout.temperature, "top_k": 0, "top_p": 1.0}),
+        "sampled": (
+            sampled,
+            {
+                "do_sample": True,
+                "temperature": config.rollout.temperature,
+                "top_k": 0,
+                "top_p": 1.0,
+            },
+        ),
         "greedy": (everything, {"do_sample": False}),
     }
     was_training, result = policy.training, {}
@@ -150,14 +194,21 @@ def evaluate(policy, tokenizer, held_out, config, scorer, batch):
             right = 0
             for first in range(0, len(index), batch):
                 rows = index[first : first + batch]
-                padded = tokenizer.pad({"input_ids": [held_out.ids[i] for i in rows]}, return_tensors="pt").to(device)
+                padded = tokenizer.pad(
+                    {"input_ids": [held_out.ids[i] for i in rows]}, return_tensors="pt"
+                ).to(device)
                 out = policy.generate(
                     input_ids=padded["input_ids"],
                     attention_mask=padded["attention_mask"],
                     generation_config=GenerationConfig(**limits, **choice),
                 )
-                texts = tokenizer.batch_decode(out[:, padded["input_ids"].shape[1] :], skip_special_tokens=True)
-                right += sum(score >= config.eval.right - 1e-9 for score in score_texts(scorer, texts, [held_out.data[i] for i in rows]))
+                texts = tokenizer.batch_decode(
+                    out[:, padded["input_ids"].shape[1] :], skip_special_tokens=True
+                )
+                right += sum(
+                    score >= config.eval.right - 1e-9
+                    for score in score_texts(scorer, texts, [held_out.data[i] for i in rows])
+                )
             result[kind] = right / len(index)
     policy.train(was_training)
     return result
@@ -202,7 +253,10 @@ def callback_of(clock, scoring, evaluation, device):
             score, tokens = scoring.take()
             row = {"step": clock.step, "seconds": seconds, "score": score, "tokens": tokens}
             if "objective/kl" in logs:  # TRL's are sums over a response
-                row |= {"kl": logs["objective/kl"] / tokens, "entropy": logs["objective/entropy"] / tokens}
+                row |= {
+                    "kl": logs["objective/kl"] / tokens,
+                    "entropy": logs["objective/entropy"] / tokens,
+                }
             last = seconds >= clock.limit
             if last or seconds >= clock.due:
                 stopped = time.perf_counter()
@@ -211,8 +265,14 @@ def callback_of(clock, scoring, evaluation, device):
                 clock.due = seconds + clock.every
             clock.add(row)
             if "greedy" in row or clock.step <= 3 or clock.step % 10 == 0:
-                accuracy = f"  held out: greedy {row['greedy']:.3f} sampled {row['sampled']:.3f}" if "greedy" in row else ""
-                say(f"TRL  update {clock.step}  {seconds:.1f} s of {clock.limit:g}  score {score:.3f}  tokens {tokens:.1f}{accuracy}")
+                accuracy = (
+                    f"  held out: greedy {row['greedy']:.3f} sampled {row['sampled']:.3f}"
+                    if "greedy" in row
+                    else ""
+                )
+                say(
+                    f"TRL  update {clock.step}  {seconds:.1f} s of {clock.limit:g}  score {score:.3f}  tokens {tokens:.1f}{accuracy}"
+                )
             if last:
                 raise Enough
 
@@ -231,7 +291,9 @@ def settings_of(args, config):
     if rows % micro:
         sys.exit(f"--micro {micro} does not divide a minibatch of {rows}")
     accumulate = rows // micro
-    whole = accumulate == 1  # then a minibatch is what TRL cuts from one "device batch", and each one is a step
+    whole = (
+        accumulate == 1
+    )  # then a minibatch is what TRL cuts from one "device batch", and each one is a step
     settings = {
         "per_device_train_batch_size": batch if whole else micro,
         "gradient_accumulation_steps": 1 if whole else batch // micro,
@@ -291,28 +353,39 @@ def train(args, config):
     )
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
-    from telescope.tasks import gym
+    from telescope.data import gym
 
     imported = time.perf_counter()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    device = torch.device("cuda" if torch.cuda.is_available() and config.device != "cpu" and not args.tiny else "cpu")
+    device = torch.device(
+        "cuda" if torch.cuda.is_available() and config.device != "cpu" and not args.tiny else "cpu"
+    )
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32, where TRL computes in float32
     if not args.gc:
         ppo_trainer.gc = SimpleNamespace(collect=lambda: 0)
     set_seed(args.seed)
     (prompts, held_out), tokenizer = tokenizers(args.model, config)
-    width, scorer = max(map(len, prompts.ids)), gym.scorer(config.data.task, config.data.options, config.data.answer)
+    width, scorer = (
+        max(map(len, prompts.ids)),
+        gym.scorer(config.data.task, config.data.options, config.data.answer),
+    )
     settings, chosen = settings_of(args, config)
-    say(f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} tokens, pad {tokenizer.pad_token!r}")
+    say(
+        f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} tokens, pad {tokenizer.pad_token!r}"
+    )
     say(f"TRL  {settings | chosen}")
 
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
-    policy, reference = (AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(device) for _ in range(2))
+    policy, reference = (
+        AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(device) for _ in range(2)
+    )
     for model in (policy, reference):
         model.generation_config.pad_token_id = tokenizer.pad_token_id
-    value_model = AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=1, dtype=dtype).to(device)
+    value_model = AutoModelForSequenceClassification.from_pretrained(
+        args.model, num_labels=1, dtype=dtype
+    ).to(device)
     torch.nn.init.zeros_(value_model.score.weight)
     scoring = scoring_module(tokenizer, prompts, width, scorer)
     clock = Clock(args.seconds, args.eval_every or max(args.seconds / 8, 1e-3), args.out)
@@ -325,11 +398,23 @@ def train(args, config):
         if update < chosen["warmup_updates"]:
             return (update + 1) / chosen["warmup_updates"]
         spent = min(clock.seconds() / args.seconds, 1.0)
-        return {"constant": 1.0, "linear": 1 - spent, "cosine": 0.5 * (1 + math.cos(math.pi * spent))}[chosen["schedule"]]
+        return {
+            "constant": 1.0,
+            "linear": 1 - spent,
+            "cosine": 0.5 * (1 + math.cos(math.pi * spent)),
+        }[chosen["schedule"]]
 
     groups = [
-        {"params": list(policy.parameters()), "lr": settings["learning_rate"], "weight_decay": settings["weight_decay"]},
-        {"params": list(value_model.parameters()), "lr": chosen["critic_lr"], "weight_decay": config.critic.weight_decay},
+        {
+            "params": list(policy.parameters()),
+            "lr": settings["learning_rate"],
+            "weight_decay": settings["weight_decay"],
+        },
+        {
+            "params": list(value_model.parameters()),
+            "lr": chosen["critic_lr"],
+            "weight_decay": config.critic.weight_decay,
+        },
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
     if chosen["clip_grad"]:
@@ -348,7 +433,9 @@ def train(args, config):
             reward_model=scoring,
             value_model=value_model,
             train_dataset=Dataset.from_dict({"input_ids": prompts.ids}),
-            data_collator=DataCollatorWithPadding(tokenizer, padding="max_length", max_length=width),
+            data_collator=DataCollatorWithPadding(
+                tokenizer, padding="max_length", max_length=width
+            ),
             optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate)),
             callbacks=[callback_of(clock, scoring, evaluation, device)],
         )
@@ -359,7 +446,9 @@ def train(args, config):
         chosen["autocast"] = trainer.accelerator.mixed_precision
         before = evaluation()
         clock.add({"step": 0, "seconds": 0.0, **before})
-        say(f"TRL  before: greedy {before['greedy']:.3f} sampled {before['sampled']:.3f}; autocast {chosen['autocast']}")
+        say(
+            f"TRL  before: greedy {before['greedy']:.3f} sampled {before['sampled']:.3f}; autocast {chosen['autocast']}"
+        )
         startup = time.perf_counter() - imported
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -391,34 +480,69 @@ def version(package):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="folder of SmolLM2-135M-Instruct (default: Telescope's cache)")
-    parser.add_argument("--recipe", type=Path, default=RECIPE, help="recipe, or the config.toml of a run")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of training; evaluations do not count")
-    parser.add_argument("--eval-every", type=float, help="seconds of training between evaluations (default: an eighth)")
+    parser.add_argument(
+        "--model", help="folder of SmolLM2-135M-Instruct (default: Telescope's cache)"
+    )
+    parser.add_argument(
+        "--recipe", type=Path, default=RECIPE, help="recipe, or the config.toml of a run"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, help="of training; evaluations do not count"
+    )
+    parser.add_argument(
+        "--eval-every",
+        type=float,
+        help="seconds of training between evaluations (default: an eighth)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="file that rows are appended to as they come")
-    parser.add_argument("--lr", type=float, help="of the policy; the value model's keeps its ratio to it")
+    parser.add_argument(
+        "--lr", type=float, help="of the policy; the value model's keeps its ratio to it"
+    )
     parser.add_argument("--critic-lr", type=float)
-    parser.add_argument("--clip-grad", type=float, help="norm for the gradients of policy and value model, each; 0: none, as in TRL")
+    parser.add_argument(
+        "--clip-grad",
+        type=float,
+        help="norm for the gradients of policy and value model, each; 0: none, as in TRL",
+    )
     parser.add_argument("--batch", type=int)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--minibatches", type=int)
-    parser.add_argument("--micro", type=int, help="rows of one forward and backward (default: a whole minibatch)")
+    parser.add_argument(
+        "--micro", type=int, help="rows of one forward and backward (default: a whole minibatch)"
+    )
     parser.add_argument("--precision", choices=["mixed", "float32", "bfloat16"], default="float32")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="anything else of PPOConfig")
-    parser.add_argument("--gc", action="store_true", help="leave TRL its two gc.collect() per update")
-    parser.add_argument("--tiny", action="store_true", help="on the CPU, a random model with this tokenizer, few and short responses")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="anything else of PPOConfig"
+    )
+    parser.add_argument(
+        "--gc", action="store_true", help="leave TRL its two gc.collect() per update"
+    )
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="on the CPU, a random model with this tokenizer, few and short responses",
+    )
     args = parser.parse_args()
-    sys.path[:] = [str(ROOT), *(path for path in sys.path if Path(path or ".").resolve() != HERE)]  # trl is not benchmarks/trl.py
+    sys.path[:] = [
+        str(ROOT),
+        *(path for path in sys.path if Path(path or ".").resolve() != HERE),
+    ]  # trl is not benchmarks/trl.py
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if args.precision == "mixed" else "no"
     from telescope.config import load_config
 
-    small = [("rollout.batch_size", "16"), ("rollout.max_response_tokens", "8"), ("data.size", "64")]
+    small = [
+        ("rollout.batch_size", "16"),
+        ("rollout.max_response_tokens", "8"),
+        ("data.size", "64"),
+    ]
     small += [("eval.prompts", "16"), ("eval.samples", "16")]
-    config = load_config(args.recipe, small if args.tiny else []).model_copy(update={"seed": args.seed})
+    config = load_config(args.recipe, small if args.tiny else []).model_copy(
+        update={"seed": args.seed}
+    )
     args.model = args.model or str(Path.home() / ".cache" / "telescope" / "SmolLM2-135M-Instruct")
     with tempfile.TemporaryDirectory() as folder:
         if args.tiny:

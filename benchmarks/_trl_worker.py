@@ -37,9 +37,16 @@ class Clock:
         import torch
         import transformers
 
-        setup = {"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads()}
+        setup = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "threads": torch.get_num_threads(),
+        }
         score = statistics.fmean(self.scores) if self.scores else None
-        print(json.dumps({"wall": self.wall, "cpu": self.cpu, "score": score, "setup": setup}), file=self.pipe)
+        print(
+            json.dumps({"wall": self.wall, "cpu": self.cpu, "score": score, "setup": setup}),
+            file=self.pipe,
+        )
         self.wall, self.cpu, self.scores = [], [], []
         self.left = int(sys.stdin.readline() or 0)
         if not self.left:
@@ -55,7 +62,9 @@ def telescope_worker(clock: Clock, side: str) -> None:
     job = clock.job
 
     def count(response_ids, **_):
-        assert all(len(ids) == job.tokens for ids in response_ids), f"a response does not have {job.tokens} tokens"
+        assert all(len(ids) == job.tokens for ids in response_ids), (
+            f"a response does not have {job.tokens} tokens"
+        )
         scores = [ids.count(job.yes) for ids in response_ids]
         clock.scores.append(sum(scores) / job.batch)
         return scores
@@ -91,7 +100,13 @@ def telescope_worker(clock: Clock, side: str) -> None:
 def trl_worker(clock: Clock, side: str) -> None:
     import torch
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        PrinterCallback,
+        TrainerCallback,
+    )
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
     job = clock.job
@@ -120,7 +135,11 @@ def trl_worker(clock: Clock, side: str) -> None:
             clock.tick()
 
     if side == "TRL tuned":
-        tuned = {"bf16": False, "gradient_checkpointing": False, "per_device_train_batch_size": job.batch}
+        tuned = {
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "per_device_train_batch_size": job.batch,
+        }
     else:  # its defaults: bf16 (of no effect with transformers 5), gradient checkpointing, micro-batches of 8
         tuned = {"gradient_accumulation_steps": job.batch // 8}
     config = PPOConfig(
@@ -144,14 +163,18 @@ def trl_worker(clock: Clock, side: str) -> None:
         cliprange_value=job.clip,
         lam=job.lam,
     )
-    policy, reference = (AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32) for _ in range(2))
+    policy, reference = (
+        AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32) for _ in range(2)
+    )
     trainer = PPOTrainer(
         args=config,
         processing_class=AutoTokenizer.from_pretrained(job.model, padding_side="left"),
         model=policy,
         ref_model=reference,
         reward_model=Count(),
-        value_model=AutoModelForSequenceClassification.from_pretrained(job.model, num_labels=1, dtype=torch.float32),
+        value_model=AutoModelForSequenceClassification.from_pretrained(
+            job.model, num_labels=1, dtype=torch.float32
+        ),
         train_dataset=Dataset.from_dict({"input_ids": job.prompt_ids}),
         callbacks=[Tick()],
     )

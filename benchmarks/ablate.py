@@ -29,7 +29,7 @@ from telescope import Config, Trainer
 from telescope.algorithms import kl_penalty, masked_mean
 from telescope.config import BUILTIN_RECIPE, CreditConfig, load_config
 from telescope.credit import compute_advantages, credit_metrics
-from telescope.seeds import mix_seed
+from telescope.data.seeds import mix_seed
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results" / "ablations"
@@ -48,7 +48,12 @@ class Job:
     command: str
 
 
-QUIET = (("ledger.samples", "off"), ("checkpoint.every", "0"), ("eval.every", "0"), ("log.every", "100"))
+QUIET = (
+    ("ledger.samples", "off"),
+    ("checkpoint.every", "0"),
+    ("eval.every", "0"),
+    ("log.every", "100"),
+)
 JOBS = {
     "smollm2": Job(
         "SmolLM2-135M-Instruct adds and subtracts",
@@ -67,17 +72,26 @@ JOBS = {
         command="python benchmarks/ablate.py --builtin",
     ),
 }
-RUNS: dict[str, dict[str, dict[str, str]]] = {  # what is asked -> name of a run -> settings that differ from the base
+RUNS: dict[
+    str, dict[str, dict[str, str]]
+] = {  # what is asked -> name of a run -> settings that differ from the base
     "λ": {"λ = 0": {"credit.lam": "0"}, "λ = 1": {"credit.lam": "1"}},
     "critic": {
         "no critic: reinforce++": {"credit.estimator": "reinforce++"},
-        f"no critic: rloo, {GROUP} per prompt": {"credit.estimator": "rloo", "rollout.n": str(GROUP)},
+        f"no critic: rloo, {GROUP} per prompt": {
+            "credit.estimator": "rloo",
+            "rollout.n": str(GROUP),
+        },
     },
     "whitening and the entropy bonus": {
         "whitening off": {"credit.whiten": "false"},
         "no bonus": {"actor.entropy_coef": "0"},
         "no bonus, whitening off": {"actor.entropy_coef": "0", "credit.whiten": "false"},
-        f"no bonus, no critic: rloo, {GROUP} per prompt": {"actor.entropy_coef": "0", "credit.estimator": "rloo", "rollout.n": str(GROUP)},
+        f"no bonus, no critic: rloo, {GROUP} per prompt": {
+            "actor.entropy_coef": "0",
+            "credit.estimator": "rloo",
+            "rollout.n": str(GROUP),
+        },
     },
     "KL in the reward": {
         "KL abs": {"credit.kl_kind": "abs"},
@@ -96,13 +110,22 @@ BASE = "base"
 
 def runs() -> dict[str, dict[str, str]]:
     """Name of a run -> settings that differ from the base."""
-    return {BASE: {}, **{name: settings for of_question in RUNS.values() for name, settings in of_question.items()}}
+    return {
+        BASE: {},
+        **{
+            name: settings
+            for of_question in RUNS.values()
+            for name, settings in of_question.items()
+        },
+    }
 
 
 def config_of(job: Job, name: str, *, steps: int, seed: int, folder: str) -> Config:
     settings = dict(runs()[name])
     if "rollout.n" in settings:
-        settings["rollout.batch_size"] = str(load_config(job.recipe).rollout.batch_size // int(settings["rollout.n"]))
+        settings["rollout.batch_size"] = str(
+            load_config(job.recipe).rollout.batch_size // int(settings["rollout.n"])
+        )
     always = (("dir", folder), ("steps", str(steps)), ("seed", str(seed)))
     return load_config(job.recipe, [*job.settings, *always, *settings.items()])
 
@@ -122,7 +145,10 @@ def train(job: Job, name: str, *, steps: int, seed: int) -> dict:
         seconds, rows = time.perf_counter() - began, trainer.history()
         at_the_end = measure(trainer)
     scores = [row["reward/score_mean"] for row in rows if "reward/score_mean" in row]
-    accuracy = {kind: [row[f"eval/{kind}_accuracy"] for row in rows if f"eval/{kind}_accuracy" in row] for kind in ("sampled", "greedy")}
+    accuracy = {
+        kind: [row[f"eval/{kind}_accuracy"] for row in rows if f"eval/{kind}_accuracy" in row]
+        for kind in ("sampled", "greedy")
+    }
     explained = [row["critic/explained_variance"] for row in rows if "critic/vf_loss" in row]
     return {
         "run": name, "seed": seed, "steps": steps, "seconds": round(seconds, 1),
@@ -141,12 +167,21 @@ def measure(trainer: Trainer) -> dict[str, float | None]:
     """
     config, roles, prompts = trainer.config, trainer.roles, trainer.held_out
     index = [i % len(prompts) for i in range(config.rollout.batch_size * config.rollout.n)]
-    batch = roles.actor.generate_sequences(prompts.take(index, seed=mix_seed(config.seed, config.steps, 3)))
-    batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
+    batch = roles.actor.generate_sequences(
+        prompts.take(index, seed=mix_seed(config.seed, config.steps, 3))
+    )
+    batch = roles.reward.compute_reward(
+        roles.reference.compute_log_prob(roles.critic.compute_values(batch))
+    )
     kl = masked_mean(kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], "k1"), batch.mask)
     observed = CreditConfig(estimator="monte_carlo", kl_kind=config.credit.kl_kind)
-    explained = credit_metrics(compute_advantages(batch, observed, kl_coef=trainer.kl_coef))["critic/explained_variance"]
-    return {"kl": round(float(kl), 5), "explained_observed": round(explained, 4) if config.credit.by_critic else None}
+    explained = credit_metrics(compute_advantages(batch, observed, kl_coef=trainer.kl_coef))[
+        "critic/explained_variance"
+    ]
+    return {
+        "kl": round(float(kl), 5),
+        "explained_observed": round(explained, 4) if config.credit.by_critic else None,
+    }
 
 
 def machine(trainer: Trainer) -> str:
@@ -166,7 +201,11 @@ def tenths(numbers: list[float], parts: int = 10) -> list[float]:
 
 def reached(scores: list[float], target: float, over: int = 5) -> int | None:
     """First step at which the mean score of the last five is the target; none: never."""
-    steps = (step for step in range(over, len(scores) + 1) if statistics.fmean(scores[step - over : step]) >= target)
+    steps = (
+        step
+        for step in range(over, len(scores) + 1)
+        if statistics.fmean(scores[step - over : step]) >= target
+    )
     return next(steps, None)
 
 
@@ -174,14 +213,21 @@ def reached(scores: list[float], target: float, over: int = 5) -> int | None:
 
 
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    )
 
 
 def run_all(name: str, chosen: argparse.Namespace, out: Path) -> bool:
     """Starts what is not there yet; whether all went well."""
     done = {(row["run"], row["seed"], row["steps"]) for row in read(out)}
     wanted = [run for run in runs() if not chosen.only or any(word in run for word in chosen.only)]
-    waiting = [(run, seed) for seed in range(chosen.seeds) for run in wanted if (run, seed, chosen.steps) not in done]
+    waiting = [
+        (run, seed)
+        for seed in range(chosen.seeds)
+        for run in wanted
+        if (run, seed, chosen.steps) not in done
+    ]
     began = time.monotonic()
     out.parent.mkdir(parents=True, exist_ok=True)
 
@@ -190,16 +236,32 @@ def run_all(name: str, chosen: argparse.Namespace, out: Path) -> bool:
         if chosen.budget is not None and time.monotonic() - began > 60 * chosen.budget:
             return say(f"{run}, seed {seed}: not started, {chosen.budget:g} minutes are over")
         threads = "1" if chosen.builtin else str(max((os.cpu_count() or 1) // chosen.parallel, 1))
-        command = [sys.executable, __file__, "--one", run, "--seed", str(seed), "--steps", str(chosen.steps)]
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            run,
+            "--seed",
+            str(seed),
+            "--steps",
+            str(chosen.steps),
+        ]
         environment = {"OMP_NUM_THREADS": threads, **os.environ}
-        ended = subprocess.run([*command, *(["--builtin"] if chosen.builtin else [])], env=environment, capture_output=True, text=True)
+        ended = subprocess.run(
+            [*command, *(["--builtin"] if chosen.builtin else [])],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         if ended.returncode:
             return say(f"{run}, seed {seed}: failed\n{ended.stderr[-2000:]}")
         row = json.loads(ended.stdout.splitlines()[-1])
         with out.open("a", encoding="utf-8") as file:  # one short write at a time: whole lines
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         end = tenths(row["scores"])[-1]
-        say(f"{run}, seed {seed}: score {end:.3f}, sampled {row['sampled'][1]:.3f}, {row['seconds']:.0f} s")
+        say(
+            f"{run}, seed {seed}: score {end:.3f}, sampled {row['sampled'][1]:.3f}, {row['seconds']:.0f} s"
+        )
         return True
 
     with ThreadPoolExecutor(chosen.parallel) as pool:
@@ -232,7 +294,13 @@ def steps_to(rows: list[dict], target: float) -> str:
 
 
 def table(rows: list[dict], target: float) -> list[str]:
-    columns = ["run", "held-out accuracy, sampled", "greedy", f"steps to a score of {target:g}", "mean score, by tenths of the run"]
+    columns = [
+        "run",
+        "held-out accuracy, sampled",
+        "greedy",
+        f"steps to a score of {target:g}",
+        "mean score, by tenths of the run",
+    ]
     columns += [
         "KL to the reference at the end",
         "critic explains: own targets, first → last tenth",
@@ -244,12 +312,25 @@ def table(rows: list[dict], target: float) -> list[str]:
         found = [row for row in rows if row["run"] == name]
         if not found:
             continue
-        curve = [statistics.fmean(of_seeds) for of_seeds in zip(*(tenths(row["scores"]) for row in found), strict=True)]
-        first, last = ([row["explained"][i] if row["explained"] else None for row in found] for i in (0, -1))
-        cells = [name, spread([row["sampled"][1] for row in found]), spread([row["greedy"][1] for row in found]), steps_to(found, target)]
+        curve = [
+            statistics.fmean(of_seeds)
+            for of_seeds in zip(*(tenths(row["scores"]) for row in found), strict=True)
+        ]
+        first, last = (
+            [row["explained"][i] if row["explained"] else None for row in found] for i in (0, -1)
+        )
+        cells = [
+            name,
+            spread([row["sampled"][1] for row in found]),
+            spread([row["greedy"][1] for row in found]),
+            steps_to(found, target),
+        ]
         cells += [" ".join(f"{score:.2f}" for score in curve), spread([row["kl"] for row in found])]
         cells += ["–" if first[0] is None else f"{spread(first, '.2f')} → {spread(last, '.2f')}"]
-        cells += [spread([row["explained_observed"] for row in found], ".2f"), spread([row["seconds"] for row in found], ".0f")]
+        cells += [
+            spread([row["explained_observed"] for row in found], ".2f"),
+            spread([row["seconds"] for row in found], ".0f"),
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -259,7 +340,9 @@ def draw(rows: list[dict], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "telescope", "svg.fonttype": "none", "font.size": 8})
+    matplotlib.rcParams.update(
+        {"svg.hashsalt": "telescope", "svg.fonttype": "none", "font.size": 8}
+    )
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(RUNS), figsize=(3 * len(RUNS), 2.6), sharey=True)
@@ -268,7 +351,10 @@ def draw(rows: list[dict], path: Path) -> None:
             for number, row in enumerate(row for row in rows if row["run"] == name):
                 points = tenths(row["scores"], 40)
                 steps = [(i + 1) * len(row["scores"]) / len(points) for i in range(len(points))]
-                style = {"color": "0.6" if name == BASE else f"C{colour - 1}", "linewidth": 2 if name == BASE else 1}
+                style = {
+                    "color": "0.6" if name == BASE else f"C{colour - 1}",
+                    "linewidth": 2 if name == BASE else 1,
+                }
                 panel.plot(steps, points, label=name if number == 0 else None, **style)
         panel.set_title(question)
         panel.set_xlabel("step")
@@ -289,9 +375,14 @@ def section(name: str, folder: Path) -> list[str]:
         return []
     draw(rows, folder / f"{name}.svg")
     base, seeds = load_config(job.recipe, job.settings), sorted({row["seed"] for row in rows})
-    before = " and ".join(f"{statistics.fmean(row[kind][0] for row in rows):.3f} {kind}" for kind in ("sampled", "greedy"))
+    before = " and ".join(
+        f"{statistics.fmean(row[kind][0] for row in rows):.3f} {kind}"
+        for kind in ("sampled", "greedy")
+    )
     dates = sorted({row["date"] for row in rows})
-    given = (f" --steps {steps}" if steps != job.steps else "") + (f" --seeds {len(seeds)}" if len(seeds) != 2 else "")
+    given = (f" --steps {steps}" if steps != job.steps else "") + (
+        f" --seeds {len(seeds)}" if len(seeds) != 2 else ""
+    )
     lines = [
         f"## {job.title}",
         "",
@@ -329,20 +420,40 @@ def render(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--builtin", action="store_true", help="the built-in job on a CPU, one thread each, instead of the recipe on a GPU")
-    parser.add_argument("--only", nargs="*", default=[], help="runs whose name has one of these words in it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--builtin",
+        action="store_true",
+        help="the built-in job on a CPU, one thread each, instead of the recipe on a GPU",
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="runs whose name has one of these words in it"
+    )
     parser.add_argument("--steps", type=int, help="of each run; default 100")
-    parser.add_argument("--seeds", type=int, default=2, help="0, 1, … so many; default 2, which shows how large the noise is")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=2,
+        help="0, 1, … so many; default 2, which shows how large the noise is",
+    )
     parser.add_argument("--parallel", type=int, help="runs at a time; default 4, with --builtin 1")
     parser.add_argument("--budget", type=float, help="minutes after which no run is started")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results and the page")
-    parser.add_argument("--render", action="store_true", help="only draw the page from what is there")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the results and the page"
+    )
+    parser.add_argument(
+        "--render", action="store_true", help="only draw the page from what is there"
+    )
     for hidden, kind in (("--one", str), ("--seed", int)):  # what a process of its own is asked for
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     name = "builtin" if chosen.builtin else "smollm2"
-    chosen.steps, chosen.parallel = chosen.steps or JOBS[name].steps, chosen.parallel or (1 if chosen.builtin else 4)
+    chosen.steps, chosen.parallel = (
+        chosen.steps or JOBS[name].steps,
+        chosen.parallel or (1 if chosen.builtin else 4),
+    )
     if chosen.one:
         print(json.dumps(train(JOBS[name], chosen.one, steps=chosen.steps, seed=chosen.seed)))
         return

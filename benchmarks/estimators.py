@@ -22,7 +22,10 @@ from telescope.roles.actor import POLICY_LOSSES
 from telescope.roles.critic import VALUE_LOSSES
 
 GROUPS = {"rollout": {"batch_size": 64, "n": 4}}
-BARE = {"credit": {"whiten": False}, "actor": {"entropy_coef": 0.0}}  # tokens without credit are left alone, not pushed apart
+BARE = {
+    "credit": {"whiten": False},
+    "actor": {"entropy_coef": 0.0},
+}  # tokens without credit are left alone, not pushed apart
 OWN = {
     "gdpo": {"credit": {"kl_coef": 0.0}, "actor": {"kl_loss_coef": 0.01}},
     "last_token": BARE,
@@ -40,7 +43,10 @@ def looked_at(response_ids):
 
 def runs() -> dict[str, dict]:
     """Name of a run -> what differs from the built-in recipe."""
-    made = {f"estimator {name}": {"credit": {"estimator": name}, **(GROUPS if name in BY_GROUP else {})} for name in ESTIMATORS}
+    made = {
+        f"estimator {name}": {"credit": {"estimator": name}, **(GROUPS if name in BY_GROUP else {})}
+        for name in ESTIMATORS
+    }
     made |= {f"loss {name}": {"actor": {"loss": name}} for name in POLICY_LOSSES}
     made |= {f"value {name}": {"critic": {"loss": name}} for name in VALUE_LOSSES if name != "mse"}
     for name, changes in made.items():
@@ -52,7 +58,9 @@ def runs() -> dict[str, dict]:
 def train(changes: dict, steps: int | None, seed: int, folder: str) -> dict:
     if steps is not None:
         changes = {**changes, "steps": steps}
-    config = Config.builtin(dir=folder, seed=seed, ledger={"samples": "off"}, checkpoint={"every": 0}, **changes)
+    config = Config.builtin(
+        dir=folder, seed=seed, ledger={"samples": "off"}, checkpoint={"every": 0}, **changes
+    )
     began = time.perf_counter()
     trainer = Trainer(config)
     trainer.fit()
@@ -73,7 +81,9 @@ def drawn(scores: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="*", default=[], help="names of estimators or losses")
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--seed", type=int, default=0)
@@ -85,14 +95,22 @@ def main() -> None:
         if (name, chosen.seed) in done or (chosen.only and name.split()[1] not in chosen.only):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            row = {"run": name, "seed": chosen.seed, **train(changes, chosen.steps, chosen.seed, folder)}
+            row = {
+                "run": name,
+                "seed": chosen.seed,
+                **train(changes, chosen.steps, chosen.seed, folder),
+            }
         done[name, chosen.seed] = row
         with chosen.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-    print("\n| run | held-out accuracy, sampled | greedy | mean score, by tenths of the run | seconds |\n|---|---|---|---|---|")
+    print(
+        "\n| run | held-out accuracy, sampled | greedy | mean score, by tenths of the run | seconds |\n|---|---|---|---|---|"
+    )
     for row in done.values():
         curve = drawn(row["scores"]) + " " + " ".join(f"{score:.2f}" for score in row["scores"])
-        print(f"| {row['run']} | {row['sampled'][1]:.3f} | {row['greedy'][1]:.3f} | {curve} | {row['seconds']:.0f} |")
+        print(
+            f"| {row['run']} | {row['sampled'][1]:.3f} | {row['greedy'][1]:.3f} | {curve} | {row['seconds']:.0f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,19 @@ from telescope.algorithms import gae
 
 GAMMA, LAM = 0.99, 0.95
 ROWS, LENGTH, REPETITIONS = 1024, 8192, 7
-VIEWS = {"view", "slice", "select", "expand", "unsqueeze", "squeeze", "_unsafe_view", "alias", "t", "detach", "_reshape_alias"}
+VIEWS = {
+    "view",
+    "slice",
+    "select",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "_unsafe_view",
+    "alias",
+    "t",
+    "detach",
+    "_reshape_alias",
+}
 
 
 def loop_gae(rewards, values, mask):
@@ -80,20 +92,40 @@ def main():
     for holes in (False, True):
         arguments = batch(ROWS, LENGTH, holes)
         on = arguments[2].bool()
-        apart = max(float((a - b)[on].abs().max()) for a, b in zip(loop_gae(*arguments), our_gae(*arguments), strict=True))
+        apart = max(
+            float((a - b)[on].abs().max())
+            for a, b in zip(loop_gae(*arguments), our_gae(*arguments), strict=True)
+        )
         assert apart < 1e-4, apart
         loop, ours = median_times((loop_gae, our_gae), arguments, REPETITIONS)
-        table.add_row("holes" if holes else "right-padded", f"{loop * 1e3:.0f}", f"{ours * 1e3:.0f}", f"{loop / ours:.1f}", f"{apart:.1e}")
+        table.add_row(
+            "holes" if holes else "right-padded",
+            f"{loop * 1e3:.0f}",
+            f"{ours * 1e3:.0f}",
+            f"{loop / ours:.1f}",
+            f"{apart:.1e}",
+        )
     console.print(table)
 
-    table = Table("T", "padded, ms", "kernels", "holes, ms", "kernels", "kernels of the loop", title=f"Ours by length, {ROWS} rows")
+    table = Table(
+        "T",
+        "padded, ms",
+        "kernels",
+        "holes, ms",
+        "kernels",
+        "kernels of the loop",
+        title=f"Ours by length, {ROWS} rows",
+    )
     for length in (512, 2048, 8192):
         cells = [str(length)]
         for holes in (False, True):
             arguments = batch(ROWS, length, holes)
             with CountKernels() as kernels:
                 our_gae(*arguments)
-            cells += [f"{median_times((our_gae,), arguments, REPETITIONS)[0] * 1e3:.1f}", str(kernels.seen.total())]
+            cells += [
+                f"{median_times((our_gae,), arguments, REPETITIONS)[0] * 1e3:.1f}",
+                str(kernels.seen.total()),
+            ]
         with CountKernels() as kernels:
             loop_gae(*batch(2, length, False))
         table.add_row(*cells, str(kernels.seen.total()))

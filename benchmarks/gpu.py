@@ -42,8 +42,17 @@ weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkp
 of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
 }
 CEILING = 790e12  # bf16 FLOP/s of a large matmul on an H200
-BYTES_PER_WEIGHT = 2 * 14 + 6 + 2  # actor and critic: weight, master, Adam; one gradient at a time; reference
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
+BYTES_PER_WEIGHT = (
+    2 * 14 + 6 + 2
+)  # actor and critic: weight, master, Adam; one gradient at a time; reference
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+)
 SCALES = {  # sizes of Qwen2.5 (None: the model of --model), ties its embeddings?, points of (batch, response tokens)
     "model": (None, None, [(64, 128), (256, 128), (1024, 128), (256, 512), (256, 2048)]),
     "0.5B": ((896, 24, 14, 2, 4864, 151936), True, [(256, 128)]),
@@ -61,17 +70,37 @@ class Worker:
 
     def __init__(self, side: str, job: dict, args: Namespace) -> None:
         self.log = args.logs / f"{len(list(args.logs.iterdir()))}-{job['case']}-{side}.log"
-        extra = {"vllm": args.vllm_path, "telescope-vllm": args.vllm_path, "trl": args.trl_path}.get(side)
+        extra = {
+            "vllm": args.vllm_path,
+            "telescope-vllm": args.vllm_path,
+            "trl": args.trl_path,
+        }.get(side)
         path = os.pathsep.join(str(p) for p in (extra, ROOT, os.environ.get("PYTHONPATH")) if p)
-        environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        command = [args.python_trl if side == "trl" else sys.executable, "-P", str(WORKER), side]  # -P: benchmarks/trl.py is not TRL
+        environment = os.environ | {
+            "PYTHONPATH": path,
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
+        command = [
+            args.python_trl if side == "trl" else sys.executable,
+            "-P",
+            str(WORKER),
+            side,
+        ]  # -P: benchmarks/trl.py is not TRL
         job = job | {"spawned": time.time(), "folder": tempfile.mkdtemp(dir=args.scratch)}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log.open("w"), "text": True}
+        pipes = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": self.log.open("w"),
+            "text": True,
+        }
         self.process = subprocess.Popen(command, **pipes, env=environment, start_new_session=True)
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         try:
-            self.setup = self.ask(json.dumps(job), max(args.timeout, 400) if "vllm" in side else args.timeout).get("setup")
+            self.setup = self.ask(
+                json.dumps(job), max(args.timeout, 400) if "vllm" in side else args.timeout
+            ).get("setup")
         except WorkerError:
             self.close()
             raise
@@ -88,8 +117,14 @@ class Worker:
         except queue.Empty:
             answer = {"late": f"no answer in {timeout:.0f} s"}
         if not answer or "late" in answer:
-            words = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-            answer["error"] = f"{answer.get('late', 'ended')}; last in its log: {words[-1] if words else 'nothing'}"
+            words = [
+                line.strip()
+                for line in self.log.read_text(errors="replace").splitlines()
+                if line.strip()
+            ]
+            answer["error"] = (
+                f"{answer.get('late', 'ended')}; last in its log: {words[-1] if words else 'nothing'}"
+            )
         if "error" in answer:
             raise WorkerError(answer["error"])
         return answer
@@ -103,17 +138,30 @@ class Worker:
         self.process.wait()
 
 
-def measure(sides: list[str], job: dict, args: Namespace, keep=lambda results: None) -> dict[str, dict[str, dict]]:
+def measure(
+    sides: list[str], job: dict, args: Namespace, keep=lambda results: None
+) -> dict[str, dict[str, dict]]:
     """For each kind and side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
-    results: dict[str, dict[str, dict]] = {kind: {side: {"rounds": []} for side in sides if side in SIDES[kind]} for kind in job["kinds"]}
+    results: dict[str, dict[str, dict]] = {
+        kind: {side: {"rounds": []} for side in sides if side in SIDES[kind]}
+        for kind in job["kinds"]
+    }
     with contextlib.ExitStack() as at_the_end:
         workers: dict[str, Worker] = {}
         for number in range(args.rounds + 1):
-            for side, kind in itertools.product(sides if number % 2 == 0 else sides[::-1], job["kinds"]):
-                if side not in SIDES[kind] or any("error" in of_kind.get(side, {}) for of_kind in results.values()):
+            for side, kind in itertools.product(
+                sides if number % 2 == 0 else sides[::-1], job["kinds"]
+            ):
+                if side not in SIDES[kind] or any(
+                    "error" in of_kind.get(side, {}) for of_kind in results.values()
+                ):
                     continue
                 result = results[kind][side]
-                print(f"{job['batch']} prompts, {kind}: {side}, {number or 'start'}", file=sys.stderr, flush=True)
+                print(
+                    f"{job['batch']} prompts, {kind}: {side}, {number or 'start'}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 try:
                     if side not in workers:
                         workers[side] = Worker(side, job, args)
@@ -121,7 +169,11 @@ def measure(sides: list[str], job: dict, args: Namespace, keep=lambda results: N
                     result["setup"] = workers[side].setup
                     answer = workers[side].ask(kind, args.timeout)
                     result["rounds"].append(answer) if number else result.update(first=answer)
-                    print(f"  {answer['seconds']:.3f} s, {answer['tokens'] / answer['seconds']:,.0f} tokens/s", file=sys.stderr, flush=True)
+                    print(
+                        f"  {answer['seconds']:.3f} s, {answer['tokens'] / answer['seconds']:,.0f} tokens/s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     keep(results)
                 except (WorkerError, OSError) as error:
                     result["error"] = str(error)
@@ -136,26 +188,49 @@ def make_job(case: str, model: str, batch: int, kinds: dict[str, dict], args: Na
     from transformers import AutoTokenizer, GenerationConfig
 
     tokenizer, rng = AutoTokenizer.from_pretrained(args.folder), random.Random(0)
-    texts = [f"What is {rng.randint(10, 99)} + {rng.randint(10, 99)}? Answer with the number only." for _ in range(batch)]
+    texts = [
+        f"What is {rng.randint(10, 99)} + {rng.randint(10, 99)}? Answer with the number only."
+        for _ in range(batch)
+    ]
     data = Path(tempfile.mkdtemp(dir=args.scratch)) / "prompts.jsonl"
     data.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), "utf-8")
     if tokenizer.chat_template:
         chats = [[{"role": "user", "content": text}] for text in texts]
-        texts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
-    ids = [tokenizer(text, add_special_tokens=not tokenizer.chat_template).input_ids for text in texts]
+        texts = [
+            tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+            for chat in chats
+        ]
+    ids = [
+        tokenizer(text, add_special_tokens=not tokenizer.chat_template).input_ids for text in texts
+    ]
     ends = None
     with contextlib.suppress(OSError):
         ends = GenerationConfig.from_pretrained(args.folder).eos_token_id
-    stop_ids = sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [] if ends is None else [ends])})
-    text = {"prompts": ids, "data": str(data), "stop_ids": stop_ids, "counted": tokenizer("1", add_special_tokens=False).input_ids[-1]}
-    text["pad"] = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    stop_ids = sorted(
+        {
+            tokenizer.eos_token_id,
+            *(ends if isinstance(ends, list) else [] if ends is None else [ends]),
+        }
+    )
+    text = {
+        "prompts": ids,
+        "data": str(data),
+        "stop_ids": stop_ids,
+        "counted": tokenizer("1", add_special_tokens=False).input_ids[-1],
+    }
+    text["pad"] = (
+        tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    )
     shape = {"case": case, "model": model, "batch": batch, "kinds": kinds, "device": args.device}
     shape["tokens"] = max(kind["tokens"] for kind in kinds.values())
     return {**shape, **text, **LEARNING, "settings": args.set, "trl_rollout": args.trl_rollout}
 
 
 def each(result: dict, key: str) -> list[float]:
-    return [one["tokens"] / one["seconds"] if key == "tokens/s" else (one | one["metrics"])[key] for one in result["rounds"]]
+    return [
+        one["tokens"] / one["seconds"] if key == "tokens/s" else (one | one["metrics"])[key]
+        for one in result["rounds"]
+    ]
 
 
 def median(result: dict, key: str, form: str) -> str:
@@ -169,7 +244,9 @@ def spread(result: dict, key: str, form: str) -> str:
 def memory(result: dict) -> str:
     every = [result["first"], *result["rounds"]]
     peak, reserved = (max(one[key] for one in every) for key in ("peak_gib", "reserved_gib"))
-    peak = max(peak, *(one["metrics"].get("perf/peak_gib", 0.0) for one in every))  # where the side counts anew within a measurement
+    peak = max(
+        peak, *(one["metrics"].get("perf/peak_gib", 0.0) for one in every)
+    )  # where the side counts anew within a measurement
     return f"{peak:.1f} / {reserved:.1f}" if reserved else "–"
 
 
@@ -187,7 +264,11 @@ def head(*cells: str) -> str:
 
 def conditions(results: dict[str, dict], job: dict, args: Namespace) -> str:
     setups = [result["setup"] for result in results.values() if "setup" in result]
-    versions = " and ".join(sorted({f"torch {setup['torch']}, transformers {setup['transformers']}" for setup in setups}))
+    versions = " and ".join(
+        sorted(
+            {f"torch {setup['torch']}, transformers {setup['transformers']}" for setup in setups}
+        )
+    )
     gpu = next((setup["gpu"] for setup in setups if "gpu" in setup), job["device"])
     prompt = f"prompts of {statistics.fmean(map(len, job['prompts'])):.0f} tokens"
     changed = f"telescope with {', '.join(args.set)}; " if args.set else ""
@@ -199,7 +280,11 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
     figures = [("tokens/s", ",.0f", "response tokens/s"), ("seconds", ".3f", "s")]
     (key, form, unit), (key2, form2, unit2) = figures if job["case"] == "decode" else figures[::-1]
     print(f"\n### {title}\n\n{conditions(results, job, args)}, smallest to largest.\n")
-    columns = ("peak GiB, in use / reserved", "first one, s: since the process began / since its imports", "telescope is faster by")
+    columns = (
+        "peak GiB, in use / reserved",
+        "first one, s: since the process began / since its imports",
+        "telescope is faster by",
+    )
     print(head("", unit, "rounds", unit2, "mean length", *columns))
     ours = results.get("telescope", {})
     for side, result in results.items():
@@ -207,9 +292,26 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
         if "error" in result or not result["rounds"]:
             print(row(name, result.get("error", "no rounds")[:200], *[""] * 6))
             continue
-        numbers = [median(result, key, form), spread(result, key, form), median(result, key2, form2), median(result, "lengths_mean", ".1f")]
-        rates = [statistics.median(each(one, "tokens/s")) for one in (ours, result)] if ours.get("rounds") and side != "telescope" else None
-        print(row(name, *numbers, memory(result), start_up(result), f"{rates[0] / rates[1]:.2f}" if rates else ""))
+        numbers = [
+            median(result, key, form),
+            spread(result, key, form),
+            median(result, key2, form2),
+            median(result, "lengths_mean", ".1f"),
+        ]
+        rates = (
+            [statistics.median(each(one, "tokens/s")) for one in (ours, result)]
+            if ours.get("rounds") and side != "telescope"
+            else None
+        )
+        print(
+            row(
+                name,
+                *numbers,
+                memory(result),
+                start_up(result),
+                f"{rates[0] / rates[1]:.2f}" if rates else "",
+            )
+        )
     if job["case"] == "update" and ours.get("rounds"):
         print("\n" + head("telescope's update", "median", "rounds"))
         for metric in sorted(ours["rounds"][-1]["metrics"]):
@@ -224,11 +326,24 @@ def weights(shape: dict) -> dict[str, int]:
     attention = 2 * hidden * width * (heads + shape.get("num_key_value_heads", heads))
     layers = shape["num_hidden_layers"] * (attention + 3 * hidden * shape["intermediate_size"])
     vocabulary = hidden * shape["vocab_size"]
-    return {"layers": layers, "head": vocabulary, "all": layers + vocabulary * (2 - shape["tie_word_embeddings"]), "queries": width * heads}
+    return {
+        "layers": layers,
+        "head": vocabulary,
+        "all": layers + vocabulary * (2 - shape["tie_word_embeddings"]),
+        "queries": width * heads,
+    }
 
 
 def scaling(args: Namespace, keep) -> None:
-    columns = ("decode tokens/s", "s per update", "rounds", "rollout s", "critic s", "actor s", "critic TFLOP/s")
+    columns = (
+        "decode tokens/s",
+        "s per update",
+        "rounds",
+        "rollout s",
+        "critic s",
+        "actor s",
+        "critic TFLOP/s",
+    )
     columns += (
         "actor TFLOP/s",
         f"both, share of {CEILING / 1e12:.0f}",
@@ -244,7 +359,13 @@ def scaling(args: Namespace, keep) -> None:
             label, points = f"{name}, random weights" if sizes else args.label, [*points]
             if sizes:
                 shape = dict(zip(SIZES, sizes, strict=True), tie_word_embeddings=tied)
-                job = {"case": "make", "model": folder, "tokenizer": args.folder, "shape": shape, "device": args.device}
+                job = {
+                    "case": "make",
+                    "model": folder,
+                    "tokenizer": args.folder,
+                    "shape": shape,
+                    "device": args.device,
+                }
                 try:
                     Worker("make", job, args).close()
                 except WorkerError as error:
@@ -263,7 +384,9 @@ def scaling(args: Namespace, keep) -> None:
 def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict, dict]:
     """The update's result and job; of the decoder alone where weights and Adam states do not fit."""
     job = make_job("update", model, batch, {"update": {"tokens": tokens, "stop": False}}, args)
-    job["shape"] = {"tie_word_embeddings": False} | json.loads((Path(model) / "config.json").read_text("utf-8"))
+    job["shape"] = {"tie_word_embeddings": False} | json.loads(
+        (Path(model) / "config.json").read_text("utf-8")
+    )
     if weights(job["shape"])["all"] * BYTES_PER_WEIGHT > args.memory * 2**30:
         job |= {"case": "decode", "kinds": {"decode": job["kinds"]["update"]}}
     return measure(["telescope"], job, args)[job["case"]]["telescope"], job
@@ -281,18 +404,33 @@ def point_cells(result: dict, job: dict) -> list[str]:
             memory(result),
             "",
         ]
-    shape, size, lengths = job["shape"], weights(job["shape"]), [len(ids) + job["tokens"] for ids in job["prompts"]]
-    flop = 6 * size["layers"] * sum(lengths) + 6 * shape["num_hidden_layers"] * size["queries"] * sum(n * n for n in lengths)
-    flops = {"update_critic": flop, "update_actor": flop + 6 * size["head"] * job["batch"] * job["tokens"]}
-    seconds = {phase: statistics.median(each(result, f"timing/{phase}")) for phase in ("rollout", *flops)}
+    shape, size, lengths = (
+        job["shape"],
+        weights(job["shape"]),
+        [len(ids) + job["tokens"] for ids in job["prompts"]],
+    )
+    flop = 6 * size["layers"] * sum(lengths) + 6 * shape["num_hidden_layers"] * size[
+        "queries"
+    ] * sum(n * n for n in lengths)
+    flops = {
+        "update_critic": flop,
+        "update_actor": flop + 6 * size["head"] * job["batch"] * job["tokens"],
+    }
+    seconds = {
+        phase: statistics.median(each(result, f"timing/{phase}")) for phase in ("rollout", *flops)
+    }
     cells = [
         f"{job['batch'] * job['tokens'] / seconds['rollout']:,.0f}",
         median(result, "seconds", ".3f"),
         spread(result, "seconds", ".3f"),
     ]
-    cells += [f"{value:.3f}" for value in seconds.values()] + [f"{flops[phase] / seconds[phase] / 1e12:.3g}" for phase in flops]
+    cells += [f"{value:.3f}" for value in seconds.values()] + [
+        f"{flops[phase] / seconds[phase] / 1e12:.3g}" for phase in flops
+    ]
     cells += [f"{sum(flops.values()) / sum(seconds[phase] for phase in flops) / CEILING:.3f}"]
-    cells += [median(result, "perf/mfu", ".3f") if "perf/mfu" in result["rounds"][0]["metrics"] else "–"]
+    cells += [
+        median(result, "perf/mfu", ".3f") if "perf/mfu" in result["rounds"][0]["metrics"] else "–"
+    ]
     return [*cells, memory(result), start_up(result)]
 
 
@@ -306,20 +444,35 @@ def main(args: Namespace) -> None:
     raw: dict[str, object] = {"date": str(datetime.datetime.now()), "command": sys.argv}
 
     def keep(name: str, results: dict, job: dict) -> None:
-        raw[name] = {"job": job | {"prompts": [len(ids) for ids in job["prompts"]]}, "results": results}
+        raw[name] = {
+            "job": job | {"prompts": [len(ids) for ids in job["prompts"]]},
+            "results": results,
+        }
         if args.json:
             args.json.write_text(json.dumps(raw, indent=1), "utf-8")
 
     wanted = args.case.split(",")
-    kinds = {name: {"tokens": args.varied_tokens if name == "varied" else args.tokens, "stop": name == "varied"} for name in wanted}
+    kinds = {
+        name: {
+            "tokens": args.varied_tokens if name == "varied" else args.tokens,
+            "stop": name == "varied",
+        }
+        for name in wanted
+    }
     for case, names in (("decode", ["decode", "varied"]), ("update", ["update"])):
         chosen = {name: kinds[name] for name in names if name in wanted}
         if not chosen:
             continue
         job = make_job(case, args.folder, args.batch, chosen, args)
         sides = [side for side in args.sides.split(",") if side in SIDES[case]]
-        for name, results in measure(sides, job, args, lambda results, job=job: keep(job["case"], results, job)).items():
-            what = {"decode": "Decode, fixed length", "varied": "Decode until EOS", "update": "PPO update"}[name]
+        for name, results in measure(
+            sides, job, args, lambda results, job=job: keep(job["case"], results, job)
+        ).items():
+            what = {
+                "decode": "Decode, fixed length",
+                "varied": "Decode until EOS",
+                "update": "PPO update",
+            }[name]
             limit = f"{'at most ' * kinds[name]['stop']}{kinds[name]['tokens']} tokens each"
             show(f"{what}: {args.batch} prompts, {limit}", results, job, args)
     if "scaling" in wanted:
@@ -331,29 +484,69 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="smollm2", help="HF folder")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=128, help="of every response, where its length is fixed")
-    parser.add_argument("--varied-tokens", type=int, default=1024, help="limit where EOS ends a response")
+    parser.add_argument(
+        "--tokens", type=int, default=128, help="of every response, where its length is fixed"
+    )
+    parser.add_argument(
+        "--varied-tokens", type=int, default=1024, help="limit where EOS ends a response"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", default="telescope,telescope-vllm,hf,hf-static,vllm,trl")
-    parser.add_argument("--case", default="decode,varied,update", help="some of decode,varied,update,scaling")
-    parser.add_argument("--scaling", action="store_const", const="scaling", dest="case", help="only that: --case scaling")
+    parser.add_argument(
+        "--case", default="decode,varied,update", help="some of decode,varied,update,scaling"
+    )
+    parser.add_argument(
+        "--scaling",
+        action="store_const",
+        const="scaling",
+        dest="case",
+        help="only that: --case scaling",
+    )
     parser.add_argument("--shapes", default=",".join(SCALES), help="which of scaling's models")
     parser.add_argument(
-        "--memory", type=float, default=139, help="GiB of the GPU: what a model needs at least decides whether scaling updates it"
+        "--memory",
+        type=float,
+        default=139,
+        help="GiB of the GPU: what a model needs at least decides whether scaling updates it",
     )
     parser.add_argument("--quick", action="store_true", help="2 rounds, telescope and hf")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of telescope's: ledger.samples=off")
-    parser.add_argument("--trl-rollout", type=int, default=64, help="rows that TRL generates at a time")
-    parser.add_argument("--vllm-path", help="PYTHONPATH entry for the vllm and telescope-vllm workers")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of telescope's: ledger.samples=off",
+    )
+    parser.add_argument(
+        "--trl-rollout", type=int, default=64, help="rows that TRL generates at a time"
+    )
+    parser.add_argument(
+        "--vllm-path", help="PYTHONPATH entry for the vllm and telescope-vllm workers"
+    )
     parser.add_argument("--trl-path", help="PYTHONPATH entry for the trl worker")
-    parser.add_argument("--python-trl", default=sys.executable, help="interpreter of the trl worker")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one answer; vLLM's start has at least 400")
-    parser.add_argument("--logs", type=Path, help="folder for the workers' stderr; default: a temporary one that stays")
+    parser.add_argument(
+        "--python-trl", default=sys.executable, help="interpreter of the trl worker"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300,
+        help="seconds for one answer; vLLM's start has at least 400",
+    )
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        help="folder for the workers' stderr; default: a temporary one that stays",
+    )
     parser.add_argument("--json", type=Path, help="file for everything measured")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.sides = 2, "telescope,hf"
-    known = {"sides": {*SIDES["decode"], *SIDES["update"]}, "case": {"decode", "varied", "update", "scaling"}, "shapes": {*SCALES}}
+    known = {
+        "sides": {*SIDES["decode"], *SIDES["update"]},
+        "case": {"decode", "varied", "update", "scaling"},
+        "shapes": {*SCALES},
+    }
     for name, possible in known.items():
         if not {*getattr(options, name).split(",")} <= possible:
             parser.error(f"--{name} takes some of {','.join(sorted(possible))}")

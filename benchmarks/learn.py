@@ -112,13 +112,19 @@ def slim(metrics: list[dict]) -> list[dict]:
         seconds += metric.get("timing/step") or 0.0
         row = rows.setdefault(metric["step"], {"step": metric["step"]})
         row["seconds"] = round(seconds, 3)
-        row |= {short: round(metric[name], 5) for name, short in COLUMNS.items() if metric.get(name) is not None}
+        row |= {
+            short: round(metric[name], 5)
+            for name, short in COLUMNS.items()
+            if metric.get(name) is not None
+        }
     return list(rows.values())
 
 
 def write_run(path: Path, header: dict, rows: list[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (header, *rows)), "utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (header, *rows)), "utf-8"
+    )
 
 
 def read_run(path: Path) -> tuple[dict, list[dict]]:
@@ -144,23 +150,34 @@ def evaluated(rows: list[dict]) -> list[dict]:
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    return os.environ | {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
 
 
 def about(python: str) -> dict:
     """Device and versions, as the runs will see them."""
-    done = subprocess.run([python, "-P", "-c", ABOUT], env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [python, "-P", "-c", ABOUT], env=environment(), capture_output=True, text=True
+    )
     if done.returncode:
         sys.exit(f"{python} cannot import what a run needs:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def watched(name: str, command: list[str], log: Path, rows_at: Path) -> tuple[int, dict[str, float]]:
+def watched(
+    name: str, command: list[str], log: Path, rows_at: Path
+) -> tuple[int, dict[str, float]]:
     """Runs the command and watches its rows; (exit status, seconds from its beginning to its first row, and on to its last)."""
     say(f"{name}: begins; its output: {log}")
     began, seen, stamps = time.perf_counter(), 0, []
     with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT)
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT
+        )
         try:
             while True:
                 ended = process.poll() is not None
@@ -178,7 +195,9 @@ def watched(name: str, command: list[str], log: Path, rows_at: Path) -> tuple[in
                 process.wait()
     took = time.perf_counter() - began
     if process.returncode:
-        say(f"{name}: ended with status {process.returncode} after {took:.0f} s:\n{log.read_text(errors='replace')[-3000:]}")
+        say(
+            f"{name}: ended with status {process.returncode} after {took:.0f} s:\n{log.read_text(errors='replace')[-3000:]}"
+        )
     first, last = (stamps[0], stamps[-1]) if stamps else (took, took)
     return process.returncode, {
         "startup_seconds": round(first, 1),
@@ -195,7 +214,9 @@ def tell(name: str, rows: list[dict], wall: float) -> None:
     found = [row for row in rows if "greedy" in row or "eval/greedy_accuracy" in row]
     for row in found[TOLD.get(name, 0) :]:
         greedy, sampled = (row.get(f"eval/{kind}_accuracy", row.get(kind)) for kind in KINDS)
-        say(f"{name}: {wall:6.1f} s  step {row['step']}  held out: greedy {greedy:.3f} sampled {sampled:.3f}")
+        say(
+            f"{name}: {wall:6.1f} s  step {row['step']}  held out: greedy {greedy:.3f} sampled {sampled:.3f}"
+        )
     TOLD[name] = len(found)
 
 
@@ -208,7 +229,14 @@ def run_seed(seed: int, args: argparse.Namespace, facts: dict) -> bool:
     if run.exists():
         shutil.rmtree(run)
     settings = [part for key, value in args.settings.items() for part in (f"--{key}", value)]
-    command = [sys.executable, "-P", "-c", "from telescope.cli import main; main()", "train", str(args.recipe)]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from telescope.commands import main; main()",
+        "train",
+        str(args.recipe),
+    ]
     command += ["--seed", str(seed), "--name", name, "--dir", str(args.work), *settings]
     metrics_at = run / "metrics.jsonl"
     status, clocks = watched(name, command, args.work / f"{name}.log", metrics_at)
@@ -217,8 +245,21 @@ def run_seed(seed: int, args: argparse.Namespace, facts: dict) -> bool:
     if status or not evaluated(rows):
         return False
     peak = max((row.get("perf/peak_gib") or 0.0 for row in metrics), default=0.0)
-    header = {"run": name, "side": "Telescope", "seed": seed, "seconds": rows[-1]["seconds"], **clocks, "updates": rows[-1]["step"]}
-    header |= {"peak_gib": round(peak, 2), **facts, "date": str(date.today()), "parallel": args.parallel, "settings": args.settings}
+    header = {
+        "run": name,
+        "side": "Telescope",
+        "seed": seed,
+        "seconds": rows[-1]["seconds"],
+        **clocks,
+        "updates": rows[-1]["step"],
+    }
+    header |= {
+        "peak_gib": round(peak, 2),
+        **facts,
+        "date": str(date.today()),
+        "parallel": args.parallel,
+        "settings": args.settings,
+    }
     header |= on_fresh_problems(run, args.fresh)
     write_run(target, header, rows)
     say(f"{name}: {header['updates']} steps in {header['seconds']:.1f} s of training: {target}")
@@ -242,11 +283,14 @@ def try_fresh(run: Path, count: int) -> dict:
     from _overoptimise_worker import unseen_rows
 
     from telescope.config import load_config
-    from telescope.export import evaluate_run
+    from telescope.run.export import evaluate_run
 
     fresh = unseen_rows(load_config(run / "config.toml"), count)
     found = evaluate_run(run, overrides=[("eval.samples", str(len(fresh)))], rows=fresh)
-    return {"problems": len(fresh), **{kind: round(found[f"eval/{kind}_accuracy"], 5) for kind in KINDS}}
+    return {
+        "problems": len(fresh),
+        **{kind: round(found[f"eval/{kind}_accuracy"], 5) for kind in KINDS},
+    }
 
 
 def keep_of_run(run: Path, out: Path) -> None:
@@ -277,10 +321,31 @@ def keep_samples(run: Path, out: Path) -> None:
     recorded = ledger.steps(run)
     for when, step, right in (("first", recorded[0], False), ("last", recorded[-1], True)):
         samples = ledger.samples(run, step)
-        position = next((i for i, sample in enumerate(samples) if (sample.score >= 1) == right and len(sample) > 1), 0)
+        position = next(
+            (
+                i
+                for i, sample in enumerate(samples)
+                if (sample.score >= 1) == right and len(sample) > 1
+            ),
+            0,
+        )
         choice = ["--step", str(step), "--sample", str(position), "--lang", "en", "--plain"]
-        command = [sys.executable, "-P", "-c", "from telescope.cli import main; main()", "explain", str(run), *choice]
-        done = subprocess.run(command, env=environment() | {"COLUMNS": "100"}, cwd=ROOT, capture_output=True, text=True)
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            "from telescope.commands import main; main()",
+            "explain",
+            str(run),
+            *choice,
+        ]
+        done = subprocess.run(
+            command,
+            env=environment() | {"COLUMNS": "100"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             say(f"telescope explain: {done.stderr[-500:]}")
             continue
@@ -291,10 +356,14 @@ def keep_samples(run: Path, out: Path) -> None:
 def trl_python(given: str | None) -> str | None:
     """A python that has TRL's PPO: this one, or that of .venv-trl."""
     why = ""
-    for python in [given] if given else [sys.executable, str(ROOT / ".venv-trl" / "bin" / "python")]:
+    for python in (
+        [given] if given else [sys.executable, str(ROOT / ".venv-trl" / "bin" / "python")]
+    ):
         if shutil.which(python):
             code = "import trl.experimental.ppo, datasets, reasoning_gym, pydantic"
-            done = subprocess.run([python, "-P", "-c", code], env=environment(), capture_output=True, text=True)
+            done = subprocess.run(
+                [python, "-P", "-c", code], env=environment(), capture_output=True, text=True
+            )
             if not done.returncode:
                 return python
             why = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
@@ -302,16 +371,40 @@ def trl_python(given: str | None) -> str | None:
     return None
 
 
-def run_trl(python: str, seconds: float, extra: str, seed: int, model: Path, args: argparse.Namespace, facts: dict) -> bool:
-    name = "-".join(["trl", *re.findall(r"[A-Za-z0-9.]+", extra), *([f"seed{seed}"] if seed else [])])
-    target, rows_at, log = args.out / f"{name}.jsonl", args.work / f"{name}.rows.jsonl", args.work / f"{name}.log"
+def run_trl(
+    python: str,
+    seconds: float,
+    extra: str,
+    seed: int,
+    model: Path,
+    args: argparse.Namespace,
+    facts: dict,
+) -> bool:
+    name = "-".join(
+        ["trl", *re.findall(r"[A-Za-z0-9.]+", extra), *([f"seed{seed}"] if seed else [])]
+    )
+    target, rows_at, log = (
+        args.out / f"{name}.jsonl",
+        args.work / f"{name}.rows.jsonl",
+        args.work / f"{name}.log",
+    )
     if target.exists() and not args.again and "broke_off" not in read_run(target)[0]:
         say(f"{name}: {target.name} is there already")
         return True
     rows_at.unlink(missing_ok=True)
     recipe = args.work / "trl-config.toml"
     recipe.write_text(config_text(args), "utf-8")
-    command = [python, "-P", str(TRL_WORKER), "--recipe", str(recipe), "--model", str(model), "--seconds", f"{seconds:.3f}"]
+    command = [
+        python,
+        "-P",
+        str(TRL_WORKER),
+        "--recipe",
+        str(recipe),
+        "--model",
+        str(model),
+        "--seconds",
+        f"{seconds:.3f}",
+    ]
     command += ["--seed", str(seed), "--out", str(rows_at), *shlex.split(extra)]
     status, clocks = watched(name, command, log, rows_at)
     rows = [{key: round(value, 5) for key, value in row.items()} for row in read_rows(rows_at)]
@@ -320,7 +413,14 @@ def run_trl(python: str, seconds: float, extra: str, seed: int, model: Path, arg
     said = [row for row in read_rows(log) if isinstance(row, dict) and "curve" in row]
     result = said[-1] if said else {}
     result.pop("curve", None)
-    header = {"run": name, "side": "TRL", "seed": seed, "seconds": rows[-1]["seconds"], **clocks, "updates": rows[-1]["step"]}
+    header = {
+        "run": name,
+        "side": "TRL",
+        "seed": seed,
+        "seconds": rows[-1]["seconds"],
+        **clocks,
+        "updates": rows[-1]["step"],
+    }
     header |= {
         "peak_gib": round(result["peak_gib"], 2) if result.get("peak_gib") else None,
         "device": result.get("device", facts["device"]),
@@ -382,7 +482,9 @@ def run(args: argparse.Namespace) -> bool:
     if python:
         ours = [read_run(path)[0] for path in sorted(args.out.glob("seed*.jsonl"))]
         if not ours and args.trl_seconds is None:
-            say("TRL is left out: no run of Telescope says for how many seconds; --trl-seconds does")
+            say(
+                "TRL is left out: no run of Telescope says for how many seconds; --trl-seconds does"
+            )
             return False
         seconds = args.trl_seconds or statistics.median(header["seconds"] for header in ours)
         model = model_folder(args)
@@ -397,9 +499,17 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def render(out: Path) -> None:
-    runs = [read_run(path) for path in (*sorted(out.glob("seed*.jsonl")), *sorted(out.glob("trl*.jsonl"), key=lambda path: path.stem))]
+    runs = [
+        read_run(path)
+        for path in (
+            *sorted(out.glob("seed*.jsonl")),
+            *sorted(out.glob("trl*.jsonl"), key=lambda path: path.stem),
+        )
+    ]
     runs = [(header, rows) for header, rows in runs if evaluated(rows)]
-    runs.sort(key=lambda run: run[0].get("settings", {}).get("precision") == "mixed")  # which TRL does not do of itself
+    runs.sort(
+        key=lambda run: run[0].get("settings", {}).get("precision") == "mixed"
+    )  # which TRL does not do of itself
     if not runs:
         sys.exit(f"{out} has no seed*.jsonl: run without --render first")
     (out / "README.md").write_text(readme(out, runs), "utf-8")
@@ -435,8 +545,14 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
         lines += [mean_line(ours), ""]
     fresh = [(header, header["fresh"]) for header, _ in ours if "fresh" in header]
     if fresh:
-        found = (f"{title(header)} {on['greedy']:.3f} greedy and {on['sampled']:.3f} sampled of {on['problems']}" for header, on in fresh)
-        lines += [f"On further problems, neither trained on nor held out, so that no setting was chosen by them: {'; '.join(found)}.", ""]
+        found = (
+            f"{title(header)} {on['greedy']:.3f} greedy and {on['sampled']:.3f} sampled of {on['problems']}"
+            for header, on in fresh
+        )
+        lines += [
+            f"On further problems, neither trained on nor held out, so that no setting was chosen by them: {'; '.join(found)}.",
+            "",
+        ]
     lines += [
         "Training seconds are those of the steps, without evaluations; wall seconds go from the first step to the end of the last "
         "evaluation. Start-up is from the beginning of the process to the first step, the evaluation before it included. "
@@ -447,7 +563,12 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
         lines += [*reached(ours, theirs), ""]
     lines += ["## Conditions", "", *conditions(runs), ""]
     if theirs:
-        lines += ["## What differs between the two sides", "", *differences(theirs[0][0], [header for header, _ in ours]), ""]
+        lines += [
+            "## What differs between the two sides",
+            "",
+            *differences(theirs[0][0], [header for header, _ in ours]),
+            "",
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -472,7 +593,11 @@ def table(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     ]
     for header, rows in runs:
         found = evaluated(rows)
-        cells = [title(header), str(header["updates"]), *(f"{header[f'{clock}seconds']:.0f}" for clock in ("", "wall_", "startup_"))]
+        cells = [
+            title(header),
+            str(header["updates"]),
+            *(f"{header[f'{clock}seconds']:.0f}" for clock in ("", "wall_", "startup_")),
+        ]
         cells.append(f"{header['peak_gib']:.1f}" if header.get("peak_gib") else "–")
         for kind in KINDS:
             before, after = found[0][kind], found[-1][kind]
@@ -490,11 +615,15 @@ def mean_line(ours: list[tuple[dict, list[dict]]]) -> str:
     for kind in KINDS:
         before, after = ([evaluated(rows)[i][kind] for _, rows in ours] for i in (0, -1))
         spread = f"{min(after):.3f}–{max(after):.3f}"
-        parts.append(f"{kind} {statistics.fmean(before):.3f} → {statistics.fmean(after):.3f} ({spread})")
+        parts.append(
+            f"{kind} {statistics.fmean(before):.3f} → {statistics.fmean(after):.3f} ({spread})"
+        )
     return f"Mean over Telescope's {len(ours)} seeds: {', '.join(parts)}."
 
 
-def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[dict]]]) -> list[str]:
+def reached(
+    ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[dict]]]
+) -> list[str]:
     """When Telescope was first seen where a TRL run ended, by its seconds and by its updates; of those that ended above their start."""
     lines = []
     for header, rows in theirs:
@@ -507,7 +636,14 @@ def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[d
         words = []
         for mine, curve in ours:
             there = next((row for row in evaluated(curve) if row["greedy"] >= goal), None)
-            words.append(f"seed {mine['seed']} " + (f"after {there['seconds']:.0f} s and {there['step']} updates" if there else "never"))
+            words.append(
+                f"seed {mine['seed']} "
+                + (
+                    f"after {there['seconds']:.0f} s and {there['step']} updates"
+                    if there
+                    else "never"
+                )
+            )
         ended = f"- {title(header)} ended at {goal:.3f} greedy after {header['updates']} updates"
         lines.append(f"{ended}; Telescope's evaluations were first there: {', '.join(words)}.")
     return lines
@@ -515,11 +651,19 @@ def reached(ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[d
 
 def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     ours = [header for header, _ in runs if header["side"] == "Telescope"]
-    settings = {key: value for key, value in (ours[0].get("settings", {}) if ours else {}).items() if key != "model.path"}
+    settings = {
+        key: value
+        for key, value in (ours[0].get("settings", {}) if ours else {}).items()
+        if key != "model.path"
+    }
     parallel = max((header.get("parallel", 1) for header in ours), default=1)
     sets = "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
     given = [header["arguments"] for header, _ in runs if "arguments" in header]
-    trl = "" if given == [""] else "".join(f" --trl-args {shlex.quote(arguments)}" for arguments in given)
+    trl = (
+        ""
+        if given == [""]
+        else "".join(f" --trl-args {shlex.quote(arguments)}" for arguments in given)
+    )
     versions: dict[str, str] = {}
     for header, _ in runs:
         versions |= header.get("versions", {})
@@ -536,7 +680,10 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     if together:
         at_once = f"{parallel} at a time on one device, which lengthens their seconds"
         alone = [str(header["seed"]) for header in ours if header.get("parallel", 1) == 1]
-        lines.append(f"- seeds {', '.join(together)} ran {at_once}" + (f"; seed {', '.join(alone)} ran alone" if alone else ""))
+        lines.append(
+            f"- seeds {', '.join(together)} ran {at_once}"
+            + (f"; seed {', '.join(alone)} ran alone" if alone else "")
+        )
     lines += [f"- {title(header)}: {header['note']}" for header, _ in runs if header.get("note")]
     return lines
 
@@ -556,11 +703,17 @@ def differences(trl: dict, ours: list[dict]) -> list[str]:
         warmup=settings["warmup_updates"],
         clip=settings["cliprange"],
         clip_value=settings["cliprange_value"],
-        clipped=f"gradients clipped to norm {clip_grad:g}, policy and value model each;\n" if clip_grad else "",
+        clipped=f"gradients clipped to norm {clip_grad:g}, policy and value model each;\n"
+        if clip_grad
+        else "",
         **{key: settings[key] for key in ("kl_coef", "gamma", "lam")},
         seconds=seconds_of(trl, ours),
     )
-    note = "" if not trl.get("arguments") else f" (a TRL run with arguments of its own has these instead: `{trl['arguments']}`)"
+    note = (
+        ""
+        if not trl.get("arguments")
+        else f" (a TRL run with arguments of its own has these instead: `{trl['arguments']}`)"
+    )
     return [same + note, "", DIFFERS]
 
 
@@ -581,19 +734,33 @@ def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:
 
     with pyplot.rc_context({"svg.hashsalt": "telescope", "svg.fonttype": "none", "font.size": 9}):
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
-        blues, reds = ["#1f4e9c", "#3c7dd6", "#86b3f0"], ["#c0392b", "#e08a3c", "#8e44ad", "#7f8c8d", "#27ae60", "#2c3e50"]
+        blues, reds = (
+            ["#1f4e9c", "#3c7dd6", "#86b3f0"],
+            ["#c0392b", "#e08a3c", "#8e44ad", "#7f8c8d", "#27ae60", "#2c3e50"],
+        )
         for axis, kind in zip(axes, KINDS, strict=True):
             counts = {"Telescope": 0, "TRL": 0}
             for header, rows in runs:
                 side, found = header["side"], evaluated(rows)
                 colours = blues if side == "Telescope" else reds
-                style = {"color": colours[counts[side] % len(colours)], "linestyle": "-" if side == "Telescope" else "--"}
+                style = {
+                    "color": colours[counts[side] % len(colours)],
+                    "linestyle": "-" if side == "Telescope" else "--",
+                }
                 counts[side] += 1
                 points = [row["seconds"] for row in found], [row[kind] for row in found]
-                axis.plot(*points, marker="o", markersize=3, linewidth=1.5, label=title(header), **style)
+                axis.plot(
+                    *points, marker="o", markersize=3, linewidth=1.5, label=title(header), **style
+                )
             axis.set(title=f"{kind} accuracy, held out", xlabel="seconds of training", ylim=(0, 1))
             axis.grid(alpha=0.3)
-        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=2, frameon=False)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(),
+            fontsize=8,
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
         figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
 
@@ -602,22 +769,56 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--parallel", type=int, default=1, metavar="K", help="seeds at a time, on one device")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the recipe, for both sides")
-    parser.add_argument("--fresh", type=int, default=1000, help="further problems that a finished run is tried on; default %(default)s")
-    parser.add_argument("--try", dest="tried", type=Path, help=argparse.SUPPRESS)  # what a process of its own is asked for
-    parser.add_argument("--no-trl", action="store_true")
-    parser.add_argument("--trl-args", action="append", metavar="ARGUMENTS", help="of _trl_arithmetic.py, one string; again: another run")
-    parser.add_argument("--trl-seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--trl-seconds", type=float, help="default: the median of the seeds' training seconds")
-    parser.add_argument("--trl-python", help="default: this one if it has trl, or else .venv-trl's")
-    parser.add_argument("--work", type=Path, help="where the runs are (default: a new temporary folder)")
     parser.add_argument(
-        "--out", type=Path, help=f"where the results go (default: {OUT.relative_to(ROOT)}; with --quick: in the work folder)"
+        "--parallel", type=int, default=1, metavar="K", help="seeds at a time, on one device"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the recipe, for both sides",
+    )
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        default=1000,
+        help="further problems that a finished run is tried on; default %(default)s",
+    )
+    parser.add_argument(
+        "--try", dest="tried", type=Path, help=argparse.SUPPRESS
+    )  # what a process of its own is asked for
+    parser.add_argument("--no-trl", action="store_true")
+    parser.add_argument(
+        "--trl-args",
+        action="append",
+        metavar="ARGUMENTS",
+        help="of _trl_arithmetic.py, one string; again: another run",
+    )
+    parser.add_argument("--trl-seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--trl-seconds", type=float, help="default: the median of the seeds' training seconds"
+    )
+    parser.add_argument("--trl-python", help="default: this one if it has trl, or else .venv-trl's")
+    parser.add_argument(
+        "--work", type=Path, help="where the runs are (default: a new temporary folder)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help=f"where the results go (default: {OUT.relative_to(ROOT)}; with --quick: in the work folder)",
     )
     parser.add_argument("--again", action="store_true", help="run what has a result already, too")
-    parser.add_argument("--render", action="store_true", help="write README and picture from the files in --out, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="a tiny random model and 4 steps on the CPU: does the command work?")
+    parser.add_argument(
+        "--render",
+        action="store_true",
+        help="write README and picture from the files in --out, and nothing else",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tiny random model and 4 steps on the CPU: does the command work?",
+    )
     args = parser.parse_args(argv)
     args.settings = dict(pair.split("=", 1) for pair in args.set)
     if not args.render:
@@ -628,7 +829,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.path[:] = [str(ROOT), *(path for path in sys.path if Path(path or ".").resolve() != HERE)]  # trl is not benchmarks/trl.py
+    sys.path[:] = [
+        str(ROOT),
+        *(path for path in sys.path if Path(path or ".").resolve() != HERE),
+    ]  # trl is not benchmarks/trl.py
     chosen = parse()
     if chosen.tried:
         print(json.dumps(try_fresh(chosen.tried, chosen.fresh)))

@@ -47,13 +47,24 @@ def timed(overrides: list[tuple[str, str]], steps: int, samples: str) -> tuple[f
                 ("checkpoint.every", "0"),
                 ("log.every", "1000000"),
             ]
-            recipe = None if any(key == "model.path" for key, _ in overrides) else Path("telescope/tasks/arithmetic.toml")
-            trainer = Trainer(load_config(recipe, [*base, *overrides]), reward=lambda response_ids: [len(r) / 8 for r in response_ids])
+            recipe = (
+                None
+                if any(key == "model.path" for key, _ in overrides)
+                else Path("telescope/data/arithmetic.toml")
+            )
+            trainer = Trainer(
+                load_config(recipe, [*base, *overrides]),
+                reward=lambda response_ids: [len(r) / 8 for r in response_ids],
+            )
             trainer.held_out = None
             if recipe is None:
-                trainer.roles.actor.sampler.stop = torch.tensor([-1])  # every response takes all its tokens
+                trainer.roles.actor.sampler.stop = torch.tensor(
+                    [-1]
+                )  # every response takes all its tokens
             trainer.fit()
-            whole = statistics.median(row["timing/step"] for row in trainer.history() if "timing/step" in row)
+            whole = statistics.median(
+                row["timing/step"] for row in trainer.history() if "timing/step" in row
+            )
             files = list((trainer.config.run_dir / "ledger").glob("*.parquet"))
             return statistics.median(spent[1:-1] or spent[:1]), whole, files[-1].stat().st_size
     finally:
@@ -78,7 +89,10 @@ if __name__ == "__main__":
             ("rollout.top_k", "20"),
             ("actor.lr", "1e-9"),
         ]
-        for title, overrides, steps in (("built-in job", [], args.steps), ("256 x 512 tokens", long, 2)):
+        for title, overrides, steps in (
+            ("built-in job", [], args.steps),
+            ("256 x 512 tokens", long, 2),
+        ):
             for samples in ("32", "all"):
                 cost, step, size = timed(overrides, steps, samples)
                 share = f"{cost * 1e3:7.1f} ms of {step * 1e3:8.1f} ms, {cost / step:6.2%}"

@@ -40,7 +40,14 @@ CURVES = {  # ours -> the metric
 }
 HEAD_START = 5  # steps of the critic alone: it has to learn the reward model's scale, and they show where the policy starts
 NAMES = {"smollm2": "SmolLM2-135M-Instruct"}
-SMOKE = {"steps": 4, "pairs": 24, "held_out_pairs": 8, "batch": 8, "betas": [0.1, 0.0], "parallel": 1}
+SMOKE = {
+    "steps": 4,
+    "pairs": 24,
+    "held_out_pairs": 8,
+    "batch": 8,
+    "betas": [0.1, 0.0],
+    "parallel": 1,
+}
 
 
 # ---- running
@@ -69,17 +76,35 @@ def make_job(chosen: argparse.Namespace, settings: list[tuple[str, str]]) -> dic
     }  # fmt: skip
 
 
-def start(job: dict[str, Any], job_file: Path, log: Path, *arguments: str, parallel: int = 1) -> subprocess.Popen:
+def start(
+    job: dict[str, Any], job_file: Path, log: Path, *arguments: str, parallel: int = 1
+) -> subprocess.Popen:
     threads = str(max((os.cpu_count() or 1) // parallel, 1))
     path = os.pathsep.join(str(p) for p in (ROOT, os.environ.get("PYTHONPATH")) if p)
-    environment = {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-P", str(WORKER), arguments[0], str(job_file), *arguments[1:]]  # -P: benchmarks/trl.py is not TRL
+    environment = {
+        "OMP_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+        **os.environ,
+        "PYTHONPATH": path,
+    }
+    command = [
+        sys.executable,
+        "-P",
+        str(WORKER),
+        arguments[0],
+        str(job_file),
+        *arguments[1:],
+    ]  # -P: benchmarks/trl.py is not TRL
     with log.open("w") as file:
-        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)
+        return subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
+        )
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(f"  | {line}" for line in log.read_text("utf-8", errors="replace").splitlines()[-lines:])
+    return "\n".join(
+        f"  | {line}" for line in log.read_text("utf-8", errors="replace").splitlines()[-lines:]
+    )
 
 
 def end(process: subprocess.Popen, patience: float = 60.0) -> None:
@@ -95,10 +120,26 @@ def end(process: subprocess.Popen, patience: float = 60.0) -> None:
 
 def reward_model(job: dict[str, Any], work: Path, deadline: float) -> dict[str, Any]:
     """Trains it, unless it is there with the same settings."""
-    of_policy = ("steps", "credit.", "critic.", "actor.", "ledger.", "log.", "rollout.cache_share", "reward.")
-    same = {**{k: v for k, v in job.items() if k != "settings"}, "settings": [s for s in job["settings"] if not s[0].startswith(of_policy)]}
+    of_policy = (
+        "steps",
+        "credit.",
+        "critic.",
+        "actor.",
+        "ledger.",
+        "log.",
+        "rollout.cache_share",
+        "reward.",
+    )
+    same = {
+        **{k: v for k, v in job.items() if k != "settings"},
+        "settings": [s for s in job["settings"] if not s[0].startswith(of_policy)],
+    }
     made_with, result = work / "reward-model-job.json", Path(job["reward_file"])
-    if result.is_file() and made_with.is_file() and json.loads(made_with.read_text("utf-8")) == json.loads(json.dumps(same)):
+    if (
+        result.is_file()
+        and made_with.is_file()
+        and json.loads(made_with.read_text("utf-8")) == json.loads(json.dumps(same))
+    ):
         print(f"reward model: the one in {work}", flush=True)
         return json.loads(result.read_text("utf-8"))
     result.unlink(missing_ok=True)
@@ -120,30 +161,46 @@ def reward_model(job: dict[str, Any], work: Path, deadline: float) -> dict[str, 
     finally:
         end(process, patience=5)
     if process.returncode or not result.is_file():
-        sys.exit(f"the reward model was not made (exit code {process.returncode}); {log}:\n{tail(log, 40)}")
+        sys.exit(
+            f"the reward model was not made (exit code {process.returncode}); {log}:\n{tail(log, 40)}"
+        )
     made_with.write_text(json.dumps(same), "utf-8")
     return json.loads(result.read_text("utf-8"))
 
 
-def policies(job: dict[str, Any], work: Path, betas: list[float], parallel: int, deadline: float, keep: Any) -> bool:
+def policies(
+    job: dict[str, Any], work: Path, betas: list[float], parallel: int, deadline: float, keep: Any
+) -> bool:
     """A PPO run for each β, at most `parallel` at once; `keep` is called after each. Whether all of them ended well."""
     waiting, running, well, said = list(betas), {}, True, time.monotonic()
     try:
         while waiting or running:
             late = time.monotonic() > deadline
             if late and waiting:
-                print(f"no time left: β = {', '.join(f'{beta:g}' for beta in waiting)} not begun", flush=True)
+                print(
+                    f"no time left: β = {', '.join(f'{beta:g}' for beta in waiting)} not begun",
+                    flush=True,
+                )
                 waiting, well = [], False
             while waiting and len(running) < parallel:
                 beta = waiting.pop(0)
                 (run_folder(job, beta) / "metrics.jsonl").unlink(missing_ok=True)
-                running[beta] = start(job, work / "job.json", work / f"beta-{beta:g}.log", "policy", repr(beta), parallel=parallel)
+                running[beta] = start(
+                    job,
+                    work / "job.json",
+                    work / f"beta-{beta:g}.log",
+                    "policy",
+                    repr(beta),
+                    parallel=parallel,
+                )
                 print(f"β {beta:g}: begun", flush=True)
             if late:
                 print("no time left: the runs stop after this step", flush=True)
                 for process in running.values():
                     if process.poll() is None:
-                        process.send_signal(signal.SIGTERM)  # all at once, so that they stop at about the same step
+                        process.send_signal(
+                            signal.SIGTERM
+                        )  # all at once, so that they stop at about the same step
                 for process in running.values():
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(60)
@@ -153,7 +210,9 @@ def policies(job: dict[str, Any], work: Path, betas: list[float], parallel: int,
                     continue
                 del running[beta]
                 print(
-                    f"β {beta:g}: {progress(job, beta)}" + (f", exit code {process.returncode}" if process.returncode else ""), flush=True
+                    f"β {beta:g}: {progress(job, beta)}"
+                    + (f", exit code {process.returncode}" if process.returncode else ""),
+                    flush=True,
                 )
                 if process.returncode:
                     well = False
@@ -178,15 +237,30 @@ def curve(job: dict[str, Any], beta: float) -> dict[str, Any] | None:
     """What a run has measured so far: step 1, 2, … of each curve. KL per response is the mean over tokens times the mean length."""
     folder = run_folder(job, beta)
     metrics, shown = folder / "metrics.jsonl", folder / "examples.json"
-    rows = [json.loads(line) for line in metrics.read_text("utf-8").splitlines() if line.endswith("}")] if metrics.is_file() else []
-    needed = ("reward/model", "reward/right", "reward/kl", "response/length_mean")  # a number that is not finite is null
+    rows = (
+        [json.loads(line) for line in metrics.read_text("utf-8").splitlines() if line.endswith("}")]
+        if metrics.is_file()
+        else []
+    )
+    needed = (
+        "reward/model",
+        "reward/right",
+        "reward/kl",
+        "response/length_mean",
+    )  # a number that is not finite is null
     rows = [row for row in rows if all(row.get(name) is not None for name in needed)]
     if not rows:
         return None
     curves = {ours: [_rounded(row.get(name)) for row in rows] for ours, name in CURVES.items()}
     kl = [_rounded(row["reward/kl"] * row["response/length_mean"]) for row in rows]
     found = json.loads(shown.read_text("utf-8")) if shown.is_file() else []
-    return {"beta": beta, "step": [row["step"] for row in rows], **curves, "kl": kl, "examples": found}
+    return {
+        "beta": beta,
+        "step": [row["step"] for row in rows],
+        **curves,
+        "kl": kl,
+        "examples": found,
+    }
 
 
 def progress(job: dict[str, Any], beta: float) -> str:
@@ -216,34 +290,66 @@ def write_curves(out: Path, about: dict[str, Any], runs: list[dict[str, Any]]) -
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--betas", type=float, nargs="+", default=[0.3, 0.1, 0.03, 0.01, 0.0])
     parser.add_argument("--steps", type=int, default=120, help="PPO steps of each run")
-    parser.add_argument("--minutes", type=float, default=9.0, help="then runs stop after their step, and what they have is shown")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=9.0,
+        help="then runs stop after their step, and what they have is shown",
+    )
     parser.add_argument("--parallel", type=int, default=5, help="runs that share the GPU")
     parser.add_argument("--pairs", type=int, default=5000, help="to train the reward model on")
     parser.add_argument("--held-out-pairs", type=int, default=400)
-    parser.add_argument("--samples", type=int, default=4, help="responses of the start policy to each problem of a pair")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=4,
+        help="responses of the start policy to each problem of a pair",
+    )
     parser.add_argument("--epochs", type=int, default=3, help="of the reward model")
     parser.add_argument("--rm-lr", type=float, default=5e-5, help="its learning rate")
     parser.add_argument("--batch", type=int, default=32, help="its pairs per update")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "smollm2-arithmetic.toml")
-    parser.add_argument("--work", type=Path, help="reward model, runs and logs; default: runs/overoptimise")
-    parser.add_argument("--out", type=Path, help="default: docs/results/over-optimisation, with --smoke a folder in --work")
-    parser.add_argument("--render", action="store_true", help="draw picture and README from --out's curves.json, nothing else")
-    parser.add_argument("--smoke", action="store_true", help="a tiny random model and a few steps, on the CPU: does it run?")
+    parser.add_argument(
+        "--work", type=Path, help="reward model, runs and logs; default: runs/overoptimise"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="default: docs/results/over-optimisation, with --smoke a folder in --work",
+    )
+    parser.add_argument(
+        "--render",
+        action="store_true",
+        help="draw picture and README from --out's curves.json, nothing else",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a tiny random model and a few steps, on the CPU: does it run?",
+    )
     chosen, rest = parser.parse_known_args(arguments)
     keys, values = rest[::2], rest[1::2]
     if len(keys) != len(values) or not all(key.startswith("--") and "." in key for key in keys):
-        parser.error(f"unknown arguments: {shlex.join(rest)}; settings of a run are given as --section.key value")
+        parser.error(
+            f"unknown arguments: {shlex.join(rest)}; settings of a run are given as --section.key value"
+        )
     if chosen.smoke:
         for name, value in SMOKE.items():
             if f"--{name.replace('_', '-')}" not in arguments:
                 setattr(chosen, name, value)
     folder = "overoptimise-smoke" if chosen.smoke else "overoptimise"
     chosen.work = chosen.work or ROOT / "runs" / folder
-    chosen.out = chosen.out or (chosen.work / "results" if chosen.smoke else ROOT / "docs" / "results" / "over-optimisation")
+    chosen.out = chosen.out or (
+        chosen.work / "results" if chosen.smoke else ROOT / "docs" / "results" / "over-optimisation"
+    )
     return chosen, [(key[2:], value) for key, value in zip(keys, values, strict=True)]
 
 
@@ -251,7 +357,11 @@ def command_line(arguments: list[str]) -> str:
     """How this was called, without the folders."""
     kept, skip = [], False
     for argument in arguments:
-        if not skip and argument not in ("--out", "--work") and not argument.startswith(("--out=", "--work=")):
+        if (
+            not skip
+            and argument not in ("--out", "--work")
+            and not argument.startswith(("--out=", "--work="))
+        ):
             kept.append(argument)
         skip = argument in ("--out", "--work")
     return shlex.join(["python", "benchmarks/overoptimise.py", *kept])
@@ -264,7 +374,10 @@ def main() -> None:
         print(chosen.out / "README.md")
         return
     if importlib.util.find_spec("matplotlib") is None:
-        print("no matplotlib (extra gym): there will be numbers and no picture; --render draws it later", flush=True)
+        print(
+            "no matplotlib (extra gym): there will be numbers and no picture; --render draws it later",
+            flush=True,
+        )
     began = time.monotonic()
     deadline = began + 60 * chosen.minutes
     for folder in (chosen.work, chosen.out):
@@ -289,7 +402,9 @@ def main() -> None:
     def keep() -> None:
         runs = [run for beta in chosen.betas if (run := curve(job, beta)) is not None]
         if runs:
-            write_curves(chosen.out, {**about, "minutes": round((time.monotonic() - began) / 60, 2)}, runs)
+            write_curves(
+                chosen.out, {**about, "minutes": round((time.monotonic() - began) / 60, 2)}, runs
+            )
             try:
                 render(chosen.out)
             except Exception:  # a picture that cannot be drawn must not end the runs

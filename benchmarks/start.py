@@ -20,7 +20,17 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("sympy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "accelerate", "pandas", "scipy", "sklearn", "torchvision")
+HEAVY = (
+    "sympy",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.distributed.tensor",
+    "accelerate",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "torchvision",
+)
 
 
 def child(job: dict) -> None:
@@ -46,7 +56,7 @@ def child(job: dict) -> None:
 
     config = load_config(None, [(key, str(value)) for key, value in job["settings"].items()])
     mark("settings read")
-    from telescope import ahead
+    from telescope.run import startup as ahead
 
     with ahead.starting(config):  # as `telescope train` does
         import torch
@@ -56,7 +66,7 @@ def child(job: dict) -> None:
 
         mark("transformers imported")
         from telescope import trainer
-        from telescope.backends import local
+        from telescope.build import local
 
         mark("the rest of telescope imported")
     for name, phase in [
@@ -71,7 +81,9 @@ def child(job: dict) -> None:
         marked(local, name, phase)
     marked(trainer, "build_roles", "roles built")
     marked(trainer, "build_data", "prompts tokenised")
-    run = trainer.Trainer(config, reward=lambda response_ids, **_: [float(len(set(ids))) for ids in response_ids])
+    run = trainer.Trainer(
+        config, reward=lambda response_ids, **_: [float(len(set(ids))) for ids in response_ids]
+    )
     mark("trainer made")
     roles = run.roles
     for role, name, phase in [
@@ -86,7 +98,14 @@ def child(job: dict) -> None:
     def stop(*_):
         mark("first update done")
         print(
-            "\n" + json.dumps({"marks": marks, "modules": len(sys.modules), "heavy": [name for name in HEAVY if name in sys.modules]}),
+            "\n"
+            + json.dumps(
+                {
+                    "marks": marks,
+                    "modules": len(sys.modules),
+                    "heavy": [name for name in HEAVY if name in sys.modules],
+                }
+            ),
             flush=True,
         )
         os._exit(0)  # no checkpoint
@@ -99,16 +118,40 @@ def start(args: argparse.Namespace, *options: str) -> tuple[dict, str]:
     """One run's phases, [name, seconds since the process began], and what it wrote to stderr."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "prompts.jsonl"
-        rows = ({"prompt": f"What is {i % 90 + 10} + {i * 7 % 90 + 10}? Answer with the number only."} for i in range(args.batch))
+        rows = (
+            {"prompt": f"What is {i % 90 + 10} + {i * 7 % 90 + 10}? Answer with the number only."}
+            for i in range(args.batch)
+        )
         data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        settings = {"dir": folder, "device": args.device, "steps": 1000, "checkpoint.every": 0, "log.every": 1000}
-        settings |= {"model.path": args.model, "model.dtype": args.dtype, "data.files": json.dumps([str(data)])}
+        settings = {
+            "dir": folder,
+            "device": args.device,
+            "steps": 1000,
+            "checkpoint.every": 0,
+            "log.every": 1000,
+        }
+        settings |= {
+            "model.path": args.model,
+            "model.dtype": args.dtype,
+            "data.files": json.dumps([str(data)]),
+        }
         settings |= {"rollout.batch_size": args.batch, "rollout.max_response_tokens": args.tokens}
         settings |= dict(pair.split("=", 1) for pair in args.set)
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": path,
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-P", *options, __file__, "--child", json.dumps({"settings": settings})]
+        command = [
+            sys.executable,
+            "-P",
+            *options,
+            __file__,
+            "--child",
+            json.dumps({"settings": settings}),
+        ]
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -122,8 +165,12 @@ def phases(args: argparse.Namespace) -> None:
     results = [start(args)[0] for _ in range(args.runs)]
     later = results[1:] or results
     modules = f"{results[-1]['modules']} modules, with {', '.join(results[-1]['heavy']) or 'nothing heavy'}"
-    print(f"{args.model}, {args.batch} prompts, {args.tokens} tokens; {modules}; seconds since the process began:\n")
-    print(f"| phase is over | first run | median of {len(later)} more | of which its own |\n|---|---|---|---|")
+    print(
+        f"{args.model}, {args.batch} prompts, {args.tokens} tokens; {modules}; seconds since the process began:\n"
+    )
+    print(
+        f"| phase is over | first run | median of {len(later)} more | of which its own |\n|---|---|---|---|"
+    )
     before = 0.0
     for number, (phase, first) in enumerate(results[0]["marks"]):
         median = statistics.median(result["marks"][number][1] for result in later)
@@ -135,7 +182,9 @@ def imports(args: argparse.Namespace) -> None:
     """The heaviest modules by their own time, without what they import in turn."""
     result, log = start(args, "-X", "importtime")
     own: collections.Counter[str] = collections.Counter()
-    for microseconds, name in re.findall(r"^import time: +(\d+) \| +\d+ \| +(\S+)$", log, re.MULTILINE):
+    for microseconds, name in re.findall(
+        r"^import time: +(\d+) \| +\d+ \| +(\S+)$", log, re.MULTILINE
+    ):
         own[name] += int(microseconds)
     packages: collections.Counter[str] = collections.Counter()
     for name, microseconds in own.items():
@@ -143,7 +192,12 @@ def imports(args: argparse.Namespace) -> None:
     print(f"{result['modules']} modules at the end, {sum(own.values()) / 1e6:.2f} s of importing\n")
     for title, counter in (("module", own), ("package", packages)):
         print(f"| {title} | own ms |\n|---|---|")
-        print("".join(f"| {name} | {microseconds / 1e3:.0f} |\n" for name, microseconds in counter.most_common(25)))
+        print(
+            "".join(
+                f"| {name} | {microseconds / 1e3:.0f} |\n"
+                for name, microseconds in counter.most_common(25)
+            )
+        )
 
 
 if __name__ == "__main__":
@@ -154,8 +208,16 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=128, help="of a response, at most")
     parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of telescope's: ledger.samples=off")
-    parser.add_argument("--importtime", action="store_true", help="the 25 heaviest modules and packages")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of telescope's: ledger.samples=off",
+    )
+    parser.add_argument(
+        "--importtime", action="store_true", help="the 25 heaviest modules and packages"
+    )
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -38,7 +38,15 @@ WORKER = Path(__file__).with_name("_trl_worker.py")
 TRL_ENV = ROOT / ".venv-trl"
 TRL = "trl==1.12.0"  # the last release with PPO
 TORCH = "torch>=2.11,<2.14"
-SETTINGS = {"batch": 32, "tokens": 16, "epochs": 4, "lr": 3e-4, "clip": 0.2, "kl_coef": 0.05, "lam": 0.95}
+SETTINGS = {
+    "batch": 32,
+    "tokens": 16,
+    "epochs": 4,
+    "lr": 3e-4,
+    "clip": 0.2,
+    "kl_coef": 0.05,
+    "lam": 0.95,
+}
 
 
 class Worker:
@@ -47,10 +55,16 @@ class Worker:
     def __init__(self, side: str, python: str, job: dict, threads: int) -> None:
         self.side, self.blocks = side, []
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | {
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(threads),
+        }
         command = [python, "-P", str(WORKER), side]  # -P: without it `import trl` finds this file
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.log, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self.log, text=True, env=environment
+        )
         self.setup = self.ask(json.dumps(job))["setup"]
 
     def ask(self, line: str) -> dict:
@@ -73,7 +87,10 @@ def trl_python() -> str:
     """The python of TRL's environment, which is made if need be, with the transformers of this one."""
     import transformers
 
-    wanted, ready = [TORCH, TRL, f"transformers=={transformers.__version__}"], TRL_ENV / "ready.json"
+    wanted, ready = (
+        [TORCH, TRL, f"transformers=={transformers.__version__}"],
+        TRL_ENV / "ready.json",
+    )
     python = str(TRL_ENV / "bin" / "python")
     if not ready.exists() or json.loads(ready.read_text()) != wanted:
         print(f"making {TRL_ENV} with {', '.join(wanted)}", flush=True)
@@ -87,17 +104,28 @@ def trl_python() -> str:
 def run(rounds: int, updates: int, threads: int, gc: bool) -> list[Worker]:
     from transformers import AutoTokenizer
 
-    from telescope.tasks import arithmetic
+    from telescope.data import arithmetic
 
     model = str(arithmetic.ensure_model())
     tokenizer = AutoTokenizer.from_pretrained(model)
     prompts = [tokenizer(row["prompt"]).input_ids for row in arithmetic.rows(evaluation=False)]
-    job = {**SETTINGS, "model": model, "prompt_ids": prompts, "yes": tokenizer.convert_tokens_to_ids("是"), "gc": gc}
+    job = {
+        **SETTINGS,
+        "model": model,
+        "prompt_ids": prompts,
+        "yes": tokenizer.convert_tokens_to_ids("是"),
+        "gc": gc,
+    }
     with tempfile.TemporaryDirectory() as folder:
         pythons = {"Telescope": sys.executable, "TRL": trl_python(), "TRL tuned": trl_python()}
-        workers = [Worker(side, python, job | {"folder": f"{folder}/{side}"}, threads) for side, python in pythons.items()]
+        workers = [
+            Worker(side, python, job | {"folder": f"{folder}/{side}"}, threads)
+            for side, python in pythons.items()
+        ]
         if any(worker.setup != workers[0].setup for worker in workers):
-            sys.exit(f"not comparable: {[worker.setup for worker in workers]}; remove {TRL_ENV} to make it anew")
+            sys.exit(
+                f"not comparable: {[worker.setup for worker in workers]}; remove {TRL_ENV} to make it anew"
+            )
         for worker in workers:
             worker.ask(str(updates))  # warm-up, not counted
         for number in range(rounds):
@@ -110,18 +138,28 @@ def run(rounds: int, updates: int, threads: int, gc: bool) -> list[Worker]:
 
 def show(workers: list[Worker], rounds: int, updates: int) -> None:
     shape = "{batch} prompts x {tokens} tokens x {epochs} epochs".format(**SETTINGS)
-    print(f"{shape}, {rounds} rounds of {updates} updates; {', '.join(f'{k} {v}' for k, v in workers[0].setup.items())}")
-    print(f"{'':10} {'s/update':>9} {'rounds':>15} {'updates/s':>10} {'CPU s/update':>13} {'reward':>13}")
+    print(
+        f"{shape}, {rounds} rounds of {updates} updates; {', '.join(f'{k} {v}' for k, v in workers[0].setup.items())}"
+    )
+    print(
+        f"{'':10} {'s/update':>9} {'rounds':>15} {'updates/s':>10} {'CPU s/update':>13} {'reward':>13}"
+    )
     for worker in workers:
         wall, each = worker.overall("wall"), worker.per_round("wall")
         reward = f"{worker.blocks[0]['score']:.2f} -> {worker.blocks[-1]['score']:.2f}"
         spread = f"{min(each):.4f}-{max(each):.4f}"
-        print(f"{worker.side:10} {wall:9.4f} {spread:>15} {1 / wall:10.2f} {worker.overall('cpu'):13.4f} {reward:>13}")
+        print(
+            f"{worker.side:10} {wall:9.4f} {spread:>15} {1 / wall:10.2f} {worker.overall('cpu'):13.4f} {reward:>13}"
+        )
     ours, *others = workers
     for trl in others:
         for clock, what in (("wall", "updates per second"), ("cpu", "updates per CPU second")):
-            ratios = [b / a for a, b in zip(ours.per_round(clock), trl.per_round(clock), strict=True)]
-            print(f"Telescope / {trl.side}, {what}: {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f} over rounds)")
+            ratios = [
+                b / a for a, b in zip(ours.per_round(clock), trl.per_round(clock), strict=True)
+            ]
+            print(
+                f"Telescope / {trl.side}, {what}: {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f} over rounds)"
+            )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from telescope import ledger
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--step", type=int, default=30)
     given = parser.parse_args()
@@ -21,11 +23,19 @@ def main() -> None:
     samples = [sample for sample in samples if len(sample) == length]
     best = max(sample.score for sample in samples)
     right, wrong = ([s for s in samples if (s.score == best) == full] for full in (True, False))
-    print(f"| answers | {' | '.join(f'V before {t}' for t in range(length))} | paid |\n|---|{'---|' * (length + 1)}")
+    print(
+        f"| answers | {' | '.join(f'V before {t}' for t in range(length))} | paid |\n|---|{'---|' * (length + 1)}"
+    )
     for name, group in ((f"right ({len(right)})", right), (f"wrong ({len(wrong)})", wrong)):
-        rows = [*([s.columns["values"][t] for s in group] for t in range(length)), [s.score for s in group]]
+        rows = [
+            *([s.columns["values"][t] for s in group] for t in range(length)),
+            [s.score for s in group],
+        ]
         print(f"| {name} | {' | '.join(f'{sum(row) / max(len(row), 1):.2f}' for row in rows)} |")
-    rises = [sum(a < b for a, b in zip(s.columns["values"], s.columns["values"][1:], strict=False)) for s in samples]
+    rises = [
+        sum(a < b for a, b in zip(s.columns["values"], s.columns["values"][1:], strict=False))
+        for s in samples
+    ]
     steady = sum(n == length - 1 for n in rises)
     print(f"\n{steady} of {len(samples)} answers have a V that rises at every token.")
 

@@ -23,7 +23,10 @@ TAIL = 300
 
 def gsm8k(completions: Sequence[str], ground_truth: Sequence[str], **_: Any) -> list[float]:
     """1 for a response whose last `#### number` is the right one, as text and without its commas; otherwise 0."""
-    return [float(answer_of(text[-TAIL:]) == truth) for text, truth in zip(completions, ground_truth, strict=True)]
+    return [
+        float(answer_of(text[-TAIL:]) == truth)
+        for text, truth in zip(completions, ground_truth, strict=True)
+    ]
 
 
 def answer_of(text: str) -> str | None:
@@ -36,7 +39,9 @@ def row(question: str, answer: str, index: int, split: str) -> dict[str, Any]:
     """One question as verl writes it. The reward reads `reward_model.ground_truth`, the rest is for those who look."""
     truth = answer_of(answer)
     if truth is None:
-        raise SystemExit(f"{split}, question {index}: its answer has no `#### number`: {answer[-60:]!r}")
+        raise SystemExit(
+            f"{split}, question {index}: its answer has no `#### number`: {answer[-60:]!r}"
+        )
     return {
         "data_source": "openai/gsm8k",
         "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
@@ -52,7 +57,10 @@ def convert(source: Path, target: Path) -> int:
     import pyarrow.parquet as parquet
 
     lines = [json.loads(line) for line in source.read_text("utf-8").splitlines() if line.strip()]
-    rows = [row(line["question"], line["answer"], index, source.stem) for index, line in enumerate(lines)]
+    rows = [
+        row(line["question"], line["answer"], index, source.stem)
+        for index, line in enumerate(lines)
+    ]
     target.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(arrow.Table.from_pylist(rows), target)
     return len(rows)

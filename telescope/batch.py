@@ -86,7 +86,10 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
 
 def column_table() -> str:
     """The contract as a Markdown table: docs/columns.md holds exactly this."""
-    rows = [(f"`{c.name}`", c.anchor, f"`{c.maker}`", c.formula.replace("|", "\\|"), c.en, c.zh) for c in COLUMNS.values()]
+    rows = [
+        (f"`{c.name}`", c.anchor, f"`{c.maker}`", c.formula.replace("|", "\\|"), c.en, c.zh)
+        for c in COLUMNS.values()
+    ]
     header = ("column", "anchored to", "made by", "formula", "meaning", "含义")
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, ("---",) * 6, *rows))
 
@@ -98,16 +101,25 @@ class TokenBatch:
     columns), score and its parts.
     """
 
-    def __init__(self, columns: Mapping[str, Tensor], info: Mapping[str, Sequence[Any]] | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Tensor], info: Mapping[str, Sequence[Any]] | None = None
+    ) -> None:
         if "response_mask" not in columns:
-            raise TelescopeError("a batch needs a `response_mask` [B, T]: 1 where the policy chose the token")
+            raise TelescopeError(
+                "a batch needs a `response_mask` [B, T]: 1 where the policy chose the token"
+            )
         self._mask = columns["response_mask"].bool()
         self._columns = {name: self._checked(name, value) for name, value in columns.items()}
         self.info: Mapping[str, Sequence[Any]] = MappingProxyType(dict(info or {}))
         self._host: dict[str, list[int]] = {}
 
     @classmethod
-    def _trusted(cls, columns: dict[str, Tensor], info: Mapping[str, Sequence[Any]], host: dict[str, list[int]]) -> TokenBatch:
+    def _trusted(
+        cls,
+        columns: dict[str, Tensor],
+        info: Mapping[str, Sequence[Any]],
+        host: dict[str, list[int]],
+    ) -> TokenBatch:
         """A batch of columns that were checked before."""
         batch = cls.__new__(cls)
         batch._mask = columns["response_mask"].bool()
@@ -120,7 +132,9 @@ class TokenBatch:
         if name not in self._columns:
             column = COLUMNS.get(name)
             if column is None:
-                raise TelescopeError(f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}")
+                raise TelescopeError(
+                    f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}"
+                )
             raise TelescopeError(f"batch has no `{name}`: call {column.maker} first")
         return self._columns[name]
 
@@ -151,8 +165,12 @@ class TokenBatch:
         if not self._host:
             width = self["prompts"].shape[1]
             exists = self["attention_mask"].bool().cpu()
-            self._host.update(prompt=exists[:, :width].sum(1).tolist(), response=exists[:, width:].sum(1).tolist())
-            self._host["sample"] = self["sample"].tolist() if "sample" in self else list(range(len(self)))
+            self._host.update(
+                prompt=exists[:, :width].sum(1).tolist(), response=exists[:, width:].sum(1).tolist()
+            )
+            self._host["sample"] = (
+                self["sample"].tolist() if "sample" in self else list(range(len(self)))
+            )
         return self._host[name]
 
     def row_lengths(self) -> list[int]:
@@ -162,30 +180,52 @@ class TokenBatch:
     def blank(self) -> TokenBatch:
         """One row without a single action: it costs a forward pass and changes nothing."""
         row = self.rows(self["responses"].new_zeros(1))
-        columns = {**row._columns, "response_mask": row["response_mask"].new_zeros(row["response_mask"].shape)}
+        columns = {
+            **row._columns,
+            "response_mask": row["response_mask"].new_zeros(row["response_mask"].shape),
+        }
         return TokenBatch._trusted(columns, {}, {**row._host, "sample": [1 << 40]})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"columns": {name: value.cpu() for name, value in self._columns.items()}, "info": dict(self.info), "host": self._host}
+        return {
+            "columns": {name: value.cpu() for name, value in self._columns.items()},
+            "info": dict(self.info),
+            "host": self._host,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._columns, self._host, self.info = state["columns"], state["host"], MappingProxyType(state["info"])
+        self._columns, self._host, self.info = (
+            state["columns"],
+            state["host"],
+            MappingProxyType(state["info"]),
+        )
         self._mask = self._columns["response_mask"].bool()
 
     def to(self, device: torch.device) -> TokenBatch:
-        return TokenBatch._trusted({name: value.to(device) for name, value in self._columns.items()}, self.info, self._host)
+        return TokenBatch._trusted(
+            {name: value.to(device) for name, value in self._columns.items()}, self.info, self._host
+        )
 
     def prompt_ids(self) -> list[list[int]]:
         """The prompts' tokens without their padding."""
         width = self["prompts"].shape[1]
-        return [row[width - n :] for row, n in zip(self["prompts"].tolist(), self.host("prompt"), strict=True)]
+        return [
+            row[width - n :]
+            for row, n in zip(self["prompts"].tolist(), self.host("prompt"), strict=True)
+        ]
 
     def with_columns(self, **columns: Tensor) -> TokenBatch:
         """A new batch with these columns added; the old one stays as it is."""
         if "response_mask" in columns:
-            raise TelescopeError("the response_mask of a batch is fixed: make a new TokenBatch, whose columns are then checked against it")
+            raise TelescopeError(
+                "the response_mask of a batch is fixed: make a new TokenBatch, whose columns are then checked against it"
+            )
         checked = {name: self._checked(name, value) for name, value in columns.items()}
-        return TokenBatch._trusted({**self._columns, **checked}, self.info, {} if "attention_mask" in columns else self._host)
+        return TokenBatch._trusted(
+            {**self._columns, **checked},
+            self.info,
+            {} if "attention_mask" in columns else self._host,
+        )
 
     def with_info(self, **info: Sequence[Any]) -> TokenBatch:
         return TokenBatch._trusted(self._columns, {**self.info, **info}, self._host)
@@ -197,7 +237,9 @@ class TokenBatch:
         """The same rows with fewer actions: what is off `tokens` [B, T] counts as not written by the policy."""
         mask = self._mask & tokens
         columns = {
-            name: value.masked_fill(~mask, 0.0) if value.is_floating_point() and COLUMNS[name].anchor in ("action", "state") else value
+            name: value.masked_fill(~mask, 0.0)
+            if value.is_floating_point() and COLUMNS[name].anchor in ("action", "state")
+            else value
             for name, value in self._columns.items()
         }
         columns["response_mask"] = mask.to(self["response_mask"].dtype)
@@ -219,7 +261,9 @@ class TokenBatch:
     def _checked(self, name: str, value: Tensor) -> Tensor:
         column = COLUMNS.get(name)
         if column is None:
-            raise TelescopeError(f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}")
+            raise TelescopeError(
+                f"there is no column `{name}`; the columns are {', '.join(COLUMNS)}"
+            )
         expected: tuple[int, ...] | None = None
         if column.anchor in ("action", "state"):
             expected = tuple(self._mask.shape)
@@ -237,7 +281,9 @@ class TokenBatch:
 
 
 def _refuse_stray_scores(scores: Tensor, mask: Tensor) -> None:
-    stray = (scores != 0) & (scores == scores) & ~mask  # NaN in padding is garbage, a number is a mistake
+    stray = (
+        (scores != 0) & (scores == scores) & ~mask
+    )  # NaN in padding is garbage, a number is a mistake
     if bool(stray.any()):
         row, t = (int(i) for i in stray.nonzero()[0])
         raise TelescopeError(
@@ -249,11 +295,15 @@ def _refuse_stray_scores(scores: Tensor, mask: Tensor) -> None:
 def merge(parts: Sequence[TokenBatch], rows: Sequence[Sequence[int]]) -> TokenBatch:
     """The batch of which the parts hold the given rows, each padded to widths of its own."""
     total = 1 + max(row for part in rows for row in part)
-    prompt, response = (max(part[name].shape[1] for part in parts) for name in ("prompts", "responses"))
+    prompt, response = (
+        max(part[name].shape[1] for part in parts) for name in ("prompts", "responses")
+    )
     columns: dict[str, Tensor] = {}
     for name in parts[0]:
         anchor = COLUMNS[name].anchor
-        width = prompt if name == "prompts" else prompt + response if anchor == "sequence" else response
+        width = (
+            prompt if name == "prompts" else prompt + response if anchor == "sequence" else response
+        )
         first = parts[0][name]
         out = first.new_zeros(total) if anchor == "row" else first.new_zeros(total, width)
         for part, where in zip(parts, rows, strict=True):

@@ -38,16 +38,24 @@ Estimator = Callable[[TokenBatch, CreditConfig], Credit]
 
 def _gae(batch: TokenBatch, config: CreditConfig) -> Credit:
     """With `lam_critic` the critic's targets have a λ of their own: Yuan et al. 2025, arXiv:2503.01491."""
-    lam = config.lam if config.lam_alpha is None else length_adaptive_lam(batch.mask, alpha=config.lam_alpha)
+    lam = (
+        config.lam
+        if config.lam_alpha is None
+        else length_adaptive_lam(batch.mask, alpha=config.lam_alpha)
+    )
     given = batch["token_level_rewards"], batch["values"], batch.mask
     advantages, returns = gae(*given, gamma=config.gamma, lam=lam, bootstrap=batch["bootstrap"])
     if config.lam_critic is not None:
-        _, returns = gae(*given, gamma=config.gamma, lam=config.lam_critic, bootstrap=batch["bootstrap"])
+        _, returns = gae(
+            *given, gamma=config.gamma, lam=config.lam_critic, bootstrap=batch["bootstrap"]
+        )
     return Credit(advantages, returns)
 
 
 def _monte_carlo(batch: TokenBatch, config: CreditConfig) -> Credit:
-    returns = monte_carlo_returns(batch["token_level_rewards"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"])
+    returns = monte_carlo_returns(
+        batch["token_level_rewards"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"]
+    )
     return Credit(returns - batch["values"], returns)
 
 
@@ -67,18 +75,29 @@ def _reinforce(batch: TokenBatch, config: CreditConfig) -> Credit:
 
 
 def _remax(batch: TokenBatch, config: CreditConfig) -> Credit:
-    return remax(batch["token_level_rewards"], batch["greedy_score"], batch.mask, gamma=config.gamma)
+    return remax(
+        batch["token_level_rewards"], batch["greedy_score"], batch.mask, gamma=config.gamma
+    )
 
 
 def _gdpo(batch: TokenBatch, config: CreditConfig) -> Credit:
     names = [name.removeprefix("score/") for name in batch.info if name.startswith("score/")]
-    parts = torch.tensor([batch.info[f"score/{name}"] for name in names], device=batch.mask.device).T  # [B, K]
-    return gdpo(parts, torch.tensor([batch.info[f"weight/{name}"][0] for name in names]), batch.mask, batch["group"])
+    parts = torch.tensor(
+        [batch.info[f"score/{name}"] for name in names], device=batch.mask.device
+    ).T  # [B, K]
+    return gdpo(
+        parts,
+        torch.tensor([batch.info[f"weight/{name}"][0] for name in names]),
+        batch.mask,
+        batch["group"],
+    )
 
 
 def _optimal_token_baseline(batch: TokenBatch, config: CreditConfig) -> Credit:
     rewards, log_probs = batch["token_level_rewards"], batch["old_log_probs"]
-    return optimal_token_baseline(rewards, log_probs, batch["sum_pi_squared"], batch.mask, batch["group"])
+    return optimal_token_baseline(
+        rewards, log_probs, batch["sum_pi_squared"], batch.mask, batch["group"]
+    )
 
 
 def _uniform(batch: TokenBatch, config: CreditConfig) -> Credit:
@@ -119,14 +138,28 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
 
     r_t = score_t − β·kl_t      δ_t, A_t, R_t by the estimator      Â_t = (A_t − μ)/σ over the whole batch
     """
-    batch = batch.with_columns(kl=kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind))
-    batch = batch.with_columns(token_level_rewards=batch["token_level_scores"] - kl_coef * batch["kl"])
     batch = batch.with_columns(
-        deltas=td_errors(batch["token_level_rewards"], batch["values"], batch.mask, gamma=config.gamma, bootstrap=batch["bootstrap"])
+        kl=kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
+    )
+    batch = batch.with_columns(
+        token_level_rewards=batch["token_level_scores"] - kl_coef * batch["kl"]
+    )
+    batch = batch.with_columns(
+        deltas=td_errors(
+            batch["token_level_rewards"],
+            batch["values"],
+            batch.mask,
+            gamma=config.gamma,
+            bootstrap=batch["bootstrap"],
+        )
     )
     credit = ESTIMATORS[config.estimator](batch, config)
     advantages = credit.advantages
-    mean, std = whitening(advantages, batch.mask) if config.whitens else (torch.tensor(0.0), torch.tensor(1.0))
+    mean, std = (
+        whitening(advantages, batch.mask)
+        if config.whitens
+        else (torch.tensor(0.0), torch.tensor(1.0))
+    )
     whitened = masked_whiten(advantages, batch.mask) if config.whitens else advantages
     per_row = {"whiten_mean": mean, "whiten_std": std}
     return batch.with_columns(

@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from telescope import checkpoint
 from telescope.algorithms import adapt_kl_coef
-from telescope.backends import build_roles
-from telescope.backends.local import build_data
+from telescope.build import build_data, build_roles
 from telescope.config import Config, changes, load_config, to_toml
 from telescope.credit import compute_advantages, credit_metrics
+from telescope.data import gym
+from telescope.data.loader import DataLoader
 from telescope.errors import TelescopeError, WorkerError
-from telescope.evaluate import evaluate
 from telescope.ledger.writer import Ledger
-from telescope.metrics import MetricsLog, read_metrics
-from telescope.perf import Timer, expected_hours
-from telescope.progress import Progress, Stop, graceful_stop
-from telescope.refill import refill
 from telescope.roles.reward import RewardFunction
-from telescope.tasks import DataLoader, gym
+from telescope.rollout.refill import refill
+from telescope.run import checkpoint
+from telescope.run.evaluate import evaluate
+from telescope.run.metrics import MetricsLog, read_metrics
+from telescope.run.progress import Progress, Stop, graceful_stop
+from telescope.run.timing import Timer, expected_hours
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -42,7 +42,11 @@ class Trainer:
     """
 
     def __init__(
-        self, config: Config, *, reward: RewardFunction | Mapping[str, RewardFunction] | None = None, resume: bool = False
+        self,
+        config: Config,
+        *,
+        reward: RewardFunction | Mapping[str, RewardFunction] | None = None,
+        resume: bool = False,
     ) -> None:
         self.config = config
         self.checkpoints = config.run_dir / "checkpoints"
@@ -53,7 +57,9 @@ class Trainer:
                 "(in Python: Trainer(..., resume=True), or another name in the config)"
             )
         if config.data.task is not None:
-            gym.make(config.data.task, config.data.options)  # a mistake there should not wait for the models
+            gym.make(
+                config.data.task, config.data.options
+            )  # a mistake there should not wait for the models
         self._open_run_folder()
         self.kl_coef = config.credit.kl_coef
         self.step = 0
@@ -67,7 +73,9 @@ class Trainer:
 
     def _build_roles(self) -> None:
         self.roles = build_roles(self.config, self.reward)
-        weakref.finalize(self, self.roles.close).atexit = False  # places in a cluster would outlive a trainer that is gone
+        weakref.finalize(
+            self, self.roles.close
+        ).atexit = False  # places in a cluster would outlive a trainer that is gone
 
     def _prepare(self, saved: list[Path]) -> None:
         """Data, ledger, and the state of the last checkpoint."""
@@ -76,7 +84,11 @@ class Trainer:
         lora = f" + LoRA adapters of rank {rank}" if rank else ""
         head = f"value head of {bins}" if (bins := config.critic.histogram) else "value head"
         head = f"random {head}" if config.critic.head_init == "normal" else head
-        critic = f"{config.model.critic_path or config.model.path}{lora} + {head}" if config.credit.by_critic else "none: values are 0"
+        critic = (
+            f"{config.model.critic_path or config.model.path}{lora} + {head}"
+            if config.credit.by_critic
+            else "none: values are 0"
+        )
         self.notes = [
             f"actor      {config.model.path}{lora}",
             f"critic     {critic}",
@@ -85,7 +97,10 @@ class Trainer:
         ]
         tokenizer = self.roles.actor.tokenizer
         train, self.held_out = build_data(config, tokenizer)
-        self.dropped = {"data/dropped_prompts": train.dropped, "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0}
+        self.dropped = {
+            "data/dropped_prompts": train.dropped,
+            "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0,
+        }
         self.ledger = Ledger(config, tokenizer)
         self.dataloader = DataLoader(
             train,
@@ -98,9 +113,13 @@ class Trainer:
         if saved:
             self._restore(saved[-1])
         if config.backend == "local" and self.roles.actor.device.type == "cpu":
-            hours = expected_hours(config, self.roles.actor, train.ids, steps=config.steps - self.step)
+            hours = expected_hours(
+                config, self.roles.actor, train.ids, steps=config.steps - self.step
+            )
             if hours > 1:
-                self.notes.append(f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works")
+                self.notes.append(
+                    f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works"
+                )
         if 0 < config.steps <= config.critic.head_start:
             self.notes.append(
                 f"critic.head_start = {config.critic.head_start} lasts for all {config.steps} steps: the critic learns, the policy does not"
@@ -125,9 +144,15 @@ class Trainer:
                 timer = Timer(actor.device)
                 # Stage 1: rollout
                 with timer("rollout"):
-                    upcoming = self.dataloader.at(step + 1) if config.rollout.ahead and step + 1 < config.steps else None
+                    upcoming = (
+                        self.dataloader.at(step + 1)
+                        if config.rollout.ahead and step + 1 < config.steps
+                        else None
+                    )
                     batch = actor.generate_sequences(prompts, upcoming=upcoming)
-                    batch, refilled = refill(batch, step, actor, reward, self.dataloader, rounds=config.rollout.refill)
+                    batch, refilled = refill(
+                        batch, step, actor, reward, self.dataloader, rounds=config.rollout.refill
+                    )
                 # Stage 2: what the update needs
                 with timer("values"):
                     batch = critic.compute_values(batch)
@@ -141,15 +166,24 @@ class Trainer:
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)
-                if step >= config.critic.head_start:  # till then the policy stands still, and a β that adapts with it
+                if (
+                    step >= config.critic.head_start
+                ):  # till then the policy stands still, and a β that adapts with it
                     self._adapt_kl(metrics["reward/kl"], len(batch))
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                 with timer("ledger"):
-                    ledger.write(step + 1, batch, kl_coef=metrics["reward/kl_coef"], beta=metrics.get("actor/beta"))
+                    ledger.write(
+                        step + 1,
+                        batch,
+                        kl_coef=metrics["reward/kl_coef"],
+                        beta=metrics.get("actor/beta"),
+                    )
 
                 self.step = step + 1
-                flops = critic.training_flops(batch) + (actor.training_flops(batch) if "actor/pg_loss" in metrics else 0.0)
+                flops = critic.training_flops(batch) + (
+                    actor.training_flops(batch) if "actor/pg_loss" in metrics else 0.0
+                )
                 self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)
         return self.last_metrics()
 
@@ -175,7 +209,13 @@ class Trainer:
     def last_metrics(self) -> dict[str, float]:
         """The last step's metrics, the evaluation after it included."""
         rows = self.history()
-        return {key: value for row in rows if row["step"] == rows[-1]["step"] for key, value in row.items() if key != "step"}
+        return {
+            key: value
+            for row in rows
+            if row["step"] == rows[-1]["step"]
+            for key, value in row.items()
+            if key != "step"
+        }
 
     def history(self) -> list[dict[str, Any]]:
         """Every row of metrics.jsonl so far."""
@@ -191,18 +231,28 @@ class Trainer:
             for kind in ("sampled", "greedy"):
                 before, after = (evaluated[i][f"eval/{kind}_accuracy"] for i in (0, -1))
                 lines.append(f"  {kind:17}  {before:7.3f} {after:7.3f}")
-        command = "telescope" if shutil.which("telescope") else os.path.relpath(Path(sys.executable).parent / "telescope")
+        command = (
+            "telescope"
+            if shutil.which("telescope")
+            else os.path.relpath(Path(sys.executable).parent / "telescope")
+        )
         lines += [
             "look at next:",
             *([f"  {report}   open it in a browser: every token's numbers"] if report else []),
             f"  {command} explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
             f"  {command} view {run}   the page live, while a run goes on",
             f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)",
-            *([f"  {command} export {run} DIR   Hugging Face folders of actor and critic"] if self.checkpoints.is_dir() else []),
+            *(
+                [f"  {command} export {run} DIR   Hugging Face folders of actor and critic"]
+                if self.checkpoints.is_dir()
+                else []
+            ),
         ]
         return "\n".join(lines)
 
-    def _after_step(self, metrics: dict[str, float], log: MetricsLog, progress: Progress, stop: Stop) -> None:
+    def _after_step(
+        self, metrics: dict[str, float], log: MetricsLog, progress: Progress, stop: Stop
+    ) -> None:
         """Evaluation, log, checkpoint and a requested stop, at the end of a step."""
         config, last = self.config, self.step >= self.config.steps
         if config.eval.every and self.step % config.eval.every == 0 and not last:
@@ -211,7 +261,9 @@ class Trainer:
         progress.update(self.step, metrics)
         if stop.requested and not last:
             self.save()
-            raise Interrupted(f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume")
+            raise Interrupted(
+                f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume"
+            )
         if config.checkpoint.every and self.step % config.checkpoint.every == 0 and not last:
             self.save()
 
@@ -222,7 +274,9 @@ class Trainer:
         done = self.step >= config.steps and self.step > 0
         lock = self._lock()
         checkpoint.remove_leftovers(self.checkpoints)
-        log = MetricsLog(config, after_step=self.step or -1)  # without a checkpoint nothing that was logged counts
+        log = MetricsLog(
+            config, after_step=self.step or -1
+        )  # without a checkpoint nothing that was logged counts
         progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
         try:
             for note in self.notes:
@@ -247,13 +301,19 @@ class Trainer:
         limit, saved = self.config.ray.max_restarts, checkpoint.list_checkpoints(self.checkpoints)
         if self.restarts >= limit:
             self.roles.close()
-            raise TelescopeError(f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume")
+            raise TelescopeError(
+                f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume"
+            )
         self.restarts += 1
         self.ledger.wait()
         self.ledger.take()  # what the step that broke off had noted
         self.roles.close()
         self.step, self.kl_coef = 0, self.config.credit.kl_coef
-        self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from " + (saved[-1].name if saved else "the beginning")]
+        self.notes = [
+            f"{lost}",
+            f"restart {self.restarts} of {limit}, from "
+            + (saved[-1].name if saved else "the beginning"),
+        ]
         try:
             self._build_roles()
             if saved:
@@ -265,14 +325,22 @@ class Trainer:
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit
         if credit.kl_target is not None:
-            self.kl_coef = adapt_kl_coef(self.kl_coef, kl, target=credit.kl_target, horizon=credit.kl_horizon, n_steps=samples)
+            self.kl_coef = adapt_kl_coef(
+                self.kl_coef,
+                kl,
+                target=credit.kl_target,
+                horizon=credit.kl_horizon,
+                n_steps=samples,
+            )
 
     def _open_run_folder(self) -> None:
         folder = self.config.run_dir
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TelescopeError(f"cannot write into {folder}: {error.strerror}; set `dir` to a folder you may write to") from error
+            raise TelescopeError(
+                f"cannot write into {folder}: {error.strerror}; set `dir` to a folder you may write to"
+            ) from error
 
     def _lock(self) -> IO[str]:
         """One process writes into a run; the lock goes with the process."""
@@ -281,7 +349,9 @@ class Trainer:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise TelescopeError(f"another process is training {self.config.run_dir}: wait for it, or use another --name") from None
+            raise TelescopeError(
+                f"another process is training {self.config.run_dir}: wait for it, or use another --name"
+            ) from None
         return file
 
     def _write_config(self) -> None:
@@ -291,7 +361,9 @@ class Trainer:
             temporary.write_text(to_toml(self.config), "utf-8")
             temporary.replace(recipe)
         except OSError as error:
-            raise TelescopeError(f"cannot write {recipe}: {error.strerror}; set `dir` to a folder you may write to") from error
+            raise TelescopeError(
+                f"cannot write {recipe}: {error.strerror}; set `dir` to a folder you may write to"
+            ) from error
 
     def _restore(self, path: Any) -> None:
         roles = self.roles

@@ -10,7 +10,9 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernels, run by Python
 
-os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")  # on a busy machine a worker takes long to import
+os.environ.setdefault(
+    "RAY_worker_register_timeout_seconds", "240"
+)  # on a busy machine a worker takes long to import
 
 from telescope.config import Config
 from tests.fakes import tiny_config, write_tiny_model

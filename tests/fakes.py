@@ -12,8 +12,8 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from telescope.batch import TokenBatch
 from telescope.config import Config, load_config
+from telescope.data.arithmetic import make_tokenizer
 from telescope.models import shards
-from telescope.tasks.arithmetic import make_tokenizer
 
 EOS = 1
 
@@ -41,7 +41,9 @@ def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 16, layers: i
                 eos_token_id=EOS,
             )
         )
-        for parameter in model.parameters():  # HF's init is so small that every token is as likely as any other
+        for (
+            parameter
+        ) in model.parameters():  # HF's init is so small that every token is as likely as any other
             parameter.data.mul_(4)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -76,7 +78,13 @@ def read_shards(checkpoint: Path, role: str) -> dict[str, Tensor]:
 
 
 def hand_batch(
-    mask: list[list[int]], *, prompt: int = 3, attended: list[list[int]] | None = None, seed: int = 0, vocab: int = 26, **columns: Tensor
+    mask: list[list[int]],
+    *,
+    prompt: int = 3,
+    attended: list[list[int]] | None = None,
+    seed: int = 0,
+    vocab: int = 26,
+    **columns: Tensor,
 ) -> TokenBatch:
     """A batch with this response mask and random ids; `attended` differs from the mask where a tool wrote tokens."""
     generator = torch.Generator().manual_seed(seed)
@@ -101,7 +109,10 @@ def hand_batch(
         {
             "prompt": ["p"] * rows,
             "response": ["r"] * rows,
-            "response_ids": [row[:n] for row, n in zip(ids[:, prompt:].tolist(), exists.sum(1).tolist(), strict=True)],
+            "response_ids": [
+                row[:n]
+                for row, n in zip(ids[:, prompt:].tolist(), exists.sum(1).tolist(), strict=True)
+            ],
         },
     )
 

@@ -16,12 +16,12 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from telescope import checkpoint
-from telescope.cli import main
+from telescope.commands import main
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
-from telescope.export import evaluate_run
 from telescope.roles.critic import Critic
+from telescope.run import checkpoint
+from telescope.run.export import evaluate_run
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config, write_tiny_model
 
@@ -42,7 +42,11 @@ def write_jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 def job(tmp_path: Path, tiny_model: Path) -> Job:
     """job(("steps", "3"), …): two steps on a file of four prompts without evaluation, so a reward call is a step."""
     data = write_jsonl(tmp_path / "prompts.jsonl", [{"prompt": text} for text in PROMPTS])
-    base = [("data.files", str(data)), ("data.max_prompt_tokens", "16"), ("rollout.batch_size", "4")]
+    base = [
+        ("data.files", str(data)),
+        ("data.max_prompt_tokens", "16"),
+        ("rollout.batch_size", "4"),
+    ]
     return lambda *overrides: tiny_config(tmp_path, tiny_model, *base, *overrides)
 
 
@@ -70,7 +74,9 @@ def model_copy(tmp_path: Path, tiny_model: Path) -> Path:
 def edit_json(path: Path, **changes: Any) -> None:
     data = json.loads(path.read_text("utf-8"))
     data |= changes
-    path.write_text(json.dumps({key: value for key, value in data.items() if value is not None}), "utf-8")
+    path.write_text(
+        json.dumps({key: value for key, value in data.items() if value is not None}), "utf-8"
+    )
 
 
 def test_a_missing_model_folder_is_named(job: Job, tmp_path: Path):
@@ -100,9 +106,18 @@ def test_a_missing_critic_or_reward_model_is_named(key: str, job: Job, tmp_path:
         ("model.safetensors", b"half a file"),
         ("model.safetensors", None),
     ],
-    ids=["config-broken", "config-of-unknown-type", "tokenizer-broken", "weights-empty", "weights-cut", "weights-missing"],
+    ids=[
+        "config-broken",
+        "config-of-unknown-type",
+        "tokenizer-broken",
+        "weights-empty",
+        "weights-cut",
+        "weights-missing",
+    ],
 )
-def test_a_damaged_model_folder_is_named(file: str, content: bytes | None, job: Job, model_copy: Path):
+def test_a_damaged_model_folder_is_named(
+    file: str, content: bytes | None, job: Job, model_copy: Path
+):
     if content is None:
         (model_copy / file).unlink()
     else:
@@ -117,21 +132,34 @@ def test_a_tokenizer_without_eos_is_refused(job: Job, model_copy: Path):
     assert "set `eos_token` in its tokenizer_config.json" in message
 
 
-def test_a_tokenizer_without_pad_trains_exactly_as_one_with_pad(job: Job, model_copy: Path, tmp_path: Path):
+def test_a_tokenizer_without_pad_trains_exactly_as_one_with_pad(
+    job: Job, model_copy: Path, tmp_path: Path
+):
     """Masks come from lengths: which id fills the gaps, even EOS itself, changes nothing."""
     edit_json(model_copy / "tokenizer_config.json", pad_token=None)
     rows, lengths = [], []
 
-    def exact(prompts: Sequence[str], completions: Sequence[str], response_ids: Sequence[list[int]]) -> list[float]:
+    def exact(
+        prompts: Sequence[str], completions: Sequence[str], response_ids: Sequence[list[int]]
+    ) -> list[float]:
         lengths.append([len(ids) for ids in response_ids])
         return [float(len(ids)) for ids in response_ids]
 
     for name, path in (("without", model_copy), ("with", None)):
-        settings = [("name", name), *([("model.path", str(path))] if path else []), ("rollout.n", "8")]
+        settings = [
+            ("name", name),
+            *([("model.path", str(path))] if path else []),
+            ("rollout.n", "8"),
+        ]
         trainer = Trainer(job(*settings), reward=exact)
         assert trainer.roles.actor.tokenizer.pad_token_id == (1 if name == "without" else 0)
         trainer.fit()
-        rows.append([{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()])
+        rows.append(
+            [
+                {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
+                for row in trainer.history()
+            ]
+        )
     assert min(lengths[0]) < max(lengths[0])  # so there is padding
     assert rows[0] == rows[1]
     assert rows[0][1]["response/length_mean"] == sum(lengths[0]) / len(lengths[0])
@@ -145,11 +173,15 @@ def refusal_of_data(job: Job, path: Path, *overrides: tuple[str, str]) -> str:
 
 
 def test_a_missing_data_file_is_named(job: Job, tmp_path: Path):
-    assert f"no data file {tmp_path / 'nosuch.jsonl'}: check data.files" in refusal_of_data(job, tmp_path / "nosuch.jsonl")
+    assert f"no data file {tmp_path / 'nosuch.jsonl'}: check data.files" in refusal_of_data(
+        job, tmp_path / "nosuch.jsonl"
+    )
 
 
 def test_a_missing_eval_file_is_named(job: Job, tmp_path: Path):
-    assert f"no data file {tmp_path / 'nosuch.jsonl'}" in refusal(job(("data.eval_files", str(tmp_path / "nosuch.jsonl"))))
+    assert f"no data file {tmp_path / 'nosuch.jsonl'}" in refusal(
+        job(("data.eval_files", str(tmp_path / "nosuch.jsonl")))
+    )
 
 
 @pytest.mark.parametrize("content", ["", "\n  \n"], ids=["empty", "blank-lines"])
@@ -161,11 +193,15 @@ def test_an_empty_jsonl_file_is_refused(job: Job, tmp_path: Path, content: str):
 
 def test_an_empty_parquet_file_is_refused(job: Job, tmp_path: Path):
     path = tmp_path / "empty.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), path
+    )
     assert f"{path} holds no rows" in refusal_of_data(job, path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 not really", b'{"prompt": "1+1"}\n'], ids=["empty", "cut", "jsonl"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1 not really", b'{"prompt": "1+1"}\n'], ids=["empty", "cut", "jsonl"]
+)
 def test_a_parquet_file_that_is_none_is_refused(job: Job, tmp_path: Path, content: bytes):
     path = tmp_path / "data.parquet"
     path.write_bytes(content)
@@ -174,7 +210,11 @@ def test_a_parquet_file_that_is_none_is_refused(job: Job, tmp_path: Path, conten
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [(b'{"prompt": "1', "is not JSON"), (b"\xff\xfe", "is not JSON"), (b'["1+1"]', "is not an object")],
+    [
+        (b'{"prompt": "1', "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b'["1+1"]', "is not an object"),
+    ],
     ids=["cut", "not-utf8", "not-an-object"],
 )
 def test_a_malformed_line_is_named_by_its_number(job: Job, tmp_path: Path, line: bytes, why: str):
@@ -183,8 +223,12 @@ def test_a_malformed_line_is_named_by_its_number(job: Job, tmp_path: Path, line:
     assert f"{path}, line 3 {why}" in refusal_of_data(job, path)
 
 
-@pytest.mark.parametrize("row", [{"question": "1+1"}, {"prompt": None}, {"prompt": 3}], ids=["absent", "null", "number"])
-def test_a_row_without_a_prompt_is_named_by_its_number_and_columns(job: Job, tmp_path: Path, row: dict[str, Any]):
+@pytest.mark.parametrize(
+    "row", [{"question": "1+1"}, {"prompt": None}, {"prompt": 3}], ids=["absent", "null", "number"]
+)
+def test_a_row_without_a_prompt_is_named_by_its_number_and_columns(
+    job: Job, tmp_path: Path, row: dict[str, Any]
+):
     path = write_jsonl(tmp_path / "data.jsonl", [{"prompt": "1+1"}, row])
     message = refusal_of_data(job, path)
     assert f"{path}, row 2: no usable `prompt`" in message
@@ -218,10 +262,16 @@ def test_prompts_that_are_too_long_are_dropped_and_counted(job: Job):
         seen.update(prompts)
         return [0.0] * len(prompts)
 
-    trainer = Trainer(job(("data.max_prompt_tokens", "6")), reward=remember)  # 请问 1 + 1 = 2 ？ are seven tokens
+    trainer = Trainer(
+        job(("data.max_prompt_tokens", "6")), reward=remember
+    )  # 请问 1 + 1 = 2 ？ are seven tokens
     trainer.fit()
     assert seen == {"你知道1+1吗？"}
-    assert trainer.history()[0] == {"step": 0, "data/dropped_prompts": 3, "data/dropped_eval_prompts": 0}
+    assert trainer.history()[0] == {
+        "step": 0,
+        "data/dropped_prompts": 3,
+        "data/dropped_eval_prompts": 0,
+    }
 
 
 MESSAGES = [{"role": "user", "content": "1+1"}]
@@ -229,7 +279,9 @@ MESSAGES = [{"role": "user", "content": "1+1"}]
 
 def test_chat_messages_for_a_tokenizer_without_template_are_refused(job: Job, tmp_path: Path):
     path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": MESSAGES}])
-    assert "the model's tokenizer has no chat template: give prompts as text" in refusal_of_data(job, path)
+    assert "the model's tokenizer has no chat template: give prompts as text" in refusal_of_data(
+        job, path
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +309,10 @@ def test_messages_that_a_chat_template_cannot_take_are_named_by_their_row(
 
 def test_two_servers_of_one_name_are_refused_with_how_to_tell_them_apart(job: Job):
     message = refusal(job(("reward.functions", "http://one/score,http://two/score")), reward=None)
-    assert "two reward functions are called 'score': rename one (of an address: name=https://…)" in message
+    assert (
+        "two reward functions are called 'score': rename one (of an address: name=https://…)"
+        in message
+    )
 
 
 def raises(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
@@ -266,7 +321,10 @@ def raises(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 def test_a_reward_function_that_raises_is_named_with_its_line(job: Job):
     line = raises.__code__.co_firstlineno + 1
-    assert refusal(job(), raises) == f"reward function 'raises' raised KeyError: 'no such answer' (test_bad_input.py, line {line})"
+    assert (
+        refusal(job(), raises)
+        == f"reward function 'raises' raised KeyError: 'no such answer' (test_bad_input.py, line {line})"
+    )
 
 
 def test_a_reward_function_that_raises_several_lines_is_told_in_one(job: Job):
@@ -324,7 +382,9 @@ def test_a_wrong_number_of_token_scores_is_refused(job: Job):
 
 
 def test_token_scores_that_are_no_numbers_are_refused(job: Job):
-    message = refusal(job(), {"tokens": lambda response_ids: [[math.nan] * len(ids) for ids in response_ids]})
+    message = refusal(
+        job(), {"tokens": lambda response_ids: [[math.nan] * len(ids) for ids in response_ids]}
+    )
     assert "return a finite number" in message
 
 
@@ -342,21 +402,40 @@ def test_token_scores_that_are_no_numbers_are_refused(job: Job):
         [{}] * 4,
         dict.fromkeys("abcd", 1.0),
     ],
-    ids=["none", "number", "0-d-tensor", "text", "digits", "texts", "digit-texts", "nones", "dicts", "dict"],
+    ids=[
+        "none",
+        "number",
+        "0-d-tensor",
+        "text",
+        "digits",
+        "texts",
+        "digit-texts",
+        "nones",
+        "dicts",
+        "dict",
+    ],
 )
 def test_what_is_not_a_list_of_scores_is_refused_by_name(job: Job, returned: Any):
-    message = refusal(job(("rollout.max_response_tokens", "1")), {"odd": lambda prompts: returned})  # "1" is no score per token
+    message = refusal(
+        job(("rollout.max_response_tokens", "1")), {"odd": lambda prompts: returned}
+    )  # "1" is no score per token
     assert "reward function 'odd'" in message
 
 
-@pytest.mark.parametrize("wrap", [torch.tensor, lambda scores: [torch.tensor(score) for score in scores]], ids=["tensor", "tensors"])
+@pytest.mark.parametrize(
+    "wrap",
+    [torch.tensor, lambda scores: [torch.tensor(score) for score in scores]],
+    ids=["tensor", "tensors"],
+)
 def test_scores_may_be_tensors(job: Job, wrap: Callable[[list[float]], Any]):
     metrics = Trainer(job(), reward={"constant": lambda prompts: wrap([0.5] * len(prompts))}).fit()
     assert metrics["reward/score_mean"] == 0.5
 
 
 def test_a_column_that_the_data_lacks_is_named(job: Job):
-    def check(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[int]) -> list[float]:
+    def check(
+        prompts: Sequence[str], completions: Sequence[str], answer: Sequence[int]
+    ) -> list[float]:
         return [0.0] * len(prompts)
 
     message = refusal(job(), check)
@@ -370,12 +449,23 @@ def test_the_columns_offered_instead_are_all_that_there_are(job: Job, tmp_path: 
     assert "solution" in message
 
 
-@pytest.mark.parametrize("column", ["prompts", "completions", "prompt_ids", "response", "response_ids"])
-def test_a_data_column_never_takes_the_place_of_what_the_model_wrote(job: Job, tmp_path: Path, column: str):
+@pytest.mark.parametrize(
+    "column", ["prompts", "completions", "prompt_ids", "response", "response_ids"]
+)
+def test_a_data_column_never_takes_the_place_of_what_the_model_wrote(
+    job: Job, tmp_path: Path, column: str
+):
     """Either the data is refused, or the function still sees the prompts and responses of this step."""
-    path = write_jsonl(tmp_path / "columns.jsonl", [{"prompt": text, column: "from the data"} for text in PROMPTS])
+    path = write_jsonl(
+        tmp_path / "columns.jsonl", [{"prompt": text, column: "from the data"} for text in PROMPTS]
+    )
 
-    def look(prompts: Sequence[str], completions: Sequence[str], prompt_ids: Sequence[list[int]], response_ids: Sequence[list[int]]):
+    def look(
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        prompt_ids: Sequence[list[int]],
+        response_ids: Sequence[list[int]],
+    ):
         seen.append((prompts, completions, prompt_ids, response_ids))
         return [0.0] * len(prompts)
 
@@ -398,11 +488,15 @@ def load_refusal(job: Job, spec: str) -> str:
 
 
 def test_a_missing_reward_file_is_named(job: Job, tmp_path: Path):
-    assert f"there is no file {tmp_path / 'nosuch.py'}" in load_refusal(job, f"{tmp_path / 'nosuch.py'}:score")
+    assert f"there is no file {tmp_path / 'nosuch.py'}" in load_refusal(
+        job, f"{tmp_path / 'nosuch.py'}:score"
+    )
 
 
 def test_a_missing_reward_module_is_named(job: Job):
-    assert "'nosuch_module:score' cannot be loaded: ModuleNotFoundError" in load_refusal(job, "nosuch_module:score")
+    assert "'nosuch_module:score' cannot be loaded: ModuleNotFoundError" in load_refusal(
+        job, "nosuch_module:score"
+    )
 
 
 def test_a_reward_without_a_function_name_is_refused(job: Job):
@@ -418,9 +512,15 @@ def test_a_function_missing_in_a_reward_file_is_named(job: Job, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("source", "error"),
-    [("import nosuch_module", "ModuleNotFoundError"), ("1 / 0", "ZeroDivisionError"), ("def score(:", "SyntaxError")],
+    [
+        ("import nosuch_module", "ModuleNotFoundError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def score(:", "SyntaxError"),
+    ],
 )
-def test_a_reward_file_that_cannot_be_imported_says_why(job: Job, tmp_path: Path, source: str, error: str):
+def test_a_reward_file_that_cannot_be_imported_says_why(
+    job: Job, tmp_path: Path, source: str, error: str
+):
     path = tmp_path / "rewards.py"
     path.write_text(source)
     message = load_refusal(job, f"{path}:score")
@@ -442,7 +542,9 @@ def test_a_reward_file_is_an_ordinary_module(job: Job, tmp_path: Path):
 def test_two_reward_functions_of_one_name_are_refused(job: Job, tmp_path: Path):
     path = tmp_path / "rewards.py"
     path.write_text("def length(prompts): return [0.0] * len(prompts)")
-    assert "two reward functions are called 'length': rename one" in refusal(job(("reward.functions", f"{path}:length")))
+    assert "two reward functions are called 'length': rename one" in refusal(
+        job(("reward.functions", f"{path}:length"))
+    )
 
 
 def test_a_reward_that_fails_late_leaves_the_checkpoints_before_it(job: Job):
@@ -512,7 +614,9 @@ def test_a_full_disk_before_the_first_checkpoint_says_that_there_is_none(
     assert names_of_checkpoints(config) == []
 
 
-def test_a_full_disk_under_the_metrics_is_told_in_one_line(job: Job, small_disk: Callable[[int], None], capsys: pytest.CaptureFixture[str]):
+def test_a_full_disk_under_the_metrics_is_told_in_one_line(
+    job: Job, small_disk: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+):
     config = job(("ledger.samples", "off"))
     trainer = Trainer(config, reward=length)
     small_disk(200)  # room for the line of step 0, not for that of step 1
@@ -552,7 +656,15 @@ def wipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, Path.unlink, wipe], ids=["cut", "gone", "zeros"])
-@pytest.mark.parametrize("file", ["state.pt", "shards/actor/__0_0.distcp", "shards/critic/__0_0.distcp", "shards/actor/.metadata"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "state.pt",
+        "shards/actor/__0_0.distcp",
+        "shards/critic/__0_0.distcp",
+        "shards/actor/.metadata",
+    ],
+)
 def test_a_damaged_checkpoint_is_named_and_the_older_one_still_works(
     damage: Callable[[Path], None], file: str, two_checkpoints: Config, tmp_path: Path
 ):
@@ -571,7 +683,9 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_still_works(
 
 
 @pytest.mark.parametrize("missing", [".metadata", "__0_0.distcp"])
-def test_a_checkpoint_written_where_the_controller_cannot_see_it_is_refused(missing: str, job: Job, monkeypatch: pytest.MonkeyPatch):
+def test_a_checkpoint_written_where_the_controller_cannot_see_it_is_refused(
+    missing: str, job: Job, monkeypatch: pytest.MonkeyPatch
+):
     """As by a worker on a node that has a disk of its own under the same name."""
     save = Critic.save
 
@@ -581,11 +695,16 @@ def test_a_checkpoint_written_where_the_controller_cannot_see_it_is_refused(miss
 
     monkeypatch.setattr(Critic, "save", elsewhere)
     message = refusal(job())
-    assert "the critic's workers wrote elsewhere: `dir` must be on a disk that every node shares" in message
+    assert (
+        "the critic's workers wrote elsewhere: `dir` must be on a disk that every node shares"
+        in message
+    )
     assert names_of_checkpoints(job()) == []
 
 
-def test_a_checkpoint_that_a_worker_cannot_see_is_no_damaged_one(two_checkpoints: Config, monkeypatch: pytest.MonkeyPatch):
+def test_a_checkpoint_that_a_worker_cannot_see_is_no_damaged_one(
+    two_checkpoints: Config, monkeypatch: pytest.MonkeyPatch
+):
     load = Critic.load
     monkeypatch.setattr(Critic, "load", lambda self, folder: load(self, folder / "elsewhere"))
     message = refusal(two_checkpoints, resume=True)
@@ -614,7 +733,9 @@ def test_a_damaged_checkpoint_list_is_named_with_the_remedy(two_checkpoints: Con
         ({"files": {"state.pt": {"bytes": 5}}}, "`state.pt`"),
     ],
 )
-def test_a_checkpoint_list_that_lacks_something_is_named_with_the_remedy(changes: dict[str, Any], told: str, two_checkpoints: Config):
+def test_a_checkpoint_list_that_lacks_something_is_named_with_the_remedy(
+    changes: dict[str, Any], told: str, two_checkpoints: Config
+):
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
     edit_json(newest / "checkpoint.json", **changes)
     message = refusal(two_checkpoints, resume=True)
@@ -633,9 +754,16 @@ def another_state(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "damage"),
-    [(file, damage) for file in ("state.pt", "shards/actor/.metadata") for damage in (empty, wipe, cut)] + [("state.pt", another_state)],
+    [
+        (file, damage)
+        for file in ("state.pt", "shards/actor/.metadata")
+        for damage in (empty, wipe, cut)
+    ]
+    + [("state.pt", another_state)],
 )
-def test_a_damaged_file_that_was_listed_as_it_is_is_named_too(file: str, damage: Callable[[Path], None], two_checkpoints: Config):
+def test_a_damaged_file_that_was_listed_as_it_is_is_named_too(
+    file: str, damage: Callable[[Path], None], two_checkpoints: Config
+):
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
     damage(newest / file)
     listed = json.loads((newest / "checkpoint.json").read_text("utf-8"))["files"]
@@ -656,16 +784,31 @@ def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoin
 def test_eval_and_export_refuse_a_damaged_checkpoint(
     command: str, two_checkpoints: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    cut(two_checkpoints.run_dir / "checkpoints" / "step_000002" / "shards" / "actor" / "__0_0.distcp")
+    cut(
+        two_checkpoints.run_dir
+        / "checkpoints"
+        / "step_000002"
+        / "shards"
+        / "actor"
+        / "__0_0.distcp"
+    )
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
-        main([command, str(two_checkpoints.run_dir), *([str(tmp_path / "out")] if command == "export" else [])])
+        main(
+            [
+                command,
+                str(two_checkpoints.run_dir),
+                *([str(tmp_path / "out")] if command == "export" else []),
+            ]
+        )
     assert end.value.code == 2
     assert "shards/actor/__0_0.distcp has" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("different", [{"seed": 1}, {"hidden": 8}, {"layers": 1}], ids=["weights", "width", "depth"])
+@pytest.mark.parametrize(
+    "different", [{"seed": 1}, {"hidden": 8}, {"layers": 1}], ids=["weights", "width", "depth"]
+)
 def test_a_checkpoint_of_another_model_is_refused(
     different: dict[str, int], two_checkpoints: Config, job: Job, tmp_path: Path, tiny_model: Path
 ):
@@ -676,8 +819,12 @@ def test_a_checkpoint_of_another_model_is_refused(
     Trainer(two_checkpoints, reward=length, resume=True).fit()  # nothing was lost by trying
 
 
-@pytest.mark.parametrize("different", [{"hidden": 8}, {"layers": 1}, {"layers": 3}], ids=["width", "shallower", "deeper"])
-def test_a_checkpoint_of_another_critic_is_refused(different: dict[str, int], two_checkpoints: Config, job: Job, tmp_path: Path):
+@pytest.mark.parametrize(
+    "different", [{"hidden": 8}, {"layers": 1}, {"layers": 3}], ids=["width", "shallower", "deeper"]
+)
+def test_a_checkpoint_of_another_critic_is_refused(
+    different: dict[str, int], two_checkpoints: Config, job: Job, tmp_path: Path
+):
     other = write_tiny_model(tmp_path / "other", **different)
     message = refusal(job(("model.critic_path", str(other))), resume=True)
     assert "critic" in message
@@ -685,12 +832,18 @@ def test_a_checkpoint_of_another_critic_is_refused(different: dict[str, int], tw
 
 
 def test_a_resume_that_fails_leaves_the_run_as_it_was(two_checkpoints: Config, job: Job):
-    before = {path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()
+    }
     refusal(job(("device", "gpu")), resume=True)
-    assert {path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()
+    } == before
 
 
-def test_a_run_refused_for_its_data_leaves_an_existing_run_as_it_was(two_checkpoints: Config, job: Job, tmp_path: Path):
+def test_a_run_refused_for_its_data_leaves_an_existing_run_as_it_was(
+    two_checkpoints: Config, job: Job, tmp_path: Path
+):
     recipe = (two_checkpoints.run_dir / "config.toml").read_text("utf-8")
     refusal(job(("data.files", str(tmp_path / "nosuch.jsonl"))), resume=True)
     assert (two_checkpoints.run_dir / "config.toml").read_text("utf-8") == recipe
@@ -715,9 +868,16 @@ def test_a_device_that_is_none_is_refused(job: Job, name: str):
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
-def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it(job: Job, name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None)  # as if not installed
-    assert refusal(job(("log.trackers", name))) == f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
+def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it(
+    job: Job, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None
+    )  # as if not installed
+    assert (
+        refusal(job(("log.trackers", name)))
+        == f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
+    )
 
 
 # ---- the same through the command line
@@ -729,8 +889,14 @@ def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it
         (["--model.path", "/nosuch/model"], "/nosuch/model does not exist"),
         (["--data.files", "nosuch.jsonl"], "no data file nosuch.jsonl"),
         (["--reward.functions", "nosuch.py:score"], "there is no file nosuch.py"),
-        (["--reward.functions", "http://[::bad/x?key=1"], "http://[::bad/x is not an address of a reward server: Invalid IPv6 URL"),
-        (["--reward.functions", "http://host:99999/x"], "host:99999/x is not an address of a reward server: Port out of range"),
+        (
+            ["--reward.functions", "http://[::bad/x?key=1"],
+            "http://[::bad/x is not an address of a reward server: Invalid IPv6 URL",
+        ),
+        (
+            ["--reward.functions", "http://host:99999/x"],
+            "host:99999/x is not an address of a reward server: Port out of range",
+        ),
         (["--name", "x" * 300], "File name too long; "),
         (["--device", "gpu"], "device = 'gpu'"),
         (["--data.max_prompt_tokens", "1"], "no prompt is left"),
@@ -763,5 +929,7 @@ def test_eval_of_a_run_without_held_out_prompts_says_what_to_set(job: Job, tmp_p
 
 
 def test_a_failed_check_of_a_folder_that_is_no_checkpoint_names_it(tmp_path: Path):
-    with pytest.raises(TelescopeError, match=f"{tmp_path} is damaged: checkpoint.json cannot be read"):
+    with pytest.raises(
+        TelescopeError, match=f"{tmp_path} is damaged: checkpoint.json cannot be read"
+    ):
         checkpoint.check(tmp_path)

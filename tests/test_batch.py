@@ -11,7 +11,9 @@ from tests.fakes import hand_batch
 
 
 def test_a_missing_column_names_the_stage_that_makes_it() -> None:
-    with pytest.raises(TelescopeError, match=r"batch has no `values`: call critic\.compute_values\(batch\) first"):
+    with pytest.raises(
+        TelescopeError, match=r"batch has no `values`: call critic\.compute_values\(batch\) first"
+    ):
         hand_batch([[1, 1]])["values"]
 
 
@@ -24,24 +26,40 @@ def test_an_unknown_column_is_refused_on_reading_and_on_writing() -> None:
 
 
 def test_a_column_of_the_wrong_shape_is_refused() -> None:
-    with pytest.raises(TelescopeError, match=r"`values` has shape \[1, 3\]; it is state-anchored, so this batch needs \[1, 2\]"):
+    with pytest.raises(
+        TelescopeError,
+        match=r"`values` has shape \[1, 3\]; it is state-anchored, so this batch needs \[1, 2\]",
+    ):
         hand_batch([[1, 1]]).with_columns(values=torch.zeros(1, 3))
 
 
 @pytest.mark.parametrize("garbage", [7.0, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", [n for n, c in COLUMNS.items() if c.dtype == "float" and c.anchor != "row" and n != "token_level_scores"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n, c in COLUMNS.items()
+        if c.dtype == "float" and c.anchor != "row" and n != "token_level_scores"
+    ],
+)
 def test_every_float_column_is_exactly_zero_off_the_mask(name: str, garbage: float) -> None:
-    batch = hand_batch([[1, 0, 1, 0]]).with_columns(**{name: torch.tensor([[1.0, garbage, 2.0, garbage]])})
+    batch = hand_batch([[1, 0, 1, 0]]).with_columns(
+        **{name: torch.tensor([[1.0, garbage, 2.0, garbage]])}
+    )
     assert batch[name].tolist() == [[1.0, 0.0, 2.0, 0.0]]
 
 
 def test_a_score_on_a_token_the_policy_did_not_write_is_an_error() -> None:
-    with pytest.raises(TelescopeError, match=r"row 0: a score of 0\.5 on token 2, which the policy did not write"):
+    with pytest.raises(
+        TelescopeError, match=r"row 0: a score of 0\.5 on token 2, which the policy did not write"
+    ):
         hand_batch([[1, 1, 0]]).with_columns(token_level_scores=torch.tensor([[0.0, 1.0, 0.5]]))
 
 
 def test_nan_in_a_padded_score_changes_nothing() -> None:
-    batch = hand_batch([[1, 1, 0]]).with_columns(token_level_scores=torch.tensor([[0.0, 1.0, float("nan")]]))
+    batch = hand_batch([[1, 1, 0]]).with_columns(
+        token_level_scores=torch.tensor([[0.0, 1.0, float("nan")]])
+    )
     assert batch["token_level_scores"].tolist() == [[0.0, 1.0, 0.0]]
 
 
@@ -56,12 +74,17 @@ def test_a_batch_is_immutable() -> None:
 
 
 def test_picked_rows_keep_all_their_columns_and_lose_only_shared_padding() -> None:
-    batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], values=torch.arange(12.0).reshape(3, 4) + 1)
+    batch = hand_batch(
+        [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], values=torch.arange(12.0).reshape(3, 4) + 1
+    )
     picked = batch.rows(torch.tensor([2, 1]))
     assert picked["values"].tolist() == [[9.0, 0.0], [5.0, 6.0]]
     assert picked["responses"].tolist() == batch["responses"][[2, 1], :2].tolist()
     assert picked["input_ids"].shape == (2, 3 + 2)
-    assert picked.info["response_ids"] == [batch.info["response_ids"][2], batch.info["response_ids"][1]]
+    assert picked.info["response_ids"] == [
+        batch.info["response_ids"][2],
+        batch.info["response_ids"][1],
+    ]
 
 
 def test_a_batch_without_a_mask_is_refused() -> None:

@@ -101,9 +101,15 @@ def test_an_unknown_key_on_the_command_line_is_named_with_a_suggestion(typed: st
 
 @pytest.mark.parametrize(
     ("text", "wrong", "meant"),
-    [("stpes = 3", "stpes", "steps"), ("[credit]\nlamda = 0.9", "credit.lamda", "credit.lam"), ("[actr]\nlr = 1e-3", "actr", "actor")],
+    [
+        ("stpes = 3", "stpes", "steps"),
+        ("[credit]\nlamda = 0.9", "credit.lamda", "credit.lam"),
+        ("[actr]\nlr = 1e-3", "actr", "actor"),
+    ],
 )
-def test_an_unknown_key_in_a_recipe_is_named_with_the_file_and_a_suggestion(recipe, text: str, wrong: str, meant: str):
+def test_an_unknown_key_in_a_recipe_is_named_with_the_file_and_a_suggestion(
+    recipe, text: str, wrong: str, meant: str
+):
     path = recipe(text)
     message = refusal(recipe=path)
     assert message == f"{path}: no setting `{wrong}`; did you mean `{meant}`?"
@@ -161,8 +167,12 @@ def test_a_section_given_as_a_number_is_refused(recipe):
 
 
 def test_slices_that_do_not_fill_the_workers_are_refused():
-    assert "ray.workers = 6 is no multiple of ray.shards = 4" in refusal(("ray.workers", "6"), ("ray.shards", "4"))
-    assert "ray.critic_workers = 3 is" in refusal(("ray.workers", "4"), ("ray.shards", "2"), ("ray.critic_workers", "3"))
+    assert "ray.workers = 6 is no multiple of ray.shards = 4" in refusal(
+        ("ray.workers", "6"), ("ray.shards", "4")
+    )
+    assert "ray.critic_workers = 3 is" in refusal(
+        ("ray.workers", "4"), ("ray.shards", "2"), ("ray.critic_workers", "3")
+    )
     assert given(("ray.workers", "6"), ("ray.shards", "3")).ray.shards == 3
 
 
@@ -171,12 +181,22 @@ def test_more_minibatches_than_responses_are_refused(role: str):
     message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))
     assert f"{role}.minibatches = 5" in message
     assert "use at most 4" in message
-    assert getattr(given(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "4")), role).minibatches == 4
+    assert (
+        getattr(
+            given(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "4")),
+            role,
+        ).minibatches
+        == 4
+    )
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_a_micro_batch_too_small_for_one_row_is_refused(role: str):
-    row = [("data.files", "x.jsonl"), ("data.max_prompt_tokens", "10"), ("rollout.max_response_tokens", "5")]
+    row = [
+        ("data.files", "x.jsonl"),
+        ("data.max_prompt_tokens", "10"),
+        ("rollout.max_response_tokens", "5"),
+    ]
     message = refusal(*row, (f"{role}.micro_batch_tokens", "14"))
     assert f"{role}.micro_batch_tokens = 14" in message
     assert "= 15: raise it" in message
@@ -185,7 +205,9 @@ def test_a_micro_batch_too_small_for_one_row_is_refused(role: str):
 
 def test_eval_files_without_training_files_are_refused():
     assert "data.eval_files without data.files" in refusal(("data.eval_files", "x.jsonl"))
-    assert given(("data.eval_files", "x.jsonl"), ("data.files", "y.jsonl")).data.eval_files == ["x.jsonl"]
+    assert given(("data.eval_files", "x.jsonl"), ("data.files", "y.jsonl")).data.eval_files == [
+        "x.jsonl"
+    ]
 
 
 def test_a_kl_target_without_a_coefficient_to_adapt_is_refused():
@@ -209,7 +231,9 @@ def test_a_folder_given_as_recipe_is_named(tmp_path: Path):
     assert str(tmp_path) in refusal(recipe=tmp_path)
 
 
-@pytest.mark.parametrize("text", ["steps = ", "steps = 1\nsteps = 2", "\udcff"], ids=["no-value", "twice", "not-utf8"])
+@pytest.mark.parametrize(
+    "text", ["steps = ", "steps = 1\nsteps = 2", "\udcff"], ids=["no-value", "twice", "not-utf8"]
+)
 def test_a_recipe_that_is_no_toml_is_named(tmp_path: Path, text: str):
     path = tmp_path / "broken.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -258,7 +282,10 @@ def test_a_command_line_value_is_read_as_its_setting_s_type(key: str, text: str,
 
 
 def test_one_weight_can_be_set_by_its_dotted_name():
-    assert given(("reward.weights.verdict", "2"), ("reward.weights.sum", "0.5")).reward.weights == {"verdict": 2.0, "sum": 0.5}
+    assert given(("reward.weights.verdict", "2"), ("reward.weights.sum", "0.5")).reward.weights == {
+        "verdict": 2.0,
+        "sum": 0.5,
+    }
 
 
 def test_the_command_line_overrides_the_recipe_and_the_last_value_wins(recipe):
@@ -330,7 +357,12 @@ def test_what_is_written_is_plain_toml():
 
 def test_changes_says_what_changed_and_nothing_else():
     old = given(("actor.lr", "1e-6"))
-    new = given(("actor.lr", "1e-5"), ("steps", "7"), ("credit.kl_target", "0.5"), ("reward.weights.sum", "2"))
+    new = given(
+        ("actor.lr", "1e-5"),
+        ("steps", "7"),
+        ("credit.kl_target", "0.5"),
+        ("reward.weights.sum", "2"),
+    )
     assert changes(old, new) == [
         "steps: 200 → 7",
         "reward.weights: {} → {'sum': 2.0}",
@@ -361,7 +393,10 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
     assert set(get_args(CreditConfig.model_fields["estimator"].annotation)) == set(ESTIMATORS)
     assert set(get_args(ActorConfig.model_fields["loss"].annotation)) == set(POLICY_LOSSES)
     assert set(get_args(CriticConfig.model_fields["loss"].annotation)) == set(VALUE_LOSSES)
-    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == ("auto", *get_args(Aggregation))
+    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == (
+        "auto",
+        *get_args(Aggregation),
+    )
 
 
 # ---- settings that the chosen algorithm would not read
@@ -370,55 +405,147 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ([("credit.estimator", "grpo")], "compares the responses of one prompt, and rollout.n = 1: use at least 2"),
+        (
+            [("credit.estimator", "grpo")],
+            "compares the responses of one prompt, and rollout.n = 1: use at least 2",
+        ),
         ([("credit.estimator", "attention")], "needs reward.attention"),
-        ([("reward.attention", "a:b")], "reward.attention = a:b does nothing with credit.estimator = 'gae': it belongs to attention"),
-        ([("credit.estimator", "gdpo"), ("rollout.n", "2")], "set it to 0, and use actor.kl_loss_coef"),
-        ([("credit.estimator", "remax"), ("credit.bootstrap_truncated", "true")], "does nothing with credit.estimator = 'remax'"),
-        ([("credit.estimator", "uniform"), ("critic.head_start", "3")], "critic.head_start = 3 does nothing"),
-        ([("credit.estimator", "rloo"), ("rollout.n", "2"), ("critic.head_init", "normal")], "critic.head_init = normal does nothing"),
-        ([("critic.head_init", "ones")], "critic.head_init = 'ones': input should be 'zero' or 'normal'"),
-        ([("credit.estimator", "uniform"), ("model.critic_path", "x")], "model.critic_path = x does nothing"),
+        (
+            [("reward.attention", "a:b")],
+            "reward.attention = a:b does nothing with credit.estimator = 'gae': it belongs to attention",
+        ),
+        (
+            [("credit.estimator", "gdpo"), ("rollout.n", "2")],
+            "set it to 0, and use actor.kl_loss_coef",
+        ),
+        (
+            [("credit.estimator", "remax"), ("credit.bootstrap_truncated", "true")],
+            "does nothing with credit.estimator = 'remax'",
+        ),
+        (
+            [("credit.estimator", "uniform"), ("critic.head_start", "3")],
+            "critic.head_start = 3 does nothing",
+        ),
+        (
+            [("credit.estimator", "rloo"), ("rollout.n", "2"), ("critic.head_init", "normal")],
+            "critic.head_init = normal does nothing",
+        ),
+        (
+            [("critic.head_init", "ones")],
+            "critic.head_init = 'ones': input should be 'zero' or 'normal'",
+        ),
+        (
+            [("credit.estimator", "uniform"), ("model.critic_path", "x")],
+            "model.critic_path = x does nothing",
+        ),
         ([("credit.estimator", "td0"), ("credit.lam_critic", "1")], "it belongs to gae"),
-        ([("credit.last_k", "4")], "credit.last_k = 4 does nothing with credit.estimator = 'gae': it belongs to last_token"),
-        ([("credit.estimator", "last_token"), ("credit.last_k", "0")], "credit.last_k = 0: input should be greater than or equal to 1"),
+        (
+            [("credit.last_k", "4")],
+            "credit.last_k = 4 does nothing with credit.estimator = 'gae': it belongs to last_token",
+        ),
+        (
+            [("credit.estimator", "last_token"), ("credit.last_k", "0")],
+            "credit.last_k = 0: input should be greater than or equal to 1",
+        ),
         (
             [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
             "actor.dual_clip = 3.0 does nothing with actor.loss = 'gspo': it belongs to clip",
         ),
         ([("actor.beta", "0.3")], "it belongs to kl_penalty, kl_cov, dro"),
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
-        ([("actor.reject", "token"), ("actor.reject_low", "3")], "actor.reject_low = 3 keeps nothing"),
+        (
+            [("actor.reject", "token"), ("actor.reject_low", "3")],
+            "actor.reject_low = 3 keeps nothing",
+        ),
         ([("critic.huber_delta", "2")], "it belongs to huber"),
-        ([("critic.loss", "huber"), ("credit.estimator", "reinforce++")], "critic.loss = huber does nothing"),
-        ([("critic.bins", "21")], "critic.bins = 21 does nothing with critic.loss = 'mse': it belongs to hl_gauss"),
+        (
+            [("critic.loss", "huber"), ("credit.estimator", "reinforce++")],
+            "critic.loss = huber does nothing",
+        ),
+        (
+            [("critic.bins", "21")],
+            "critic.bins = 21 does nothing with critic.loss = 'mse': it belongs to hl_gauss",
+        ),
         ([("critic.value_low", "-1")], "it belongs to hl_gauss"),
         ([("critic.value_high", "1")], "it belongs to hl_gauss"),
-        ([("critic.loss", "huber"), ("critic.sigma", "1")], "critic.sigma = 1.0 does nothing with critic.loss = 'huber'"),
-        ([("critic.loss", "hl_gauss"), ("critic.clip_value", "0.5")], "critic.clip_value = 0.5 does nothing with critic.loss = 'hl_gauss'"),
-        ([("critic.loss", "hl_gauss"), ("critic.value_low", "2")], "critic.value_low = 2 is not below critic.value_high = 2"),
-        ([("critic.loss", "hl_gauss"), ("critic.bins", "1")], "critic.bins = 1: input should be greater than or equal to 2"),
-        ([("critic.loss", "hl_gauss"), ("critic.value_high", "inf")], "critic.value_high = inf: input should be a finite number"),
-        ([("critic.loss", "hl_gauss"), ("critic.bins", "1_000_000")], "critic.bins = 1000000: input should be less than or equal to 10000"),
+        (
+            [("critic.loss", "huber"), ("critic.sigma", "1")],
+            "critic.sigma = 1.0 does nothing with critic.loss = 'huber'",
+        ),
+        (
+            [("critic.loss", "hl_gauss"), ("critic.clip_value", "0.5")],
+            "critic.clip_value = 0.5 does nothing with critic.loss = 'hl_gauss'",
+        ),
+        (
+            [("critic.loss", "hl_gauss"), ("critic.value_low", "2")],
+            "critic.value_low = 2 is not below critic.value_high = 2",
+        ),
+        (
+            [("critic.loss", "hl_gauss"), ("critic.bins", "1")],
+            "critic.bins = 1: input should be greater than or equal to 2",
+        ),
+        (
+            [("critic.loss", "hl_gauss"), ("critic.value_high", "inf")],
+            "critic.value_high = inf: input should be a finite number",
+        ),
+        (
+            [("critic.loss", "hl_gauss"), ("critic.bins", "1_000_000")],
+            "critic.bins = 1000000: input should be less than or equal to 10000",
+        ),
         ([("actor.clip_high", "inf")], "actor.clip_high = inf: input should be a finite number"),
-        ([("critic.clip_value", "inf")], "critic.clip_value = inf: input should be a finite number"),
+        (
+            [("critic.clip_value", "inf")],
+            "critic.clip_value = inf: input should be a finite number",
+        ),
         ([("eval.right", "nan")], "eval.right = nan: input should be a finite number"),
         ([("reward.weights", "{a = inf}")], "input should be a finite number"),
-        ([("actor.loss", "clip_cov"), ("actor.cov_low", "5")], "actor.cov_low = 5 leaves no covariance below actor.cov_high = 5"),
-        ([("actor.lr", "true")], "actor.lr = 'true': input should be a valid number"),
-        ([("rollout.batch_size", "true")], "rollout.batch_size = 'true': input should be a valid integer"),
-        ([("model.path", "")], "model.path = '': string should have at least 1 character"),
-        ([("rollout.refill", "2")], "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2"),
         (
-            [("rollout.refill", "2"), ("rollout.n", "2"), ("rollout.ahead", "true"), ("backend", "ray"), ("ray.samplers", "1")],
+            [("actor.loss", "clip_cov"), ("actor.cov_low", "5")],
+            "actor.cov_low = 5 leaves no covariance below actor.cov_high = 5",
+        ),
+        ([("actor.lr", "true")], "actor.lr = 'true': input should be a valid number"),
+        (
+            [("rollout.batch_size", "true")],
+            "rollout.batch_size = 'true': input should be a valid integer",
+        ),
+        ([("model.path", "")], "model.path = '': string should have at least 1 character"),
+        (
+            [("rollout.refill", "2")],
+            "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2",
+        ),
+        (
+            [
+                ("rollout.refill", "2"),
+                ("rollout.n", "2"),
+                ("rollout.ahead", "true"),
+                ("backend", "ray"),
+                ("ray.samplers", "1"),
+            ],
             "rollout.ahead samples before that: turn one off",
         ),
-        ([("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")], "reward.overlong_tokens = 9 are more than"),
+        (
+            [("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")],
+            "reward.overlong_tokens = 9 are more than",
+        ),
         ([("reward.overlong_penalty", "2")], "does nothing without reward.overlong_tokens"),
-        ([("credit.estimator", "gdpo"), ("rollout.n", "2"), ("credit.kl_coef", "0"), ("reward.clip", "1")], "change only the sum"),
-        ([("backend", "ray"), ("ray.reward_workers", "1")], "would hold reward.model, and there is none"),
+        (
+            [
+                ("credit.estimator", "gdpo"),
+                ("rollout.n", "2"),
+                ("credit.kl_coef", "0"),
+                ("reward.clip", "1"),
+            ],
+            "change only the sum",
+        ),
+        (
+            [("backend", "ray"), ("ray.reward_workers", "1")],
+            "would hold reward.model, and there is none",
+        ),
         ([("eval.n", "4")], "do nothing without eval.k"),
-        ([("eval.k", "4"), ("eval.n", "3")], "eval.n = 3 samples cannot tell eval.k = 4: use at least 4"),
+        (
+            [("eval.k", "4"), ("eval.n", "3")],
+            "eval.n = 3 samples cannot tell eval.k = 4: use at least 4",
+        ),
         ([("eval.k", "4"), ("eval.answer", "(")], "eval.answer = '(' is no regular expression"),
     ],
 )
@@ -438,10 +565,19 @@ def test_a_resolved_config_of_a_critic_free_run_loads_again(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ({"environment": "abacus"}, "it is calculator, search, module:Class, file.py:Class or none"),
-        ({"max_turns": "3"}, "rollout.max_turns = 3 does nothing with rollout.environment = 'none'"),
+        (
+            {"environment": "abacus"},
+            "it is calculator, search, module:Class, file.py:Class or none",
+        ),
+        (
+            {"max_turns": "3"},
+            "rollout.max_turns = 3 does nothing with rollout.environment = 'none'",
+        ),
         ({"tool_seconds": "3"}, "rollout.tool_seconds = 3.0 does nothing"),
-        ({"environment": "calculator", "corpus": "x"}, "rollout.corpus = x does nothing with rollout.environment = 'calculator'"),
+        (
+            {"environment": "calculator", "corpus": "x"},
+            "rollout.corpus = x does nothing with rollout.environment = 'calculator'",
+        ),
         ({"environment": "calculator", "max_turns": "1"}, "greater than or equal to 2"),
     ],
 )
@@ -453,7 +589,12 @@ def test_search_needs_a_corpus_but_for_the_builtin_task(tmp_path: Path):
     search = ("rollout.environment", "search")
     assert given(search).toy == "search"
     assert "needs rollout.corpus" in refusal(search, ("model.path", "some/model"))
-    config = given(search, ("model.path", "some/model"), ("rollout.corpus", "x.jsonl"), ("rollout.passages", "5"))
+    config = given(
+        search,
+        ("model.path", "some/model"),
+        ("rollout.corpus", "x.jsonl"),
+        ("rollout.passages", "5"),
+    )
     assert config.toy is None
     assert round_trip(config, tmp_path) == config
     assert given(("rollout.environment", "none")).rollout.environment is None

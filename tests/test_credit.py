@@ -23,9 +23,15 @@ def staged(mask, *, scores, values, old=None, ref=None, bootstrap=None, **kwargs
 
 def asked(batch, *, greedy=0.5):
     """With everything that any estimator asks for."""
-    given = {"sum_pi_squared": batch.mask * 0.3, "attention": batch.mask * 2.0, "greedy_score": torch.full((len(batch),), greedy)}
+    given = {
+        "sum_pi_squared": batch.mask * 0.3,
+        "attention": batch.mask * 2.0,
+        "greedy_score": torch.full((len(batch),), greedy),
+    }
     rows, halves = [float(i) for i in range(len(batch))], [0.5] * len(batch)
-    return batch.with_columns(**given).with_info(**{"score/a": rows, "score/b": halves, "weight/a": halves, "weight/b": halves})
+    return batch.with_columns(**given).with_info(
+        **{"score/a": rows, "score/b": halves, "weight/a": halves, "weight/b": halves}
+    )
 
 
 THREE = {"mask": [[1, 1, 1]], "scores": [[0.0, 0.0, 1.0]], "values": [[0.3, 0.4, 0.6]]}
@@ -36,24 +42,33 @@ def test_the_three_token_example() -> None:
     assert batch["deltas"][0].tolist() == pytest.approx([0.1, 0.2, 0.4])
     assert batch["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4])
     assert batch["returns"][0].tolist() == pytest.approx([0.951, 0.98, 1.0])
-    assert batch["whitened"][0].tolist() == pytest.approx([0.8295688, 0.2808168, -1.1103856], abs=1e-5)
+    assert batch["whitened"][0].tolist() == pytest.approx(
+        [0.8295688, 0.2808168, -1.1103856], abs=1e-5
+    )
 
 
 def test_rewards_are_scores_minus_beta_kl() -> None:
-    batch = staged([[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]])
+    batch = staged(
+        [[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]]
+    )
     shaped = compute_advantages(batch, CreditConfig(), kl_coef=0.1)
     assert shaped["kl"][0].tolist() == pytest.approx([0.2, -0.1])
     assert shaped["token_level_rewards"][0].tolist() == pytest.approx([-0.02, 1.01])
 
 
 def test_without_kl_in_the_reward_the_rewards_are_the_scores() -> None:
-    batch = staged([[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]])
+    batch = staged(
+        [[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]]
+    )
     shaped = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
     assert torch.equal(shaped["token_level_rewards"], shaped["token_level_scores"])
 
 
 def test_returns_use_raw_advantages_whether_whitened_or_not() -> None:
-    white, raw = (compute_advantages(staged(**THREE), CreditConfig(whiten=w), kl_coef=0.0) for w in (True, False))
+    white, raw = (
+        compute_advantages(staged(**THREE), CreditConfig(whiten=w), kl_coef=0.0)
+        for w in (True, False)
+    )
     assert torch.equal(white["returns"], raw["returns"])
     assert torch.equal(white["returns"], white["advantages"] + white["values"])
     assert torch.equal(raw["whitened"], raw["advantages"])
@@ -62,15 +77,24 @@ def test_returns_use_raw_advantages_whether_whitened_or_not() -> None:
 def test_a_truncated_response_bootstraps_with_the_value_of_its_last_state() -> None:
     batch = staged([[1, 1]], scores=[[0.0, 0.0]], values=[[0.5, 0.5]], bootstrap=[0.8])
     out = compute_advantages(batch, CreditConfig(gamma=0.5, lam=1.0), kl_coef=0.0)
-    assert out["deltas"][0].tolist() == pytest.approx([0.0 + 0.5 * 0.5 - 0.5, 0.0 + 0.5 * 0.8 - 0.5])
+    assert out["deltas"][0].tolist() == pytest.approx(
+        [0.0 + 0.5 * 0.5 - 0.5, 0.0 + 0.5 * 0.8 - 0.5]
+    )
 
 
 def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -> None:
     plain = compute_advantages(staged(**THREE), CreditConfig(gamma=0.9, lam=0.8), kl_coef=0.0)
     mask = [[1, 0, 0, 1, 1, 0]]
-    holed = staged(mask, scores=[[0.0, 0.0, 0.0, 0.0, 1.0, 0.0]], values=[[0.3, 9.0, 9.0, 0.4, 0.6, 9.0]], attended=[[1, 1, 1, 1, 1, 1]])
+    holed = staged(
+        mask,
+        scores=[[0.0, 0.0, 0.0, 0.0, 1.0, 0.0]],
+        values=[[0.3, 9.0, 9.0, 0.4, 0.6, 9.0]],
+        attended=[[1, 1, 1, 1, 1, 1]],
+    )
     out = compute_advantages(holed, CreditConfig(gamma=0.9, lam=0.8), kl_coef=0.0)
-    assert out["advantages"][0, [0, 3, 4]].tolist() == pytest.approx(plain["advantages"][0].tolist())
+    assert out["advantages"][0, [0, 3, 4]].tolist() == pytest.approx(
+        plain["advantages"][0].tolist()
+    )
     assert out["advantages"][0, [1, 2, 5]].tolist() == [0, 0, 0]
 
 
@@ -79,33 +103,53 @@ def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -
     "case",
     [
         {"mask": [[1]], "scores": [[1.0]], "values": [[0.2]]},
-        {"mask": [[0, 0], [1, 1]], "scores": [[0.0, 0.0], [0.0, 1.0]], "values": [[0.0, 0.0], [0.1, 0.2]]},
+        {
+            "mask": [[0, 0], [1, 1]],
+            "scores": [[0.0, 0.0], [0.0, 1.0]],
+            "values": [[0.0, 0.0], [0.1, 0.2]],
+        },
         {"mask": [[0, 0]], "scores": [[0.0, 0.0]], "values": [[0.0, 0.0]]},
-        {"mask": [[1, 1], [1, 1]], "scores": [[0.0, 0.5], [0.0, 0.5]], "values": [[0.0, 0.0], [0.0, 0.0]]},
+        {
+            "mask": [[1, 1], [1, 1]],
+            "scores": [[0.0, 0.5], [0.0, 0.5]],
+            "values": [[0.0, 0.0], [0.0, 0.0]],
+        },
     ],
     ids=["one token", "an empty response", "nothing at all", "all rewards equal"],
 )
 def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
-    batch = compute_advantages(asked(staged(**case)), CreditConfig(estimator=estimator), kl_coef=0.1)
+    batch = compute_advantages(
+        asked(staged(**case)), CreditConfig(estimator=estimator), kl_coef=0.1
+    )
     for name in ("advantages", "returns", "whitened", "deltas"):
         assert batch[name].isfinite().all()
         assert (batch[name][~batch.mask] == 0).all()
-    metrics = credit_metrics(batch.with_columns(rollout_log_probs=batch["old_log_probs"]).with_info(score=[0.0] * len(batch)))
+    metrics = credit_metrics(
+        batch.with_columns(rollout_log_probs=batch["old_log_probs"]).with_info(
+            score=[0.0] * len(batch)
+        )
+    )
     assert all(value == value for value in metrics.values())
 
 
 def test_monte_carlo_is_lambda_one_and_td0_is_lambda_zero() -> None:
     for estimator, lam in (("monte_carlo", 1.0), ("td0", 0.0)):
-        direct = compute_advantages(staged(**THREE), CreditConfig(estimator=estimator, gamma=0.9), kl_coef=0.0)
+        direct = compute_advantages(
+            staged(**THREE), CreditConfig(estimator=estimator, gamma=0.9), kl_coef=0.0
+        )
         by_gae = compute_advantages(staged(**THREE), CreditConfig(gamma=0.9, lam=lam), kl_coef=0.0)
         assert torch.allclose(direct["advantages"], by_gae["advantages"])
         assert torch.allclose(direct["returns"], by_gae["returns"])
 
 
 def test_metrics_are_means_over_tokens_not_over_rows() -> None:
-    batch = staged([[1, 1, 1], [1, 0, 0]], scores=[[0.0] * 3] * 2, values=[[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
+    batch = staged(
+        [[1, 1, 1], [1, 0, 0]], scores=[[0.0] * 3] * 2, values=[[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]]
+    )
     out = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
-    metrics = credit_metrics(out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(score=[0.0, 1.0]))
+    metrics = credit_metrics(
+        out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(score=[0.0, 1.0])
+    )
     assert metrics["critic/value_mean"] == pytest.approx((1 + 1 + 1 + 5) / 4)
     assert metrics["reward/score_mean"] == 0.5
     assert metrics["response/length_mean"] == 2.0
@@ -114,7 +158,9 @@ def test_metrics_are_means_over_tokens_not_over_rows() -> None:
 def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> None:
     def explained(values):
         batch = staged([[1], [1]], scores=[[1.0], [0.0]], values=values)
-        out = compute_advantages(batch, CreditConfig(), kl_coef=0.0).with_columns(rollout_log_probs=batch["old_log_probs"])
+        out = compute_advantages(batch, CreditConfig(), kl_coef=0.0).with_columns(
+            rollout_log_probs=batch["old_log_probs"]
+        )
         return credit_metrics(out.with_info(score=[1.0, 0.0]))["critic/explained_variance"]
 
     assert explained([[1.0], [0.0]]) == pytest.approx(1.0)
@@ -141,18 +187,26 @@ def advantages_of(batch, estimator: str, **settings) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("estimator", "rows"),
     [
-        ("grpo", [0.5 / 0.5**0.5, -0.5 / 0.5**0.5, 0.125 / (0.03125**0.5), -0.125 / (0.03125**0.5)]),
+        (
+            "grpo",
+            [0.5 / 0.5**0.5, -0.5 / 0.5**0.5, 0.125 / (0.03125**0.5), -0.125 / (0.03125**0.5)],
+        ),
         ("dr_grpo", [0.5, -0.5, 0.125, -0.125]),
         ("reinforce++_baseline", [0.5, -0.5, 0.125, -0.125]),
         ("rloo", [1.0, -1.0, 0.25, -0.25]),
-        ("opo", [1 - 0.4, -0.4, 0.5 - 1.25 / 4, 0.25 - 1.25 / 4]),  # (2·1 + 3·0)/5, (1·.5 + 3·.25)/4
+        (
+            "opo",
+            [1 - 0.4, -0.4, 0.5 - 1.25 / 4, 0.25 - 1.25 / 4],
+        ),  # (2·1 + 3·0)/5, (1·.5 + 3·.25)/4
         ("grpo_passk", [1 / 0.5**0.5, 0.0, 0.25 / (0.03125**0.5), 0.0]),
         ("reinforce++", [1.0, 0.0, 0.5, 0.25]),
         ("remax", [0.5, -0.5, 0.0, -0.25]),
     ],
 )
 def test_outcomes_are_compared_within_their_group(estimator: str, rows: list[float]) -> None:
-    for row, wanted, mask in zip(advantages_of(grouped(), estimator), rows, GROUPS["mask"], strict=True):
+    for row, wanted, mask in zip(
+        advantages_of(grouped(), estimator), rows, GROUPS["mask"], strict=True
+    ):
         assert row == pytest.approx([wanted * m for m in mask], rel=1e-4)
 
 
@@ -160,16 +214,23 @@ def test_outcomes_are_compared_within_their_group(estimator: str, rows: list[flo
 def test_neither_the_rows_order_nor_padding_matters(estimator: str) -> None:
     order = torch.tensor([2, 0, 3, 1])
     plain = compute_advantages(grouped(), CreditConfig(estimator=estimator), kl_coef=0.0)
-    shuffled = compute_advantages(grouped().rows(order), CreditConfig(estimator=estimator), kl_coef=0.0)
+    shuffled = compute_advantages(
+        grouped().rows(order), CreditConfig(estimator=estimator), kl_coef=0.0
+    )
     assert torch.allclose(shuffled["advantages"], plain["advantages"][order], atol=1e-6)
-    wide = {name: [[*row, float("nan") if name != "mask" else 0] for row in rows] for name, rows in GROUPS.items()}
+    wide = {
+        name: [[*row, float("nan") if name != "mask" else 0] for row in rows]
+        for name, rows in GROUPS.items()
+    }
     padded = compute_advantages(grouped(**wide), CreditConfig(estimator=estimator), kl_coef=0.0)
     assert torch.allclose(padded["advantages"][:, :3], plain["advantages"], atol=1e-6)
     assert (padded["advantages"][:, 3] == 0).all()
 
 
 def test_the_outcome_is_spread_over_the_tokens_by_their_weights() -> None:
-    batch = grouped().with_columns(attention=torch.tensor([[1.0, 3.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.0, 1.0, 3.0]]))
+    batch = grouped().with_columns(
+        attention=torch.tensor([[1.0, 3.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.0, 1.0, 3.0]])
+    )
     assert advantages_of(batch, "uniform")[3] == pytest.approx([0.25 / 3] * 3)
     assert advantages_of(batch, "last_token")[0] == [0.0, 1.0, 0.0]
     assert advantages_of(batch, "last_token", last_k=2)[3] == [0.0, 0.125, 0.125]
@@ -179,13 +240,18 @@ def test_the_outcome_is_spread_over_the_tokens_by_their_weights() -> None:
 
 
 def test_gdpo_lets_no_part_drown_another() -> None:
-    batch = grouped().with_info(**{"score/a": [0.0, 1000.0, 0.0, 1.0], "score/b": [1.0, 0.0, 0.0, 1.0]})
+    batch = grouped().with_info(
+        **{"score/a": [0.0, 1000.0, 0.0, 1.0], "score/b": [1.0, 0.0, 0.0, 1.0]}
+    )
     rows = [row[0] for row in advantages_of(batch, "gdpo")]
     assert rows == pytest.approx([0.0, 0.0, -(0.5**0.5), 0.5**0.5], abs=1e-4)
 
 
 def test_whitening_is_as_the_estimators_paper_has_it_unless_it_is_set() -> None:
-    auto, on, off = (compute_advantages(grouped(), CreditConfig(estimator="grpo", whiten=w), kl_coef=0.0) for w in ("auto", True, False))
+    auto, on, off = (
+        compute_advantages(grouped(), CreditConfig(estimator="grpo", whiten=w), kl_coef=0.0)
+        for w in ("auto", True, False)
+    )
     assert torch.equal(auto["whitened"], off["whitened"])
     assert not torch.equal(auto["whitened"], on["whitened"])
     assert CreditConfig().whitens
@@ -194,14 +260,27 @@ def test_whitening_is_as_the_estimators_paper_has_it_unless_it_is_set() -> None:
 
 def test_the_critic_may_have_a_lambda_of_its_own() -> None:
     apart = compute_advantages(staged(**THREE), CreditConfig(lam=0.5, lam_critic=1.0), kl_coef=0.0)
-    assert torch.equal(apart["advantages"], compute_advantages(staged(**THREE), CreditConfig(lam=0.5), kl_coef=0.0)["advantages"])
+    assert torch.equal(
+        apart["advantages"],
+        compute_advantages(staged(**THREE), CreditConfig(lam=0.5), kl_coef=0.0)["advantages"],
+    )
     assert apart["returns"][0].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_lambda_grows_with_the_length_of_the_response() -> None:
-    rows = {"mask": [[1, 1, 1], [1, 0, 1]], "scores": [[0.0, 0.0, 1.0]] * 2, "values": [[0.3, 0.4, 0.6]] * 2}
-    out = compute_advantages(staged(**rows, attended=[[1, 1, 1]] * 2), CreditConfig(lam_alpha=0.5), kl_coef=0.0)
+    rows = {
+        "mask": [[1, 1, 1], [1, 0, 1]],
+        "scores": [[0.0, 0.0, 1.0]] * 2,
+        "values": [[0.3, 0.4, 0.6]] * 2,
+    }
+    out = compute_advantages(
+        staged(**rows, attended=[[1, 1, 1]] * 2), CreditConfig(lam_alpha=0.5), kl_coef=0.0
+    )
     for row, length in ((0, 3), (1, 2)):
         one = {name: [values[row]] for name, values in rows.items()}
-        alone = compute_advantages(staged(**one, attended=[[1, 1, 1]]), CreditConfig(lam=1 - 1 / (0.5 * length)), kl_coef=0.0)
+        alone = compute_advantages(
+            staged(**one, attended=[[1, 1, 1]]),
+            CreditConfig(lam=1 - 1 / (0.5 * length)),
+            kl_coef=0.0,
+        )
         assert torch.allclose(out["advantages"][row], alone["advantages"][0])

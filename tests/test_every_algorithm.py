@@ -15,10 +15,10 @@ from telescope.credit import ESTIMATORS
 from telescope.explain.questions import answer
 from telescope.explain.terminal import render
 from telescope.explain.trace import traces
-from telescope.export import export_run
-from telescope.live import explain_pair
 from telescope.roles.actor import POLICY_LOSSES
 from telescope.roles.critic import VALUE_LOSSES, ZeroCritic
+from telescope.run.export import export_run
+from telescope.run.live import explain_pair
 from tests.fakes import read_shards
 
 FAST = [
@@ -53,18 +53,28 @@ def run(make_config, *overrides: tuple[str, str], mismatch: float = 0.0) -> tupl
     """A run of two steps and the samples of its last; `mismatch` is how far the sampler's log-probs are from the trainer's."""
     trainer = Trainer(make_config(*FAST, *overrides), reward={"lengths": lengths, "parity": parity})
     trainer.held_out = None
-    actor, sample, noise = trainer.roles.actor, trainer.roles.actor.sample, torch.Generator().manual_seed(0)
+    actor, sample, noise = (
+        trainer.roles.actor,
+        trainer.roles.actor.sample,
+        torch.Generator().manual_seed(0),
+    )
 
     def off(prompts, **kwargs):
         batch = sample(prompts, **kwargs)
-        return batch.with_columns(rollout_log_probs=batch["rollout_log_probs"] + mismatch * torch.randn(batch.mask.shape, generator=noise))
+        return batch.with_columns(
+            rollout_log_probs=batch["rollout_log_probs"]
+            + mismatch * torch.randn(batch.mask.shape, generator=noise)
+        )
 
     if mismatch:
         actor.sample = off
     before = [p.detach().clone() for p in trainer.roles.actor.model.parameters()]
     metrics = trainer.fit()
     assert all(math.isfinite(value) for value in metrics.values())
-    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True)
+    )
     return trainer, ledger.samples(trainer.config.run_dir, 2)
 
 
@@ -80,10 +90,14 @@ def confirmed(samples: list, *names: str) -> None:
 
 
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
-def test_every_estimator_trains_and_its_advantage_is_recomputed(make_config, estimator: str) -> None:
+def test_every_estimator_trains_and_its_advantage_is_recomputed(
+    make_config, estimator: str
+) -> None:
     trainer, samples = run(make_config, ("credit.estimator", estimator), *NEEDS.get(estimator, []))
     assert isinstance(trainer.roles.critic, ZeroCritic) == (estimator not in BY_CRITIC)
-    confirmed(samples, "return", "whitened", "clip", *([] if estimator == "gdpo" else ["advantage"]))
+    confirmed(
+        samples, "return", "whitened", "clip", *([] if estimator == "gdpo" else ["advantage"])
+    )
     advantages = [a for sample in samples for a in sample.columns["advantages"]]
     assert max(advantages) > min(advantages)
     if estimator in BY_GROUP and estimator != "optimal_token_baseline":
@@ -114,12 +128,22 @@ def test_an_adapted_beta_is_the_one_that_is_recorded(make_config) -> None:
     betas = [row["actor/beta"] for row in trainer.history() if "actor/beta" in row]
     assert betas == [1.0, 2.0, 4.0]
     confirmed(ledger.samples(trainer.config.run_dir, 3), "objective")
-    assert Trainer(trainer.config, reward={"lengths": lengths, "parity": parity}, resume=True).roles.actor.loss.beta == 8.0
+    assert (
+        Trainer(
+            trainer.config, reward={"lengths": lengths, "parity": parity}, resume=True
+        ).roles.actor.loss.beta
+        == 8.0
+    )
 
 
 def test_a_wrong_number_shows_at_the_step_where_it_went_wrong(make_config) -> None:
     """What `confirmed` rests on: an advantage, a weight and an objective that were changed are found."""
-    sample = run(make_config, ("credit.estimator", "grpo"), ("actor.loss", "gspo"), ("actor.importance", "token"))[1][0]
+    sample = run(
+        make_config,
+        ("credit.estimator", "grpo"),
+        ("actor.loss", "gspo"),
+        ("actor.importance", "token"),
+    )[1][0]
 
     def wrong(changed) -> set[str]:
         return {trace.name for trace in traces(changed, 0) if trace.ok is False}
@@ -127,9 +151,19 @@ def test_a_wrong_number_shows_at_the_step_where_it_went_wrong(make_config) -> No
     update = sample.actor_updates[-1]
     bent = {name: [x + 0.01 for x in getattr(update, name)] for name in ("loss", "weight")}
     assert wrong(sample) == set()
-    assert "advantage" in wrong(replace(sample, columns=sample.columns | {"advantages": [a + 0.01 for a in sample.columns["advantages"]]}))
-    assert wrong(replace(sample, actor_updates=[replace(update, loss=bent["loss"])])) == {"objective"}
-    assert wrong(replace(sample, actor_updates=[replace(update, weight=bent["weight"])])) == {"weight"}
+    assert "advantage" in wrong(
+        replace(
+            sample,
+            columns=sample.columns
+            | {"advantages": [a + 0.01 for a in sample.columns["advantages"]]},
+        )
+    )
+    assert wrong(replace(sample, actor_updates=[replace(update, loss=bent["loss"])])) == {
+        "objective"
+    }
+    assert wrong(replace(sample, actor_updates=[replace(update, weight=bent["weight"])])) == {
+        "weight"
+    }
 
 
 @pytest.mark.parametrize("loss", sorted(VALUE_LOSSES))
@@ -150,17 +184,25 @@ def test_the_last_k_tokens_share_the_outcome_and_it_is_recomputed(make_config) -
         shares, k = sample.columns["advantages"], min(3, len(sample))
         assert shares == [0.0] * (len(sample) - k) + shares[-1:] * k
     longest = max(samples, key=len)
-    assert ".3333·(" in next(trace.substituted for trace in traces(longest, len(longest) - 2) if trace.name == "advantage")
+    assert ".3333·(" in next(
+        trace.substituted
+        for trace in traces(longest, len(longest) - 2)
+        if trace.name == "advantage"
+    )
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_importance_weights_are_recorded_and_recomputed(make_config, level: str) -> None:
-    trainer, samples = run(make_config, ("actor.importance", level), ("actor.importance_cap", "1.5"), mismatch=0.5)
+    trainer, samples = run(
+        make_config, ("actor.importance", level), ("actor.importance_cap", "1.5"), mismatch=0.5
+    )
     confirmed(samples, "weight", "ratio")
     weights = [w for sample in samples for w in sample.actor_updates[0].weight]
     assert 0 < min(weights) < 0.9
     assert max(weights) == 1.5
-    assert trainer.last_metrics()["actor/importance"] == pytest.approx(sum(weights) / len(weights), rel=1e-4)
+    assert trainer.last_metrics()["actor/importance"] == pytest.approx(
+        sum(weights) / len(weights), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
@@ -172,11 +214,21 @@ def test_rejected_tokens_take_no_part_in_the_update(make_config, level: str) -> 
     losses = [loss for sample in samples for loss in sample.actor_updates[0].loss]
     assert set(weights) == {0.0, 1.0}
     assert all(loss == 0 for loss, weight in zip(losses, weights, strict=True) if weight == 0)
-    assert trainer.last_metrics()["actor/rejected"] == pytest.approx(weights.count(0.0) / len(weights))
+    assert trainer.last_metrics()["actor/rejected"] == pytest.approx(
+        weights.count(0.0) / len(weights)
+    )
 
 
-def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(make_config, tmp_path: Path) -> None:
-    critic_free = [*FAST, ("credit.estimator", "rloo"), ("actor.loss", "kl_penalty"), ("actor.beta_target", "1e-6"), ("steps", "3")]
+def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(
+    make_config, tmp_path: Path
+) -> None:
+    critic_free = [
+        *FAST,
+        ("credit.estimator", "rloo"),
+        ("actor.loss", "kl_penalty"),
+        ("actor.beta_target", "1e-6"),
+        ("steps", "3"),
+    ]
     reward = {"lengths": lengths}
 
     def weights(config) -> dict[str, torch.Tensor]:
@@ -186,7 +238,10 @@ def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(
     Trainer(whole, reward=reward).fit()
     part = make_config(*critic_free, ("name", "part"), ("checkpoint.every", "1"))
     broken = Trainer(part, reward=reward)
-    broken._after_step = lambda *args: (Trainer._after_step(broken, *args), 1 / 0 if broken.step == 2 else None)
+    broken._after_step = lambda *args: (
+        Trainer._after_step(broken, *args),
+        1 / 0 if broken.step == 2 else None,
+    )
     with pytest.raises(ZeroDivisionError):
         broken.fit()
     Trainer(part, reward=reward, resume=True).fit()
@@ -196,9 +251,13 @@ def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(
 
 
 def test_explaining_a_pair_works_without_a_critic(make_config) -> None:
-    config = make_config(*FAST, ("credit.estimator", "grpo"), ("actor.loss", "kl_cov"), ("steps", "1"))
+    config = make_config(
+        *FAST, ("credit.estimator", "grpo"), ("actor.loss", "kl_cov"), ("steps", "1")
+    )
     Trainer(config).fit()
     sample, _ = explain_pair("请问1+1=2？", "是的，等于2！", str(config.run_dir))
     assert set(sample.columns["values"]) == {0.0}
-    assert not [trace for t in range(len(sample)) for trace in traces(sample, t) if trace.ok is False]
+    assert not [
+        trace for t in range(len(sample)) for trace in traces(sample, t) if trace.ok is False
+    ]
     assert "no critic (estimator grpo)" in answer(1, sample, "en")

@@ -27,11 +27,11 @@ from telescope.algorithms import (
 )
 from telescope.config import CreditConfig, fields
 from telescope.credit import compute_advantages
+from telescope.data.loader import PromptSet
 from telescope.errors import TelescopeError
-from telescope.metrics import Meter
 from telescope.roles.learner import Denominators, map_rows
+from telescope.roles.meter import Meter
 from telescope.roles.reward import Reward
-from telescope.tasks import PromptSet
 from tests.fakes import EOS, hand_batch
 from tests.roles.test_update import prepared
 from tests.test_credit import staged
@@ -42,7 +42,9 @@ NAN = float("nan")
 @pytest.mark.parametrize("after_the_end", [0.5, 7.0, NAN, math.inf])
 def test_01_the_value_after_eos_and_in_padding_cannot_reach_gae(after_the_end: float) -> None:
     """verl PR 50 and PR 1850 (mask one slot late), ROLL PR 447, AReaL PR 1346 and 1351."""
-    batch = staged([[1, 1, 1, 0]], scores=[[0.0, 0.0, 1.0, 0.0]], values=[[0.3, 0.4, 0.6, after_the_end]])
+    batch = staged(
+        [[1, 1, 1, 0]], scores=[[0.0, 0.0, 1.0, 0.0]], values=[[0.3, 0.4, 0.6, after_the_end]]
+    )
     out = compute_advantages(batch, CreditConfig(gamma=1, lam=0.95), kl_coef=0.0)
     assert out["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4, 0.0])
     assert out["returns"][0].tolist() == pytest.approx([0.951, 0.98, 1.0, 0.0])
@@ -52,9 +54,17 @@ def test_02_a_tool_token_is_no_transition_and_the_score_survives_it() -> None:
     """verl 2337 and 7278, miles PR 1827, SkyRL (mask only in whitening)."""
     rewards, values = torch.tensor([[0.0, 5.0, 0.0, 1.0]]), torch.tensor([[0.3, 5.0, 0.4, 0.6]])
     holed = gae(rewards, values, torch.tensor([[1, 0, 1, 1]]), gamma=0.9, lam=0.8)[0]
-    plain = gae(torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.3, 0.4, 0.6]]), torch.ones(1, 3), gamma=0.9, lam=0.8)[0]
+    plain = gae(
+        torch.tensor([[0.0, 0.0, 1.0]]),
+        torch.tensor([[0.3, 0.4, 0.6]]),
+        torch.ones(1, 3),
+        gamma=0.9,
+        lam=0.8,
+    )[0]
     assert holed[0, [0, 2, 3]].tolist() == pytest.approx(plain[0].tolist())
-    scored = Reward({"f": lambda completions: [1.0]}).compute_reward(hand_batch([[1, 1, 0]], attended=[[1, 1, 1]]))
+    scored = Reward({"f": lambda completions: [1.0]}).compute_reward(
+        hand_batch([[1, 1, 0]], attended=[[1, 1, 1]])
+    )
     assert scored["token_level_scores"].tolist() == [[0, 1, 0]]
     with pytest.raises(TelescopeError, match="mask 0"):
         hand_batch([[1, 1, 0]]).with_columns(token_level_scores=torch.tensor([[0.0, 0.0, 1.0]]))
@@ -64,10 +74,22 @@ def test_03_nan_in_padding_poisons_neither_value_nor_gradient() -> None:
     """verl PR 6361 and its GAE today, OpenRLHF PR 1239 and 1240."""
     mask = torch.tensor([[1, 1, 0]])
     clean, dirty = torch.tensor([[0.1, 0.2, 0.0]]), torch.tensor([[0.1, 0.2, NAN]])
-    batch = staged([[1, 1, 0]], scores=[[0.0, 1.0, NAN]], values=[[0.1, 0.2, NAN]], old=[[0.0, 0.0, NAN]], ref=[[0.1, 0.1, NAN]])
+    batch = staged(
+        [[1, 1, 0]],
+        scores=[[0.0, 1.0, NAN]],
+        values=[[0.1, 0.2, NAN]],
+        old=[[0.0, 0.0, NAN]],
+        ref=[[0.1, 0.1, NAN]],
+    )
     out = compute_advantages(batch, CreditConfig(), kl_coef=0.1)
     assert all(out[name].isfinite().all() for name in out if out[name].is_floating_point())
-    for mode in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"):
+    for mode in (
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum-norm",
+    ):
         results = []
         for x in (clean, dirty):
             log_probs = x.clone().requires_grad_()
@@ -83,7 +105,9 @@ def test_03_nan_in_padding_poisons_neither_value_nor_gradient() -> None:
 def test_04_whitening_ignores_padding_survives_one_token_and_does_not_amplify_rounding() -> None:
     """SkyRL 1305 (mean over padding), ROLL 475, verl today (crash with one token; 8 × 0.7 gave ±0.056)."""
     x = torch.tensor([[1.0, 3.0, 100.0]])
-    assert masked_whiten(x, torch.tensor([[1, 1, 0]]))[0].tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5, 0])
+    assert masked_whiten(x, torch.tensor([[1, 1, 0]]))[0].tolist() == pytest.approx(
+        [-(0.5**0.5), 0.5**0.5, 0]
+    )
     assert masked_whiten(x, torch.tensor([[1, 0, 0]])).tolist() == [[0, 0, 0]]
     assert masked_whiten(x, torch.tensor([[0, 0, 0]])).tolist() == [[0, 0, 0]]
     assert masked_whiten(torch.full((8, 1), 0.7), torch.ones(8, 1)).abs().max() == 0
@@ -93,7 +117,9 @@ def test_05_micro_batch_size_does_not_change_the_update(make_config) -> None:
     """verl 6957, 7200, 7321, 3332, 3994; prime-rl 583."""
     policies = []
     for size in ("14", "1000"):
-        roles, batch = prepared(make_config(("actor.micro_batch_tokens", size), ("actor.epochs", "3")))
+        roles, batch = prepared(
+            make_config(("actor.micro_batch_tokens", size), ("actor.epochs", "3"))
+        )
         roles.actor.update_actor(batch)
         policies.append(roles.actor.compute_log_prob(batch) * batch.mask)
     assert (policies[0] - batch["old_log_probs"]).abs().max() > 1e-2
@@ -102,7 +128,9 @@ def test_05_micro_batch_size_does_not_change_the_update(make_config) -> None:
 
 def test_06_denominators_count_what_the_loss_counts() -> None:
     """verl 4852, rLLM 508: counted before masking."""
-    batch = hand_batch([[1, 0, 1], [0, 0, 0], [1, 1, 1]], attended=[[1, 1, 1], [0, 0, 0], [1, 1, 1]])
+    batch = hand_batch(
+        [[1, 0, 1], [0, 0, 0], [1, 1, 1]], attended=[[1, 1, 1], [0, 0, 0], [1, 1, 1]]
+    )
     over = Denominators.of(batch)
     assert (int(over.num_tokens), int(over.num_rows)) == (5, 2)
 
@@ -149,7 +177,9 @@ def test_10_eos_and_padding_are_told_apart_by_position_not_by_id(make_config) ->
         ids, n = batch["responses"][row].tolist(), int(lengths[row])
         assert EOS not in ids[: n - 1]
         assert (ids[n - 1] == EOS) == bool(ended[row])
-    scored = Reward({"f": lambda completions: [1.0] * len(completions)}).compute_reward(batch)["token_level_scores"]
+    scored = Reward({"f": lambda completions: [1.0] * len(completions)}).compute_reward(batch)[
+        "token_level_scores"
+    ]
     assert scored.argmax(1).tolist() == (lengths - 1).tolist()
     empty = Reward({"f": lambda completions: [1.0]}).compute_reward(hand_batch([[0, 0]]))
     assert empty["token_level_scores"].tolist() == [[0, 0]]
@@ -180,7 +210,9 @@ def test_12_kl_has_the_right_sign_and_k3_never_loses_its_gradient() -> None:
 
 def test_13_a_row_keeps_its_advantages_when_rows_are_picked() -> None:
     """verl 7956: advantages resampled without their trajectories."""
-    batch = hand_batch([[1, 1], [1, 1], [1, 1]], advantages=torch.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    batch = hand_batch(
+        [[1, 1], [1, 1], [1, 1]], advantages=torch.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    )
     picked = batch.rows(torch.tensor([2, 0, 2]))
     for i, source in enumerate((2, 0, 2)):
         assert picked["advantages"][i].tolist() == batch["advantages"][source].tolist()
@@ -193,7 +225,11 @@ def test_14_the_first_ratio_is_exactly_one_whatever_the_batch_shape(make_config,
     """verl 6280 and 2305, trl 4772."""
     roles, batch = prepared(make_config(("actor.micro_batch_tokens", size)))
     metrics = roles.actor.update_actor(batch)
-    assert (metrics["actor/approx_kl"], metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (0.0, 0.0, 0.0)
+    assert (metrics["actor/approx_kl"], metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (
+        0.0,
+        0.0,
+        0.0,
+    )
 
 
 def test_15_resume_keeps_data_order_beta_optimizer_and_schedule(make_config) -> None:
@@ -210,7 +246,10 @@ def test_15_resume_keeps_data_order_beta_optimizer_and_schedule(make_config) -> 
         return [len(r) / 6 for r in response_ids]
 
     def untimed(trainer):
-        return [{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()]
+        return [
+            {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
+            for row in trainer.history()
+        ]
 
     whole = Trainer(make_config(*settings, ("name", "whole")), reward=reward)
     whole.fit()
@@ -233,13 +272,22 @@ def test_16_sampled_ids_are_kept_and_never_retokenised(make_config) -> None:
     assert torch.equal(batch["input_ids"][:, -width:], batch["responses"])
     assert "tokenizer" not in inspect.signature(Reward.__init__).parameters
     package = Path(telescope.__file__).parent
-    for path in ("roles/actor.py", "roles/critic.py", "roles/reference.py", "roles/learner.py", "credit.py", "trainer.py"):
+    for path in (
+        "roles/actor.py",
+        "roles/critic.py",
+        "roles/reference.py",
+        "roles/learner.py",
+        "credit.py",
+        "trainer.py",
+    ):
         assert not re.search(r"\btokenizer\(", (package / path).read_text("utf-8"))
 
 
 def test_17_recorded_kl_is_the_kl_not_the_shaped_reward() -> None:
     """slime PR 2114: a tensor changed in place."""
-    batch = staged([[1, 1]], scores=[[0.0, 1.0]], values=[[0.1, 0.2]], old=[[-0.1, -0.2]], ref=[[-0.3, -0.1]])
+    batch = staged(
+        [[1, 1]], scores=[[0.0, 1.0]], values=[[0.1, 0.2]], old=[[-0.1, -0.2]], ref=[[-0.3, -0.1]]
+    )
     inputs = {name: batch[name].clone() for name in batch}
     out = compute_advantages(batch, CreditConfig(), kl_coef=0.5)
     assert out["kl"][0].tolist() == pytest.approx([0.2, -0.1])
@@ -250,14 +298,24 @@ def test_17_recorded_kl_is_the_kl_not_the_shaped_reward() -> None:
 
 def test_18_gradients_are_clipped_and_the_value_head_is_scheduled(make_config) -> None:
     """TRL up to 1.12 (configured, never applied), NeMo-RL PR 2530 (head outside the schedule)."""
-    roles, batch = prepared(make_config(("critic.max_grad_norm", "1e-4"), ("critic.warmup_steps", "2")))
+    roles, batch = prepared(
+        make_config(("critic.max_grad_norm", "1e-4"), ("critic.warmup_steps", "2"))
+    )
     learner = roles.critic.learner
     captured = {}
     original = learner.optimizer.step
 
     def step():
-        captured["norm"] = math.sqrt(sum(float(p.grad.norm()) ** 2 for p in roles.critic.model.parameters() if p.grad is not None))
-        captured["rates"] = {id(p): group["lr"] for group in learner.optimizer.param_groups for p in group["params"]}
+        captured["norm"] = math.sqrt(
+            sum(
+                float(p.grad.norm()) ** 2
+                for p in roles.critic.model.parameters()
+                if p.grad is not None
+            )
+        )
+        captured["rates"] = {
+            id(p): group["lr"] for group in learner.optimizer.param_groups for p in group["params"]
+        }
         original()
 
     learner.optimizer.step = step
@@ -277,7 +335,9 @@ def test_19_adaptive_beta_stays_positive_and_survives_one_nan() -> None:
 def test_20_every_setting_is_read_somewhere() -> None:
     """verl's `clip_ratio`, sapo and geo_mean aggregation: options that are accepted and ignored."""
     package = Path(telescope.__file__).parent
-    source = "\n".join(p.read_text("utf-8") for p in package.rglob("*.py") if p.name not in ("config.py", "cli.py"))
+    source = "\n".join(
+        p.read_text("utf-8") for p in package.rglob("*.py") if p.name not in ("config.py", "cli.py")
+    )
     source += (package / "config.py").read_text("utf-8").split("def run_dir")[1][:200]
     for key, *_ in fields():
         assert re.search(rf"\.{key.split('.')[-1]}\b", source), f"{key} is never read"
@@ -286,7 +346,9 @@ def test_20_every_setting_is_read_somewhere() -> None:
 def test_20b_clip_bounds_apply_to_the_ratio_they_name() -> None:
     """verl's rejection k1 tested the inverse ratio."""
     old, advantage, mask = torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), torch.ones(1, 2)
-    terms = clipped_policy_loss(torch.log(torch.tensor([[2.0, 0.5]])), old, advantage, mask, clip_low=0.1, clip_high=0.6)
+    terms = clipped_policy_loss(
+        torch.log(torch.tensor([[2.0, 0.5]])), old, advantage, mask, clip_low=0.1, clip_high=0.6
+    )
     assert terms.ratio[0].tolist() == pytest.approx([2.0, 0.5])
     assert terms.loss[0].tolist() == pytest.approx([-1.6, 0.9])
     assert terms.clipped[0].tolist() == [True, True]
@@ -297,5 +359,7 @@ def test_prompts_are_tokenised_once_and_their_ids_are_the_batch(make_config) -> 
     data: PromptSet = trainer.dataloader.data
     batch = trainer.roles.actor.sample(data.take([0, 1], seed=0))
     for row in range(2):
-        real = batch["prompts"][row][batch["attention_mask"][row, : batch["prompts"].shape[1]].bool()]
+        real = batch["prompts"][row][
+            batch["attention_mask"][row, : batch["prompts"].shape[1]].bool()
+        ]
         assert real.tolist() == data.ids[row]

@@ -15,10 +15,10 @@ import torch
 
 from telescope import Trainer, ledger
 from telescope.config import load_config
+from telescope.data.files import read_rows
 from telescope.models.load import quiet
-from telescope.plan import GIB, SHAPES, Job, memory_of
 from telescope.roles.reward import load_function
-from telescope.tasks.files import read_rows
+from telescope.scale.plan import GIB, SHAPES, Job, memory_of
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
@@ -41,18 +41,37 @@ def test_every_recipe_parses(recipe: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape", "gpus"),
-    [("qwen2.5-0.5b-gsm8k", "0.5B", 1), ("qwen2.5-7b-8gpu", "7B", 8), ("llama-3.1-8b-8gpu", "8B", 8)],
+    [
+        ("qwen2.5-0.5b-gsm8k", "0.5B", 1),
+        ("qwen2.5-7b-8gpu", "7B", 8),
+        ("llama-3.1-8b-8gpu", "8B", 8),
+    ],
 )
 def test_the_memory_in_a_header_is_the_plans(name: str, shape: str, gpus: int) -> None:
     path = ROOT / "recipes" / f"{name}.toml"
     config, header = load_config(path), path.read_text("utf-8")
-    memory = memory_of(Job(config, gpus, SHAPES[shape], SHAPES[shape], config.data.max_prompt_tokens, config.rollout.max_response_tokens))
+    memory = memory_of(
+        Job(
+            config,
+            gpus,
+            SHAPES[shape],
+            SHAPES[shape],
+            config.data.max_prompt_tokens,
+            config.rollout.max_response_tokens,
+        )
+    )
     said = re.search(r"sampling takes (\d+) GiB(?: per GPU)? and updating (\d+)", header)
     assert said is not None
-    assert [int(number) for number in said.groups()] == [round(memory.sampling / GIB), round(memory.updating / GIB)]
+    assert [int(number) for number in said.groups()] == [
+        round(memory.sampling / GIB),
+        round(memory.updating / GIB),
+    ]
     more = re.search(r"loading (\d+) and saving (\d+)", header)
     if more is not None:
-        assert [int(number) for number in more.groups()] == [round(memory.loading / GIB), round(memory.saving / GIB)]
+        assert [int(number) for number in more.groups()] == [
+            round(memory.loading / GIB),
+            round(memory.saving / GIB),
+        ]
     assert memory.peak / GIB < (0.9 * 80 if gpus == 8 else 24)
 
 
@@ -61,10 +80,19 @@ def test_the_gsm8k_recipe_trains_as_verls_quickstart_does() -> None:
     config = load_config(ROOT / "recipes" / "qwen2.5-0.5b-gsm8k.toml")
     questions, epochs, mini_batch = 7473, 15, 64
     assert config.steps == epochs * (questions // config.rollout.batch_size)
-    assert config.rollout.batch_size / config.actor.minibatches == config.rollout.batch_size / config.critic.minibatches == mini_batch
+    assert (
+        config.rollout.batch_size / config.actor.minibatches
+        == config.rollout.batch_size / config.critic.minibatches
+        == mini_batch
+    )
     assert (config.actor.lr, config.critic.lr) == (1e-6, 1e-5)
     assert (config.credit.gamma, config.credit.lam, config.credit.kl_coef) == (1.0, 1.0, 0.0)
-    assert (config.actor.clip_low, config.actor.clip_high, config.actor.dual_clip, config.critic.clip_value) == (0.2, 0.2, 3.0, 0.5)
+    assert (
+        config.actor.clip_low,
+        config.actor.clip_high,
+        config.actor.dual_clip,
+        config.critic.clip_value,
+    ) == (0.2, 0.2, 3.0, 0.5)
 
 
 # ---- GSM8K: the reward and the files
@@ -91,7 +119,9 @@ def test_the_gsm8k_recipe_trains_as_verls_quickstart_does() -> None:
         ("#### 7" + " " * 295, "7", 0.0),
     ],
 )
-def test_gsm8k_pays_the_last_number_after_four_hashes(response: str, truth: str, score: float) -> None:
+def test_gsm8k_pays_the_last_number_after_four_hashes(
+    response: str, truth: str, score: float
+) -> None:
     """As verl's strict scorer does, unforgiving where it is: a dollar sign or a full stop, no space, 300 characters or more after it."""
     _, reward = load_function(f"{GSM8K}:gsm8k")
     assert reward(completions=[response, "#### 7"], ground_truth=[truth, "7"]) == [score, 1.0]
@@ -99,13 +129,22 @@ def test_gsm8k_pays_the_last_number_after_four_hashes(response: str, truth: str,
 
 def write_questions(folder: Path) -> Path:
     source = folder / "train.jsonl"
-    source.write_text("\n".join(json.dumps({"question": q, "answer": a}) for q, a in QUESTIONS) + "\n", "utf-8")
+    source.write_text(
+        "\n".join(json.dumps({"question": q, "answer": a}) for q, a in QUESTIONS) + "\n", "utf-8"
+    )
     return source
 
 
-def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(tmp_path: Path) -> None:
+def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(
+    tmp_path: Path,
+) -> None:
     source, target = write_questions(tmp_path), tmp_path / "data" / "train.parquet"
-    done = subprocess.run([sys.executable, str(GSM8K), str(source), str(target)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(GSM8K), str(source), str(target)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == f"3 questions: {target}\n"
     rows = read_rows([str(target)])
     assert [row["ground_truth"] for row in rows] == ["7", "1000", "-7"]
@@ -114,10 +153,19 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(tm
     assert first["prompt"] == [{"role": "user", "content": asked}]
     assert first["data_source"] == "openai/gsm8k"
     assert first["reward_model"] == {"style": "rule", "ground_truth": "7"}
-    assert first["extra_info"] == {"split": "train", "index": 0, "question": QUESTIONS[0][0], "answer": QUESTIONS[0][1]}
+    assert first["extra_info"] == {
+        "split": "train",
+        "index": 0,
+        "question": QUESTIONS[0][0],
+        "answer": QUESTIONS[0][1],
+    }
     _, reward = load_function(f"{GSM8K}:gsm8k")
     truths = [row["ground_truth"] for row in rows]
-    assert reward(completions=[answer for _, answer in QUESTIONS], ground_truth=truths) == [1.0, 1.0, 1.0]
+    assert reward(completions=[answer for _, answer in QUESTIONS], ground_truth=truths) == [
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 # ---- smoke runs
@@ -126,25 +174,50 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(tm
 def write_model(folder: Path, family: str) -> Path:
     """A random model of a few thousand weights, of the recipe's architecture, that reads chats and has a token for each answer."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        PreTrainedTokenizerFast,
+        Qwen2Config,
+        Qwen2ForCausalLM,
+    )
 
     words = ["<pad>", "<eos>", "<unk>", *ANSWERS, *string.ascii_lowercase, *string.digits, *" ?.,"]
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex("|".join([*ANSWERS, "."])), behavior="isolated")
+    inner = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
+    inner.pre_tokenizer = pre_tokenizers.Split(
+        Regex("|".join([*ANSWERS, "."])), behavior="isolated"
+    )
     inner.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
-    kind, settings = {"qwen": (Qwen2ForCausalLM, Qwen2Config), "llama": (LlamaForCausalLM, LlamaConfig)}[family]
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    kind, settings = {
+        "qwen": (Qwen2ForCausalLM, Qwen2Config),
+        "llama": (LlamaForCausalLM, LlamaConfig),
+    }[family]
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     ends = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
-        kind(settings(vocab_size=len(words), max_position_embeddings=256, **sizes, **ends)).save_pretrained(folder)
+        kind(
+            settings(vocab_size=len(words), max_position_embeddings=256, **sizes, **ends)
+        ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def smoke(tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]) -> tuple[Any, Trainer]:
+def smoke(
+    tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]
+) -> tuple[Any, Trainer]:
     """Two steps of the recipe: a tiny model, three questions, 16 short responses; all else as it stands there but for `replaced`."""
     _, convert = load_function(f"{GSM8K}:convert")
     convert(write_questions(tmp_path), tmp_path / "train.parquet")
@@ -156,8 +229,15 @@ def smoke(tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]) ->
         ("eval.samples", "4"),
         ("dir", str(tmp_path)),
     ]
-    tiny = [("model.path", str(write_model(tmp_path / "model", family))), ("data.files", files), ("data.eval_files", files)]
-    rewards = [("reward.functions", f"{GSM8K}:gsm8k"), ("device", "cpu")]  # the recipe names it relative to the repository's root
+    tiny = [
+        ("model.path", str(write_model(tmp_path / "model", family))),
+        ("data.files", files),
+        ("data.eval_files", files),
+    ]
+    rewards = [
+        ("reward.functions", f"{GSM8K}:gsm8k"),
+        ("device", "cpu"),
+    ]  # the recipe names it relative to the repository's root
     config = load_config(ROOT / "recipes" / f"{name}.toml", [*small, *tiny, *rewards, *replaced])
     trainer = Trainer(config)
     trainer.fit()
@@ -167,14 +247,22 @@ def smoke(tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]) ->
 def check_run(config: Any, trainer: Trainer) -> None:
     steps = [row for row in trainer.history() if "reward/gsm8k" in row]
     assert [row["step"] for row in steps] == [1, 2]
-    assert 0 < sum(row["reward/gsm8k"] for row in steps) < 2  # by chance some wrote the right answer, most did not
+    assert (
+        0 < sum(row["reward/gsm8k"] for row in steps) < 2
+    )  # by chance some wrote the right answer, most did not
     assert all(row["actor/grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in steps)
     assert steps[0]["actor/lr"] == config.actor.lr
     samples = [sample for step in (1, 2) for sample in ledger.samples(config.run_dir, step)]
     assert all(sample.prompt.endswith('the final answer after "####". a ') for sample in samples)
-    assert {update.minibatch for sample in samples for update in sample.actor_updates} == set(range(config.actor.minibatches))
+    assert {update.minibatch for sample in samples for update in sample.actor_updates} == set(
+        range(config.actor.minibatches)
+    )
     for sample in samples:
-        written = [answer in sample.response for (question, _), answer in zip(QUESTIONS, ANSWERS, strict=True) if question in sample.prompt]
+        written = [
+            answer in sample.response
+            for (question, _), answer in zip(QUESTIONS, ANSWERS, strict=True)
+            if question in sample.prompt
+        ]
         assert sample.score == 0 or written == [True], sample.response
     assert "eval/greedy_accuracy" in trainer.history()[0]
 
@@ -184,6 +272,16 @@ def test_the_gsm8k_recipe_runs_with_a_tiny_qwen2_in_place_of_qwen25(tmp_path: Pa
     check_run(*smoke(tmp_path, "qwen2.5-0.5b-gsm8k", "qwen"))
 
 
-def test_the_llama_recipe_runs_in_one_process_with_a_tiny_llama_and_the_torch_sampler_in_place_of_vllm(tmp_path: Path) -> None:
+def test_the_llama_recipe_runs_in_one_process_with_a_tiny_llama_and_the_torch_sampler_in_place_of_vllm(
+    tmp_path: Path,
+) -> None:
     """Replaced: the model, the questions, sizes, Ray's 8 workers by one process, and vLLM by the torch sampler."""
-    check_run(*smoke(tmp_path, "llama-3.1-8b-8gpu", "llama", ("backend", "local"), ("rollout.engine", "torch")))
+    check_run(
+        *smoke(
+            tmp_path,
+            "llama-3.1-8b-8gpu",
+            "llama",
+            ("backend", "local"),
+            ("rollout.engine", "torch"),
+        )
+    )

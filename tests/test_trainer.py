@@ -12,11 +12,11 @@ import torch
 from telescope import Config, Trainer
 from telescope.batch import COLUMNS
 from telescope.credit import compute_advantages
+from telescope.data import arithmetic
 from telescope.errors import TelescopeError
-from telescope.evaluate import evaluate
-from telescope.export import evaluate_run
-from telescope.live import explain_pair
-from telescope.tasks import arithmetic
+from telescope.run.evaluate import evaluate
+from telescope.run.export import evaluate_run
+from telescope.run.live import explain_pair
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -37,7 +37,9 @@ def test_a_script_can_train_with_its_own_reward_function(make_config) -> None:
     assert calls.count(8) >= 2
 
 
-def test_the_stages_run_in_the_documented_order(make_config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stages_run_in_the_documented_order(
+    make_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = Trainer(make_config(("steps", "1")))
     trace = []
     for role, verbs in {
@@ -49,9 +51,12 @@ def test_the_stages_run_in_the_documented_order(make_config, monkeypatch: pytest
         target = getattr(trainer.roles, role)
         for verb in verbs:
             original = getattr(target, verb)
-            monkeypatch.setattr(target, verb, lambda *a, _o=original, _v=verb, **k: trace.append(_v) or _o(*a, **k))
+            monkeypatch.setattr(
+                target, verb, lambda *a, _o=original, _v=verb, **k: trace.append(_v) or _o(*a, **k)
+            )
     monkeypatch.setattr(
-        "telescope.trainer.compute_advantages", lambda *a, **k: trace.append("compute_advantages") or compute_advantages(*a, **k)
+        "telescope.trainer.compute_advantages",
+        lambda *a, **k: trace.append("compute_advantages") or compute_advantages(*a, **k),
     )
     trainer.held_out = None  # evaluation calls verbs too
     trainer.fit()
@@ -65,8 +70,12 @@ def test_the_passes_of_stage_two_commute(make_config) -> None:
     roles = trainer.roles
     _, prompts = next(trainer.dataloader.from_step(0))
     start = roles.actor.generate_sequences(prompts)
-    one = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(start)))
-    other = roles.critic.compute_values(roles.reference.compute_log_prob(roles.reward.compute_reward(start)))
+    one = roles.reward.compute_reward(
+        roles.reference.compute_log_prob(roles.critic.compute_values(start))
+    )
+    other = roles.critic.compute_values(
+        roles.reference.compute_log_prob(roles.reward.compute_reward(start))
+    )
     for name in one:
         assert torch.equal(one[name], other[name])
 
@@ -75,9 +84,18 @@ def test_a_batch_has_the_documented_shapes_and_columns(make_config) -> None:
     trainer = Trainer(make_config())
     roles = trainer.roles
     batch = roles.actor.generate_sequences(next(trainer.dataloader.from_step(0))[1])
-    batch = roles.reward.compute_reward(roles.reference.compute_log_prob(roles.critic.compute_values(batch)))
+    batch = roles.reward.compute_reward(
+        roles.reference.compute_log_prob(roles.critic.compute_values(batch))
+    )
     batch = compute_advantages(batch, trainer.config.credit, kl_coef=0.1)
-    assert set(batch) == set(COLUMNS) - {"sum_pi_squared", "greedy_score", "attention", "baselines", "scale", "selected"}  # others' columns
+    assert set(batch) == set(COLUMNS) - {
+        "sum_pi_squared",
+        "greedy_score",
+        "attention",
+        "baselines",
+        "scale",
+        "selected",
+    }  # others' columns
     rows, prompt = batch["prompts"].shape
     width = batch["responses"].shape[1]
     for name in batch:
@@ -90,7 +108,11 @@ def test_a_run_learns_from_reward_alone(make_config) -> None:
     """A random model is paid for writing 是: after a few steps it does little else."""
     token = 6
     config = make_config(
-        ("steps", "25"), ("rollout.batch_size", "32"), ("actor.lr", "1e-2"), ("critic.lr", "1e-2"), ("credit.kl_coef", "0")
+        ("steps", "25"),
+        ("rollout.batch_size", "32"),
+        ("actor.lr", "1e-2"),
+        ("critic.lr", "1e-2"),
+        ("credit.kl_coef", "0"),
     )
 
     def share(response_ids, **_):
@@ -110,7 +132,11 @@ def test_a_run_learns_from_reward_alone(make_config) -> None:
         [("rollout.max_response_tokens", "1")],
         [("rollout.n", "3"), ("rollout.batch_size", "2"), ("actor.minibatches", "3")],
         [("actor.loss", "cpi"), ("actor.target_kl", "0.05"), ("actor.epochs", "2")],
-        [("actor.dual_clip", "3"), ("actor.clip_high", "0.28"), ("actor.aggregation", "seq-mean-token-mean")],
+        [
+            ("actor.dual_clip", "3"),
+            ("actor.clip_high", "0.28"),
+            ("actor.aggregation", "seq-mean-token-mean"),
+        ],
         [("actor.kl_loss_coef", "0.1"), ("credit.kl_coef", "0"), ("credit.whiten", "false")],
         [("credit.estimator", "monte_carlo"), ("credit.gamma", "0.9")],
         [("credit.estimator", "td0"), ("credit.bootstrap_truncated", "true")],
@@ -123,25 +149,40 @@ def test_a_run_learns_from_reward_alone(make_config) -> None:
     ids=lambda overrides: " ".join(f"{k}={v}" for k, v in overrides),
 )
 def test_every_setting_trains(make_config, overrides) -> None:
-    trainer = Trainer(make_config(*overrides), reward=lambda response_ids: [len(r) / 6 for r in response_ids])
+    trainer = Trainer(
+        make_config(*overrides), reward=lambda response_ids: [len(r) / 6 for r in response_ids]
+    )
     metrics = trainer.fit()
     assert all(value == value for value in metrics.values())
     assert trainer.step == 2
 
 
 def test_dense_rewards_work_end_to_end(make_config) -> None:
-    metrics = Trainer(make_config(), reward=lambda response_ids: [[0.1] * len(r) for r in response_ids]).fit()
-    assert metrics["reward/score_mean"] == pytest.approx(0.1 * metrics["response/length_mean"], rel=1e-5)
+    metrics = Trainer(
+        make_config(), reward=lambda response_ids: [[0.1] * len(r) for r in response_ids]
+    ).fit()
+    assert metrics["reward/score_mean"] == pytest.approx(
+        0.1 * metrics["response/length_mean"], rel=1e-5
+    )
 
 
 def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
-    trainer = Trainer(make_config(("steps", "1"), ("critic.head_start", "1")), reward=lambda response_ids: [1.0] * len(response_ids))
+    trainer = Trainer(
+        make_config(("steps", "1"), ("critic.head_start", "1")),
+        reward=lambda response_ids: [1.0] * len(response_ids),
+    )
     before = [p.clone() for p in trainer.roles.actor.model.parameters()]
     metrics = trainer.fit()
-    assert all(torch.equal(a, b) for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before, trainer.roles.actor.model.parameters(), strict=True)
+    )
     assert "critic/vf_loss" in metrics
     assert "actor/pg_loss" not in metrics
-    assert "critic.head_start = 1 lasts for all 1 steps: the critic learns, the policy does not" in trainer.notes
+    assert (
+        "critic.head_start = 1 lasts for all 1 steps: the critic learns, the policy does not"
+        in trainer.notes
+    )
 
 
 def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
@@ -156,12 +197,21 @@ def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
     trainer = Trainer(make_config(*adaptive), reward=lambda response_ids: [1.0] * len(response_ids))
     assert not any("head_start" in note for note in trainer.notes)
     trainer.fit()
-    assert [row["reward/kl_coef"] for row in trainer.history() if "reward/kl_coef" in row] == [0.1, 0.1, 0.1]
+    assert [row["reward/kl_coef"] for row in trainer.history() if "reward/kl_coef" in row] == [
+        0.1,
+        0.1,
+        0.1,
+    ]
     assert trainer.kl_coef != 0.1  # after the actor's first step
 
 
 def test_value_pretraining_teaches_the_critic_what_the_policy_earns_on_average(make_config) -> None:
-    pretraining = [("steps", "30"), ("critic.head_start", "30"), ("critic.lr", "1e-2"), ("critic.clip_value", "none")]
+    pretraining = [
+        ("steps", "30"),
+        ("critic.head_start", "30"),
+        ("critic.lr", "1e-2"),
+        ("critic.clip_value", "none"),
+    ]
     more = [
         ("rollout.batch_size", "32"),
         ("credit.lam_critic", "1"),
@@ -169,7 +219,10 @@ def test_value_pretraining_teaches_the_critic_what_the_policy_earns_on_average(m
         ("checkpoint.every", "0"),
         ("ledger.samples", "off"),
     ]
-    trainer = Trainer(make_config(*pretraining, *more), reward=lambda response_ids: [float(len(ids)) for ids in response_ids])
+    trainer = Trainer(
+        make_config(*pretraining, *more),
+        reward=lambda response_ids: [float(len(ids)) for ids in response_ids],
+    )
     trainer.held_out = None
     trainer.fit()
     first, *_, last = [row for row in trainer.history() if "critic/value_mean" in row]
@@ -188,11 +241,19 @@ def test_a_truncated_response_bootstraps_only_where_configured(make_config) -> N
         assert (batch["bootstrap"][~batch["truncated"]] == 0).all()
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(make_config, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+    make_config, tmp_path: Path
+) -> None:
     def run(name: str, seed: str):
-        trainer = Trainer(make_config(("name", name), ("seed", seed)), reward=lambda response_ids: [len(r) / 6 for r in response_ids])
+        trainer = Trainer(
+            make_config(("name", name), ("seed", seed)),
+            reward=lambda response_ids: [len(r) / 6 for r in response_ids],
+        )
         trainer.fit()
-        return [{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()]
+        return [
+            {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
+            for row in trainer.history()
+        ]
 
     assert run("a", "0") == run("b", "0")
     assert run("c", "1") != run("a2", "0")
@@ -200,7 +261,12 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make_config, 
 
 def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     """Every setting that adds a metric is on; docs/metrics.md names them all and no other. <part> stands for reward parts."""
-    extra = [("actor.importance", "token"), ("actor.reject", "token"), ("actor.loss", "kl_penalty"), ("eval.k", "2")]
+    extra = [
+        ("actor.importance", "token"),
+        ("actor.reject", "token"),
+        ("actor.loss", "kl_penalty"),
+        ("eval.k", "2"),
+    ]
     extra += [
         ("reward.normalise", "true"),
         ("reward.clip", "2"),
@@ -216,14 +282,18 @@ def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     logged = {key for row in trainer.history() for key in row} - {"step"}
     logged = {"reward/<part>" if key in ("reward/verdict", "reward/sum") else key for key in logged}
     logged = {key.replace("@2", "@k") for key in logged}
-    documented = set(re.findall(r"^\| `([a-z]+/[a-z_<>@]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M))
+    documented = set(
+        re.findall(r"^\| `([a-z]+/[a-z_<>@]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
+    )
     assert logged == documented
 
 
 def test_metrics_jsonl_is_one_object_per_line(make_config) -> None:
     config = make_config()
     Trainer(config).fit()
-    rows = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in rows] == [0, 1, 2, 2]
 
 
@@ -270,7 +340,9 @@ def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_conf
     with pytest.raises(TelescopeError, match="trained with the reward always, given in Python"):
         evaluate_run(config.run_dir)
     assert evaluate_run(config.run_dir, reward=always)["eval/greedy_accuracy"] == 1.0
-    with pytest.raises(TelescopeError, match="given in Python: say the score yourself with --score"):
+    with pytest.raises(
+        TelescopeError, match="given in Python: say the score yourself with --score"
+    ):
         explain_pair("请问1+1=2？", "是的", str(config.run_dir))
 
 

@@ -1,6 +1,12 @@
 """The mathematics of PPO as pure functions: tensors in, tensors out. Imports torch and nothing of ours."""
 
-from telescope.algorithms.advantages import gae, length_adaptive_lam, monte_carlo_returns, n_step_advantages, td_errors
+from telescope.algorithms.advantages import (
+    gae,
+    length_adaptive_lam,
+    monte_carlo_returns,
+    n_step_advantages,
+    td_errors,
+)
 from telescope.algorithms.groups import (
     Credit,
     dr_grpo,
@@ -31,7 +37,13 @@ from telescope.algorithms.losses import (
     log_probs_from_logits,
     surrogate_loss,
 )
-from telescope.algorithms.masked import masked_mean, masked_sum, masked_var, masked_whiten, whitening
+from telescope.algorithms.masked import (
+    masked_mean,
+    masked_sum,
+    masked_var,
+    masked_whiten,
+    whitening,
+)
 from telescope.algorithms.scores import Moments, majority, overlong_penalty, pass_at_k
 from telescope.algorithms.surrogates import (
     adapt_penalty,

@@ -16,17 +16,27 @@ from telescope.algorithms.masked import as_bool, keep
 _BLOCK = 64
 
 
-def td_errors(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
+def td_errors(
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None
+) -> Tensor:
     """One-step surprises δ_t = r_t + γ·V(s_n) − V(s_t).
 
     V after the last action is 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 6.1.
     """
     steps = Steps(mask)
-    return steps.expand(_td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap), rewards)
+    return steps.expand(
+        _td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap), rewards
+    )
 
 
 def gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float | Tensor, bootstrap: Tensor | None = None
+    rewards: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    *,
+    gamma: float,
+    lam: float | Tensor,
+    bootstrap: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation over action tokens -> (advantages, returns), both [B, T].
 
@@ -51,7 +61,9 @@ def length_adaptive_lam(mask: Tensor, *, alpha: float) -> Tensor:
     return (1 - 1 / (alpha * as_bool(mask).sum(-1).double().clamp(min=1))).clamp(min=0)
 
 
-def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
+def monte_carlo_returns(
+    rewards: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None
+) -> Tensor:
     """Observed discounted reward from token t on: G_t = r_t + γ·G_n.
 
     After the last action 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 3.3.
@@ -63,7 +75,15 @@ def monte_carlo_returns(rewards: Tensor, mask: Tensor, *, gamma: float, bootstra
     return steps.expand(_discounted_suffix_sum(r, gamma), rewards)
 
 
-def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
+def n_step_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    *,
+    n: int,
+    gamma: float,
+    bootstrap: Tensor | None = None,
+) -> Tensor:
     """A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}, counted in action tokens.
 
     Past the end the sum stops, so n at least as long as the response gives G_t − V(s_t). GAE mixes them, with N actions
@@ -73,7 +93,9 @@ def n_step_advantages(rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, 
         raise ValueError(f"n={n}: an n-step advantage needs at least one step")
     steps = Steps(mask)
     # float64: the difference of two sums to the end keeps few digits where a large reward comes late
-    deltas = _td_errors(steps, steps.compact(rewards).double(), steps.compact(values).double(), gamma, bootstrap)
+    deltas = _td_errors(
+        steps, steps.compact(rewards).double(), steps.compact(values).double(), gamma, bootstrap
+    )
     total = _discounted_suffix_sum(deltas, gamma)  # [B, T], Σ to the end
     within = total.clone()
     within[:, :-n] -= gamma**n * total[:, n:]  # less the part that starts n steps later
@@ -90,12 +112,16 @@ class Steps:
     def __init__(self, mask: Tensor) -> None:
         self.mask = as_bool(mask)
         self.slot: Tensor | None = None
-        if bool((self.mask[:, 1:] > self.mask[:, :-1]).any()):  # a hole: a mask-1 token after a mask-0 one
+        if bool(
+            (self.mask[:, 1:] > self.mask[:, :-1]).any()
+        ):  # a hole: a mask-1 token after a mask-0 one
             # the k-th action goes to column k (column 0 is never read), mask-0 tokens to a spare one past the end: 0
             self.slot = self.mask.long().cumsum_(1).masked_fill_(~self.mask, mask.shape[1] + 1)
 
     def compact(self, x: Tensor) -> Tensor:
-        x = keep(x, self.mask).to(torch.promote_types(_float(x), torch.float32))  # bfloat16 cannot add up a long response
+        x = keep(x, self.mask).to(
+            torch.promote_types(_float(x), torch.float32)
+        )  # bfloat16 cannot add up a long response
         if self.slot is None:
             return x
         width = -(-(x.shape[1] + 2) // _BLOCK) * _BLOCK
@@ -119,7 +145,9 @@ def _float(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
-def _td_errors(steps: Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None) -> Tensor:
+def _td_errors(
+    steps: Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None
+) -> Tensor:
     deltas = rewards.sub_(values)
     deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V(s_n); 0 after the last action
     if bootstrap is not None:
@@ -137,17 +165,29 @@ def _discounted_suffix_sum(x: Tensor, decay: float | Tensor) -> Tensor:
     if x.numel() == 0:
         return x
     if x.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _discounted_suffix_sum(x.double(), decay).float()  # a script that allows TF32 did not mean this sum
+        return _discounted_suffix_sum(
+            x.double(), decay
+        ).float()  # a script that allows TF32 did not mean this sum
     width = min(_BLOCK, length)
     step = torch.arange(width, device=x.device)
     gap = step[:, None] - step[None, :]  # from column j (row of the matrix) back to column i
-    base = decay.to(x.device, torch.float64)[:, None, None] if isinstance(decay, Tensor) else decay  # [B, 1, 1]
-    powers = torch.where(gap >= 0, base ** gap.clamp(min=0).to(torch.float64), 0.0).to(x.dtype)  # [width, width], or one for each row
+    base = (
+        decay.to(x.device, torch.float64)[:, None, None] if isinstance(decay, Tensor) else decay
+    )  # [B, 1, 1]
+    powers = torch.where(gap >= 0, base ** gap.clamp(min=0).to(torch.float64), 0.0).to(
+        x.dtype
+    )  # [width, width], or one for each row
     padded = torch.nn.functional.pad(x, (0, -length % width)) if length % width else x
-    blocks = (padded.reshape(-1, width) if powers.dim() == 2 else padded.reshape(rows, -1, width)) @ powers
+    blocks = (
+        padded.reshape(-1, width) if powers.dim() == 2 else padded.reshape(rows, -1, width)
+    ) @ powers
     blocks = blocks.view(rows, -1, width)  # [B, blocks, width]
     if blocks.shape[1] > 1:
-        carry = _discounted_suffix_sum(blocks[:, :, 0], decay**width)  # y at each block's first column
+        carry = _discounted_suffix_sum(
+            blocks[:, :, 0], decay**width
+        )  # y at each block's first column
         fade = (base ** (width - step).to(torch.float64)).to(x.dtype)
-        blocks[:, :-1].addcmul_(carry[:, 1:, None], fade)  # what enters each block from the next one's first column
+        blocks[:, :-1].addcmul_(
+            carry[:, 1:, None], fade
+        )  # what enters each block from the next one's first column
     return blocks.view(rows, -1)[:, :length]

@@ -54,7 +54,12 @@ def rloo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """Leave one out: A_t = o − mean of the OTHERS of the group = n/(n−1)·(o − mean). Ahmadian et al. 2024, arXiv:2402.14740."""
     of, outcome = Groups(group), masked_sum(rewards, mask, -1)
     own = of.size / (of.size - 1).clamp(min=1)
-    return _everywhere(outcome, torch.where(of.alone, 0.0, outcome.cpu() - own * (outcome.cpu() - of.mean(outcome))), None, mask)
+    return _everywhere(
+        outcome,
+        torch.where(of.alone, 0.0, outcome.cpu() - own * (outcome.cpu() - of.mean(outcome))),
+        None,
+        mask,
+    )
 
 
 def opo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
@@ -73,7 +78,9 @@ def grpo_passk(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """
     of, outcome = Groups(group), masked_sum(rewards, mask, -1)
     best, second = of.best_two(outcome)
-    return _everywhere(outcome, torch.where(best, second, outcome.double().cpu()), of.std(outcome) + EPS, mask)
+    return _everywhere(
+        outcome, torch.where(best, second, outcome.double().cpu()), of.std(outcome) + EPS, mask
+    )
 
 
 def gdpo(parts: Tensor, weights: Tensor, mask: Tensor, group: Tensor) -> Credit:
@@ -97,7 +104,13 @@ def remax(rewards: Tensor, greedy_score: Tensor, mask: Tensor, *, gamma: float =
 
 
 def optimal_token_baseline(
-    rewards: Tensor, old_log_probs: Tensor, sum_pi_squared: Tensor, mask: Tensor, group: Tensor, *, weights: Tensor | None = None
+    rewards: Tensor,
+    old_log_probs: Tensor,
+    sum_pi_squared: Tensor,
+    mask: Tensor,
+    group: Tensor,
+    *,
+    weights: Tensor | None = None,
 ) -> Credit:
     """A_t = G_t − b_t, b_t = Σ W_t·G_t / Σ W_t over the responses of the group that have a t-th action.
 
@@ -108,8 +121,12 @@ def optimal_token_baseline(
     """
     steps, of = Steps(mask), Groups(group)
     returns = monte_carlo_returns(rewards, mask, gamma=1.0)
-    scale = torch.ones_like(returns, dtype=torch.float64) if weights is None else weights.double() ** 2
-    norm = (1 - 2 * old_log_probs.double().exp() + sum_pi_squared.double()).clamp(min=0)  # below 0 is rounding
+    scale = (
+        torch.ones_like(returns, dtype=torch.float64) if weights is None else weights.double() ** 2
+    )
+    norm = (1 - 2 * old_log_probs.double().exp() + sum_pi_squared.double()).clamp(
+        min=0
+    )  # below 0 is rounding
     here = steps.compact(torch.ones_like(scale)).cpu()  # [B, T], by action, as all below
     w, noise = (steps.compact(x).cpu().cumsum(1) * here for x in (scale * norm, scale * EPS))
     w = torch.where(of.sum(w) > of.sum(noise), w, here)
@@ -145,7 +162,9 @@ class Groups:
 
     def __init__(self, group: Tensor) -> None:
         names: dict[float, int] = {}
-        self.of = torch.tensor([names.setdefault(name, len(names)) for name in group.tolist()], dtype=torch.long)
+        self.of = torch.tensor(
+            [names.setdefault(name, len(names)) for name in group.tolist()], dtype=torch.long
+        )
         self.count = len(names)
         self.size = torch.bincount(self.of, minlength=self.count)[self.of].double()  # [B]
         self.alone = self.size == 1
@@ -156,7 +175,10 @@ class Groups:
 
     def mean(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """[B], weighted if weights are given; 0 in a group of one, and where the weights are all 0."""
-        x, w = x.double().cpu(), torch.ones(len(x)).double() if weights is None else weights.double().cpu()
+        x, w = (
+            x.double().cpu(),
+            torch.ones(len(x)).double() if weights is None else weights.double().cpu(),
+        )
         top, total = self.best(x), self.sum(w)
         mean = top + self.sum(w * (x - top)) / total.clamp(min=1)
         return torch.where(self.alone | (total == 0), 0.0, mean)
@@ -164,7 +186,9 @@ class Groups:
     def std(self, x: Tensor) -> Tensor:
         """[B], with n − 1; 1 in a group of one."""
         off = x.double().cpu() - self.mean(x)
-        return torch.where(self.alone, 1.0, (self.sum(off**2) / (self.size - 1).clamp(min=1)).sqrt())
+        return torch.where(
+            self.alone, 1.0, (self.sum(off**2) / (self.size - 1).clamp(min=1)).sqrt()
+        )
 
     def best_two(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Which row is the first of its group's best, and the best of the others, both [B]; 0 where there is no other."""
@@ -178,7 +202,9 @@ class Groups:
     def best(self, x: Tensor) -> Tensor:
         """[B, ...]"""
         of = self.of.view(-1, *[1] * (x.dim() - 1)).expand_as(x)
-        return x.new_full((self.count, *x.shape[1:]), -torch.inf).scatter_reduce(0, of, x, "amax")[self.of]
+        return x.new_full((self.count, *x.shape[1:]), -torch.inf).scatter_reduce(0, of, x, "amax")[
+            self.of
+        ]
 
 
 def _everywhere(outcome: Tensor, baseline: Tensor, scale: Tensor | None, mask: Tensor) -> Credit:

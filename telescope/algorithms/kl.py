@@ -30,7 +30,9 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
         return (log_p.exp() * (log_p - log_q)).sum(-1)
     if kind.endswith("+"):
         d = _finite(log_probs) - _finite(ref_log_prob)
-        return kl_penalty(log_probs, ref_log_prob, kind[:-1]).detach() + d.detach() * (d - d.detach())
+        return kl_penalty(log_probs, ref_log_prob, kind[:-1]).detach() + d.detach() * (
+            d - d.detach()
+        )
     d = log_probs - ref_log_prob
     if kind in ("k1", "kl"):
         return d
@@ -43,7 +45,9 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
         value = (torch.expm1((-d).clamp(-20, 20)) + d.clamp(-20, 20)).clamp(0, _K3_CAP)
         slope = 1 - torch.exp((-d).clamp(max=_K3_CAP_AT))
         return value.detach() + slope.detach() * (d - d.detach())
-    raise ValueError(f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full (kl, mse, low_var_kl are their other names)")
+    raise ValueError(
+        f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full (kl, mse, low_var_kl are their other names)"
+    )
 
 
 def _finite(log_probs: Tensor) -> Tensor:

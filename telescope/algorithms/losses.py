@@ -16,7 +16,13 @@ from torch import Tensor
 
 from telescope.algorithms.masked import as_bool, keep, masked_mean, masked_sum
 
-Aggregation = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+Aggregation = Literal[
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+]
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,19 @@ def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
     """H = −Σ_v p_v log p_v, in nats: [..., V] -> [...]."""
-    log_p = logits.log_softmax(-1).clamp(min=torch.finfo(logits.dtype).min)  # a banned token's −inf times 0 is NaN
+    log_p = logits.log_softmax(-1).clamp(
+        min=torch.finfo(logits.dtype).min
+    )  # a banned token's −inf times 0 is NaN
     return -(log_p.exp() * log_p).sum(-1)
 
 
 def importance_weights(
-    old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, *, level: Literal["token", "sequence"], cap: float
+    old_log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    level: Literal["token", "sequence"],
+    cap: float,
 ) -> Tensor:
     """min(π_old/π_sampler, cap), [B, T] and 0 off the mask: what makes up for a sampler that computes other probabilities than the trainer.
 
@@ -118,10 +131,18 @@ def clipped_policy_loss(
     if dual_clip is not None:
         is_dual = (a < 0) & (loss > -dual_clip * a)
         loss = torch.where(a < 0, torch.minimum(loss, -dual_clip * a), loss)
-    return PolicyTerms(keep(loss, mask), keep(ratio, mask), is_clipped & as_bool(mask), is_dual & as_bool(mask), log_ratio)
+    return PolicyTerms(
+        keep(loss, mask),
+        keep(ratio, mask),
+        is_clipped & as_bool(mask),
+        is_dual & as_bool(mask),
+        log_ratio,
+    )
 
 
-def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor) -> PolicyTerms:
+def surrogate_loss(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
+) -> PolicyTerms:
     """The unclipped surrogate of conservative policy iteration and TRPO, as a loss: −ρ_t A_t.
 
     TRPO maximises it under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part. Kakade & Langford 2002;
@@ -129,10 +150,23 @@ def surrogate_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor,
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     never = torch.zeros_like(mask, dtype=torch.bool)
-    return PolicyTerms(keep(-ratio * keep(advantages, mask).detach(), mask), keep(ratio, mask), never, never, log_ratio)
+    return PolicyTerms(
+        keep(-ratio * keep(advantages, mask).detach(), mask),
+        keep(ratio, mask),
+        never,
+        never,
+        log_ratio,
+    )
 
 
-def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2) -> ValueTerms:
+def clipped_value_loss(
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    *,
+    clip_value: float | None = 0.2,
+) -> ValueTerms:
     """0.5·max((V−R)², (clip(V, V_old ± ε) − R)²), pessimistic as the policy's; `clip_value=None`: the plain 0.5·(V−R)².
 
     R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
@@ -141,7 +175,13 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask
 
 
 def huber_value_loss(
-    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip_value: float | None = 0.2, delta: float = 1.0
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    *,
+    clip_value: float | None = 0.2,
+    delta: float = 1.0,
 ) -> ValueTerms:
     """The same with Huber's error: ½e² up to |e| = δ, and δ·(|e| − ½δ) beyond, so that one wild return cannot dominate. Huber 1964."""
 
@@ -152,46 +192,72 @@ def huber_value_loss(
     return _worse(values, old_values, returns, mask, clip_value, huber)
 
 
-def hl_gauss_loss(logits: Tensor, returns: Tensor, mask: Tensor, *, low: float, high: float, sigma: float) -> ValueTerms:
+def hl_gauss_loss(
+    logits: Tensor, returns: Tensor, mask: Tensor, *, low: float, high: float, sigma: float
+) -> ValueTerms:
     """Value as classification: −Σ_k q_k·log p_k, p = softmax(logits) [B, T, K], q = `hl_gauss_targets` of R. dL/dlogits = p − q.
 
     The value is `hl_gauss_values`. Imani & White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
     """
     bins, width = logits.shape[-1], (high - low) / logits.shape[-1]
     target = keep(returns, mask).detach().clamp(low, high)
-    q = hl_gauss_targets(target, bins=bins, low=low, high=high, sigma=sigma).to(logits.dtype)  # [B, T, K]
+    q = hl_gauss_targets(target, bins=bins, low=low, high=high, sigma=sigma).to(
+        logits.dtype
+    )  # [B, T, K]
     log_p = keep(logits, mask.unsqueeze(-1)).log_softmax(-1)
     reach = math.ceil(min(6 * sigma / width, bins))
     window = torch.arange(min(2 * reach + 1, bins), device=logits.device)  # [W]
     first = (((target - low) / width).floor().long() - reach).clamp(0, bins - len(window))
     near = keep(log_p.gather(-1, first.unsqueeze(-1) + window), mask.unsqueeze(-1))
-    return ValueTerms(keep(-(q * log_p).sum(-1), mask), torch.zeros_like(mask, dtype=torch.bool), near, keep(first, mask))
+    return ValueTerms(
+        keep(-(q * log_p).sum(-1), mask),
+        torch.zeros_like(mask, dtype=torch.bool),
+        near,
+        keep(first, mask),
+    )
 
 
-def hl_gauss_targets(returns: Tensor, *, bins: int, low: float, high: float, sigma: float) -> Tensor:
+def hl_gauss_targets(
+    returns: Tensor, *, bins: int, low: float, high: float, sigma: float
+) -> Tensor:
     """q_k: the mass in bin k of a Gaussian around R, over its mass in [low, high]; R is taken into that range first. [...] -> [..., K].
 
     In float64. Σ_k q_k = 1, and Σ_k q_k·(middle of bin k) is R up to w·e^(−2π²(σ/w)²)/π, w the width of a bin (σ = 0.75 w: 5e-6 w),
     where R is 5 σ from both ends; nearer it is pulled inwards, with σ = 0.75 w by 0.7 w at the end itself.
     """
-    sigma = min(sigma, 1e4 * (high - low))  # from there on the bins are equal up to 1e-8, and their masses too small to subtract
+    sigma = min(
+        sigma, 1e4 * (high - low)
+    )  # from there on the bins are equal up to 1e-8, and their masses too small to subtract
     edges = torch.linspace(low, high, bins + 1, dtype=torch.float64, device=returns.device)  # [K+1]
-    cdf: Tensor = torch.special.ndtr((edges - returns.double().clamp(low, high).unsqueeze(-1)) / sigma)  # [..., K+1]
+    cdf: Tensor = torch.special.ndtr(
+        (edges - returns.double().clamp(low, high).unsqueeze(-1)) / sigma
+    )  # [..., K+1]
     return cdf.diff(dim=-1) / (cdf[..., -1:] - cdf[..., :1])
 
 
 def hl_gauss_values(logits: Tensor, *, low: float, high: float) -> Tensor:
     """V = Σ_k p_k·(middle of bin k): [B, T, K] -> [B, T]."""
     width = (high - low) / logits.shape[-1]
-    middles = low + width * (torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device) + 0.5)
+    middles = low + width * (
+        torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device) + 0.5
+    )
     return logits.softmax(-1) @ middles
 
 
 def _worse(
-    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, clip_value: float | None, error: Callable[[Tensor], Tensor]
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    clip_value: float | None,
+    error: Callable[[Tensor], Tensor],
 ) -> ValueTerms:
     """The larger error of the prediction and of the prediction clipped to V_old ± ε."""
-    v, old, target = keep(values, mask), keep(old_values, mask).detach(), keep(returns, mask).detach()
+    v, old, target = (
+        keep(values, mask),
+        keep(old_values, mask).detach(),
+        keep(returns, mask).detach(),
+    )
     plain = error(v - target)
     if clip_value is None:
         return ValueTerms(plain, torch.zeros_like(mask, dtype=torch.bool))
@@ -232,7 +298,11 @@ def aggregate(
     if mode == "seq-mean-token-mean":
         return masked_mean(loss, mask, -1).sum() / n_rows
     if mode == "seq-mean-token-sum-norm":
-        return masked_sum(loss, mask) / n_rows / (max(loss.shape[-1], 1) if horizon is None else horizon)
+        return (
+            masked_sum(loss, mask)
+            / n_rows
+            / (max(loss.shape[-1], 1) if horizon is None else horizon)
+        )
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 

@@ -12,7 +12,9 @@ from torch import Tensor
 
 def keep(values: Tensor, mask: Tensor) -> Tensor:
     """`values` on the mask, exactly 0 off it, in the value and in the gradient."""
-    return torch.where(as_bool(mask), values, torch.zeros((), dtype=values.dtype, device=values.device))
+    return torch.where(
+        as_bool(mask), values, torch.zeros((), dtype=values.dtype, device=values.device)
+    )
 
 
 def as_bool(mask: Tensor) -> Tensor:
@@ -44,7 +46,9 @@ def whitening(values: Tensor, mask: Tensor, *, eps: float = 1e-8) -> tuple[Tenso
     return mean, (var + eps).sqrt()
 
 
-def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8) -> Tensor:
+def masked_whiten(
+    values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8
+) -> Tensor:
     """(x − μ) / sqrt(σ² + eps) with ONE mean and one Bessel-corrected variance over all mask-1 elements of the tensor.
 
     `shift_mean=False` scales only and leaves the mean where it was. 0 off the mask. A single element whitens to 0, an

@@ -27,7 +27,10 @@ class Moments:
         size, count = len(scores), self.count + len(scores)
         mean = math.fsum(scores) / size
         apart = mean - self.mean
-        squares = math.fsum((score - mean) ** 2 for score in scores) + apart**2 * self.count * size / count
+        squares = (
+            math.fsum((score - mean) ** 2 for score in scores)
+            + apart**2 * self.count * size / count
+        )
         return Moments(count, self.mean + apart * size / count, self.squares + squares)
 
     @property

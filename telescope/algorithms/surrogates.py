@@ -16,13 +16,19 @@ from telescope.algorithms.losses import PolicyTerms, clipped_policy_loss, ratios
 from telescope.algorithms.masked import as_bool, keep, masked_mean
 
 
-def kl_penalty_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> PolicyTerms:
+def kl_penalty_loss(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float
+) -> PolicyTerms:
     """PPO with a penalty in place of the clip: −ρ_t A_t + β·(ρ_t − 1 − log ρ_t), the last an estimate of KL(π_old ‖ π).
 
     Schulman et al. 2017, arXiv:1707.06347, section 4; `adapt_penalty` moves β.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
-    return _terms(-ratio * _fixed(advantages, mask) + beta * (torch.expm1(log_ratio) - log_ratio), log_ratio, mask)
+    return _terms(
+        -ratio * _fixed(advantages, mask) + beta * (torch.expm1(log_ratio) - log_ratio),
+        log_ratio,
+        mask,
+    )
 
 
 def adapt_penalty(beta: float, kl: float, *, target: float) -> float:
@@ -33,14 +39,22 @@ def adapt_penalty(beta: float, kl: float, *, target: float) -> float:
 
 
 def gspo_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, clip_low: float, clip_high: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> PolicyTerms:
     """PPO's clip on the response's ratio s = e^(mean log ρ) instead of the token's: −min(s A_t, clip(s) A_t).
 
     The gradient reaches token t as if s were its own ratio: s_t = sg(s)·π/sg(π). Zheng et al. 2025, arXiv:2507.18071.
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
-    mean = masked_mean(keep(log_probs, mask) - keep(old_log_probs, mask), mask, -1).detach()[:, None]
+    mean = masked_mean(keep(log_probs, mask) - keep(old_log_probs, mask), mask, -1).detach()[
+        :, None
+    ]
     own = keep(log_probs, mask)
     s = (own - own.detach() + mean).clamp(max=10.0).exp()
     a = _fixed(advantages, mask)
@@ -49,7 +63,13 @@ def gspo_loss(
 
 
 def cispo_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, clip_low: float, clip_high: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> PolicyTerms:
     """REINFORCE weighed by a clipped ratio: −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π. No token loses its gradient.
 
@@ -61,7 +81,13 @@ def cispo_loss(
 
 
 def sapo_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, tau_positive: float, tau_negative: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    tau_positive: float,
+    tau_negative: float,
 ) -> PolicyTerms:
     """A soft gate instead of a clip: −(4/τ)·sigmoid(τ(ρ_t − 1))·A_t, τ by the sign of A_t; its slope at ρ = 1 is A_t.
 
@@ -74,7 +100,13 @@ def sapo_loss(
 
 
 def geo_mean_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, clip_low: float, clip_high: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> PolicyTerms:
     """The geometric mean of the response's ratios times its mean advantage: −e^(mean c_t)·mean(A), the same on every token of it.
 
@@ -83,7 +115,9 @@ def geo_mean_loss(
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     a, free = _fixed(advantages, mask), keep(log_probs, mask) - keep(old_log_probs, mask).detach()
-    limited = torch.where(a > 0, free.clamp(max=clip_high), torch.where(a < 0, free.clamp(min=-clip_low), 0.0))
+    limited = torch.where(
+        a > 0, free.clamp(max=clip_high), torch.where(a < 0, free.clamp(min=-clip_low), 0.0)
+    )
     ratio = masked_mean(limited, mask, -1).clamp(max=80.0).exp()  # e^88 is the largest float32
     loss = -(ratio * masked_mean(a, mask, -1))[:, None].expand_as(a)
     return _terms(loss, log_ratio, mask, (limited != free) & (a != 0))
@@ -113,30 +147,54 @@ def dppo_loss(
     if divergence == "kl":
         other_new, other_old = ((1 - p).clamp(min=1e-10) for p in (new, old))
         distance = -old * log_ratio.detach() + (1 - old) * (other_old.log() - other_new.log())
-    outside = torch.where(a > 0, (new > old) & (distance > clip_high), (new < old) & (distance > clip_low))
+    outside = torch.where(
+        a > 0, (new > old) & (distance > clip_high), (new < old) & (distance > clip_low)
+    )
     loss = -ratio.clamp(max=ratio_cap).detach() * a * keep(log_probs, mask)
     return _terms(keep(loss, ~outside), log_ratio, mask, outside)
 
 
-def dro_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> PolicyTerms:
+def dro_loss(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float
+) -> PolicyTerms:
     """−A_t·log π + β/2·(log ρ_t)²: the regression of log ρ on A/β, so that off-policy tokens teach too.
 
     Richemond et al. 2024, arXiv:2405.19107.
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     own = keep(log_probs, mask)
-    return _terms(-_fixed(advantages, mask) * own + beta / 2 * (own - keep(old_log_probs, mask).detach()) ** 2, log_ratio, mask)
+    return _terms(
+        -_fixed(advantages, mask) * own
+        + beta / 2 * (own - keep(old_log_probs, mask).detach()) ** 2,
+        log_ratio,
+        mask,
+    )
 
 
 def clip_cov_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, selected: Tensor, *, clip_low: float, clip_high: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    selected: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> PolicyTerms:
     """PPO's clip, and no gradient for the tokens that `select_clip_cov` chose: those that drive the entropy down.
 
     Cui et al. 2025, arXiv:2505.22617.
     """
-    t = clipped_policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high)
-    return PolicyTerms(keep(t.loss, ~as_bool(selected)), t.ratio, t.clipped | as_bool(selected), t.dual_clipped, t.log_ratio)
+    t = clipped_policy_loss(
+        log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
+    )
+    return PolicyTerms(
+        keep(t.loss, ~as_bool(selected)),
+        t.ratio,
+        t.clipped | as_bool(selected),
+        t.dual_clipped,
+        t.log_ratio,
+    )
 
 
 def select_clip_cov(
@@ -153,19 +211,35 @@ def select_clip_cov(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """A random `share` of all tokens (at least one), out of those with low < covariance < high that PPO does not clip, bool [B, T]."""
-    t = clipped_policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high)
+    t = clipped_policy_loss(
+        log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
+    )
     cov = covariance(log_probs, advantages, mask)
-    candidates = ((cov > low) & (cov < high) & as_bool(mask) & ~t.clipped).flatten().nonzero().squeeze(1).cpu()
+    candidates = (
+        ((cov > low) & (cov < high) & as_bool(mask) & ~t.clipped)
+        .flatten()
+        .nonzero()
+        .squeeze(1)
+        .cpu()
+    )
     count = max(int(share * as_bool(mask).sum()), 1)
     return _chosen(candidates[torch.randperm(len(candidates), generator=generator)[:count]], mask)
 
 
 def kl_cov_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, selected: Tensor, *, beta: float
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    selected: Tensor,
+    *,
+    beta: float,
 ) -> PolicyTerms:
     """−ρ_t A_t, and β·|log ρ_t| besides for the tokens that `select_kl_cov` chose. Cui et al. 2025, arXiv:2505.22617."""
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
-    return _terms(-ratio * _fixed(advantages, mask) + beta * keep(log_ratio.abs(), selected), log_ratio, mask)
+    return _terms(
+        -ratio * _fixed(advantages, mask) + beta * keep(log_ratio.abs(), selected), log_ratio, mask
+    )
 
 
 def select_kl_cov(log_probs: Tensor, advantages: Tensor, mask: Tensor, *, share: float) -> Tensor:
@@ -191,8 +265,14 @@ def _fixed(advantages: Tensor, mask: Tensor) -> Tensor:
     return keep(advantages, mask).detach()
 
 
-def _terms(loss: Tensor, log_ratio: Tensor, mask: Tensor, clipped: Tensor | None = None) -> PolicyTerms:
+def _terms(
+    loss: Tensor, log_ratio: Tensor, mask: Tensor, clipped: Tensor | None = None
+) -> PolicyTerms:
     never = torch.zeros_like(mask, dtype=torch.bool)
     return PolicyTerms(
-        keep(loss, mask), keep(log_ratio.exp(), mask), never if clipped is None else clipped & as_bool(mask), never, log_ratio
+        keep(loss, mask),
+        keep(log_ratio.exp(), mask),
+        never if clipped is None else clipped & as_bool(mask),
+        never,
+        log_ratio,
     )

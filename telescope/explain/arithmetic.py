@@ -26,7 +26,9 @@ def kl_estimate(d: float, kind: str) -> float:
     if kind in ("k3", "low_var_kl"):
         d = clamp(d, -20.0, 20.0)
         return clamp(math.expm1(-d) + d, 0.0, 10.0)
-    raise TelescopeError(f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3 (kl, mse, low_var_kl are their other names)")
+    raise TelescopeError(
+        f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3 (kl, mse, low_var_kl are their other names)"
+    )
 
 
 def ratio_of(log_prob: float, old_log_prob: float) -> float:
@@ -45,7 +47,9 @@ def policy_term(ratio: float, a: float, s: Settings) -> tuple[float, str]:
     return term, state
 
 
-def value_term(value: float, old: float, target: float, clip: float | None, huber: float | None = None) -> tuple[float, str]:
+def value_term(
+    value: float, old: float, target: float, clip: float | None, huber: float | None = None
+) -> tuple[float, str]:
     """The critic's loss of one token, the larger of the plain and the clipped error, and which one gave it."""
 
     def error(x: float) -> float:
@@ -66,7 +70,9 @@ def histogram_target(target: float, first: int, count: int, s: Settings) -> list
     target, width = clamp(target, s.value_low, s.value_high), (s.value_high - s.value_low) / s.bins
 
     def below(edge: int) -> float:
-        return 0.5 * math.erfc((target - s.value_low - edge * width) / (s.value_sigma * math.sqrt(2)))
+        return 0.5 * math.erfc(
+            (target - s.value_low - edge * width) / (s.value_sigma * math.sqrt(2))
+        )
 
     whole = below(s.bins) - below(0)
     return [(below(k + 1) - below(k)) / whole for k in range(first, first + count)]
@@ -87,7 +93,10 @@ def kept_of(sample: Sample) -> list[bool]:
     total = math.fsum(gaps.values())
     row = total / max(len(at), 1) if s.reject == "geometric" else total
     low, high = math.log(s.reject_low), math.log(s.reject_high)
-    return [t in gaps and low <= (gaps[t] if s.reject == "token" else row) <= high for t in range(len(sample))]
+    return [
+        t in gaps and low <= (gaps[t] if s.reject == "token" else row) <= high
+        for t in range(len(sample))
+    ]
 
 
 class Steps:
@@ -123,8 +132,16 @@ def fill(sample: Sample) -> Sample:
             for t in reversed(steps.at):
                 made[t] = step(t, steps.next(t), made, *(columns[need] for need in needs))
 
-    put("kl", ("old_log_probs", "ref_log_prob"), lambda t, n, _, old, ref: kl_estimate(old[t] - ref[t], s.kl_kind))
-    put("token_level_rewards", ("token_level_scores", "kl"), lambda t, n, _, score, kl: score[t] - s.kl_coef * kl[t])
+    put(
+        "kl",
+        ("old_log_probs", "ref_log_prob"),
+        lambda t, n, _, old, ref: kl_estimate(old[t] - ref[t], s.kl_kind),
+    )
+    put(
+        "token_level_rewards",
+        ("token_level_scores", "kl"),
+        lambda t, n, _, score, kl: score[t] - s.kl_coef * kl[t],
+    )
     if s.kl_coef == 0:
         put("token_level_rewards", ("token_level_scores",), lambda t, n, _, score: score[t])
     put(
@@ -141,10 +158,18 @@ def fill(sample: Sample) -> Sample:
         put("advantages", ("returns", "values"), lambda t, n, _, returns, v: returns[t] - v[t])
     decay = 0.0 if s.estimator == "td0" else s.gamma * lam_of(s, len(steps.at))
     if s.estimator in ("gae", "td0"):
-        put("advantages", ("deltas",), lambda t, n, own, delta: delta[t] + (0.0 if n is None else decay * own[n]))
+        put(
+            "advantages",
+            ("deltas",),
+            lambda t, n, own, delta: delta[t] + (0.0 if n is None else decay * own[n]),
+        )
     if s.lam_critic is not None and s.estimator == "gae":
         more = s.gamma * s.lam_critic
-        put("returns", ("deltas", "values"), lambda t, n, own, d, v: v[t] + d[t] + (0.0 if n is None else more * (own[n] - v[n])))
+        put(
+            "returns",
+            ("deltas", "values"),
+            lambda t, n, own, d, v: v[t] + d[t] + (0.0 if n is None else more * (own[n] - v[n])),
+        )
     put("returns", ("advantages", "values"), lambda t, n, _, a, v: a[t] + v[t])
     mean, std = sample.whiten_mean, sample.whiten_std
     if s.whiten and "advantages" in columns and (mean is None or std is None):
@@ -153,7 +178,12 @@ def fill(sample: Sample) -> Sample:
         put("whitened", ("advantages",), lambda t, n, _, a: a[t])
     elif mean is not None and std is not None:
         put("whitened", ("advantages",), lambda t, n, _, a: (a[t] - mean) / std)
-    full = replace(sample, columns=columns, whiten_mean=mean if s.whiten else None, whiten_std=std if s.whiten else None)
+    full = replace(
+        sample,
+        columns=columns,
+        whiten_mean=mean if s.whiten else None,
+        whiten_std=std if s.whiten else None,
+    )
     return replace(
         full,
         actor_updates=[_fill_actor(full, u) for u in sample.actor_updates],
@@ -165,7 +195,9 @@ def moments(numbers: Sequence[float]) -> tuple[float, float]:
     """(μ, σ) as masked_whiten takes them: Bessel's n − 1, and 1e-8 inside the root."""
     n = len(numbers)
     mean = math.fsum(numbers) / max(n, 1)
-    return mean, math.sqrt(math.fsum((x - mean) * (x - mean) for x in numbers) / max(n - 1, 1) + 1e-8)
+    return mean, math.sqrt(
+        math.fsum((x - mean) * (x - mean) for x in numbers) / max(n - 1, 1) + 1e-8
+    )
 
 
 def alone(full: Sample) -> bool:
@@ -179,14 +211,22 @@ def alone(full: Sample) -> bool:
 
 def _fill_actor(full: Sample, u: ActorUpdate) -> ActorUpdate:
     a, s = full.columns.get("whitened"), full.settings
-    ratio = u.ratio or [ratio_of(new, old) if m else 0.0 for new, old, m in zip(u.log_probs, u.old_log_probs, full.mask, strict=True)]
+    ratio = u.ratio or [
+        ratio_of(new, old) if m else 0.0
+        for new, old, m in zip(u.log_probs, u.old_log_probs, full.mask, strict=True)
+    ]
     if u.loss or a is None:
         return replace(u, ratio=ratio)
-    terms = [policy_term(p, x, s) if m else (0.0, "inside") for p, x, m in zip(ratio, a, full.mask, strict=True)]
+    terms = [
+        policy_term(p, x, s) if m else (0.0, "inside")
+        for p, x, m in zip(ratio, a, full.mask, strict=True)
+    ]
     if s.loss == "cpi":
         terms = [(p * x, "off") for p, x in zip(ratio, a, strict=True)]
     clipped, dual = ([state == name for _, state in terms] for name in ("clipped", "dual"))
-    return replace(u, ratio=ratio, clipped=clipped, dual_clipped=dual, loss=[-term for term, _ in terms])
+    return replace(
+        u, ratio=ratio, clipped=clipped, dual_clipped=dual, loss=[-term for term, _ in terms]
+    )
 
 
 def _fill_critic(full: Sample, u: CriticUpdate) -> CriticUpdate:
@@ -195,8 +235,13 @@ def _fill_critic(full: Sample, u: CriticUpdate) -> CriticUpdate:
         return u
     rows = zip(u.values, old, target, full.mask, strict=True)
     s = full.settings
-    terms = [value_term(v, o, r, s.clip_value, s.huber_delta) if m else (0.0, "inside") for v, o, r, m in rows]
-    return replace(u, clipped=[state == "clipped" for _, state in terms], loss=[loss for loss, _ in terms])
+    terms = [
+        value_term(v, o, r, s.clip_value, s.huber_delta) if m else (0.0, "inside")
+        for v, o, r, m in rows
+    ]
+    return replace(
+        u, clipped=[state == "clipped" for _, state in terms], loss=[loss for loss, _ in terms]
+    )
 
 
 def clamp(x: float, low: float, high: float) -> float:

@@ -10,7 +10,13 @@ from typing import Any
 from telescope.errors import TelescopeError
 
 
-def save_dialogue(folder: str | Path, rounds: Sequence[tuple[str, str]], now: datetime, *, request: str | None = None) -> Path:
+def save_dialogue(
+    folder: str | Path,
+    rounds: Sequence[tuple[str, str]],
+    now: datetime,
+    *,
+    request: str | None = None,
+) -> Path:
     """Writes `telescope_YYYYMMDD_HHMMSS.md` (UTF-8) of (question, answer) rounds; `request`, the wish to save, is the last round.
 
     A name that is taken moves the time on by a second, in the name and in the header; nothing is overwritten.
@@ -21,7 +27,9 @@ def save_dialogue(folder: str | Path, rounds: Sequence[tuple[str, str]], now: da
         while True:
             path = folder / f"telescope_{now:%Y%m%d_%H%M%S}.md"
             asked = [*rounds, *([(request, f"已保存：{path}")] if request is not None else [])]
-            body = "\n\n---\n\n".join(f"### 问题 {n}\n用户：{q}  \n助手：{a}" for n, (q, a) in enumerate(asked, 1))
+            body = "\n\n---\n\n".join(
+                f"### 问题 {n}\n用户：{q}  \n助手：{a}" for n, (q, a) in enumerate(asked, 1)
+            )
             text = f"# Chat Dialogue Log\n\n## 对话时间\n\n{now:%Y-%m-%d %H:%M:%S}\n\n---\n\n## 对话内容\n\n{body}\n"
             try:
                 with path.open("xb") as file:
@@ -30,7 +38,9 @@ def save_dialogue(folder: str | Path, rounds: Sequence[tuple[str, str]], now: da
             except FileExistsError:
                 now += timedelta(seconds=1)
     except OSError as error:
-        raise TelescopeError(f"cannot write a dialogue into {folder} ({error.strerror}): give a folder you may write to") from None
+        raise TelescopeError(
+            f"cannot write a dialogue into {folder} ({error.strerror}): give a folder you may write to"
+        ) from None
 
 
 def rounds_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -42,7 +52,11 @@ def rounds_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     rounds: list[tuple[str, str]] = []
     for message in messages:
         role, text, kinds = message["role"], *_content(message.get("content"))
-        calls = message.get("tool_calls") or message.get("function_call") or kinds & {"tool_use", "tool_call", "function_call"}
+        calls = (
+            message.get("tool_calls")
+            or message.get("function_call")
+            or kinds & {"tool_use", "tool_call", "function_call"}
+        )
         if role in ("tool", "function") or calls or "tool_result" in kinds:
             if rounds:
                 rounds[-1] = (rounds[-1][0], "")
@@ -59,5 +73,9 @@ def _content(content: Any) -> tuple[str, set[str]]:
     if content is None or isinstance(content, str):
         return content or "", set()
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    said = "".join(part["text"] for part in parts if part.get("type", "text") in ("text", "input_text", "output_text"))
+    said = "".join(
+        part["text"]
+        for part in parts
+        if part.get("type", "text") in ("text", "input_text", "output_text")
+    )
     return said, {part.get("type", "text") for part in parts}

@@ -14,7 +14,15 @@ from telescope.explain.trace import Trace
 from telescope.explain.words import Lang, Level
 
 
-def page(sample: Sample, *, token: int | None = None, lang: Lang, level: Level, width: int, batch: Sequence[Sample] = ()) -> str:
+def page(
+    sample: Sample,
+    *,
+    token: int | None = None,
+    lang: Lang,
+    level: Level,
+    width: int,
+    batch: Sequence[Sample] = (),
+) -> str:
     """What the terminal shows: drawings `width` wide as they are there, terms as displayed formulas."""
     return _Page(sample, token, lang, level, max(width, 40), color=False, batch=batch).text()
 
@@ -63,5 +71,8 @@ def metaphor_list(lang: Lang) -> str:
     blocks: list[str] = []
     for quantities in metaphors().values():
         blocks += [f"### {quantities['name'][lang]}", ""]
-        blocks += [*(f"- ${tex(symbol)}$ {quantities[quantity][lang]}" for symbol, quantity in QUANTITIES), ""]
+        blocks += [
+            *(f"- ${tex(symbol)}$ {quantities[quantity][lang]}" for symbol, quantity in QUANTITIES),
+            "",
+        ]
     return "\n".join(blocks).rstrip()

@@ -12,7 +12,9 @@ ZERO = 1e-12
 """Less than this is what is left of 1 − 1."""
 
 
-def series(symbol: str, at: Sequence[int], column: Sequence[float], base: float) -> tuple[str, str, float, list[float]]:
+def series(
+    symbol: str, at: Sequence[int], column: Sequence[float], base: float
+) -> tuple[str, str, float, list[float]]:
     """Σ_k base^k · column[at[k]] in full, and as text: (formula, substituted, total, the terms)."""
     terms, weight, at = [], 1.0, at if base else at[:1]
     for t in at:
@@ -22,7 +24,11 @@ def series(symbol: str, at: Sequence[int], column: Sequence[float], base: float)
     def name(k: int) -> str:
         return f"{weight_of(base, k)}{symbol}{subscript(at[k])}"
 
-    names = [*map(name, range(len(at)))] if len(at) <= SHOWN_TERMS else [*map(name, range(3)), "…", name(len(at) - 1)]
+    names = (
+        [*map(name, range(len(at)))]
+        if len(at) <= SHOWN_TERMS
+        else [*map(name, range(3)), "…", name(len(at) - 1)]
+    )
     return " + ".join(names), added(terms, enough(terms)), math.fsum(terms), terms
 
 
@@ -59,7 +65,11 @@ def exact(formula: Callable[..., float], *numbers: float) -> int:
     total = formula(*numbers)
     if not ZERO <= abs(total) < math.inf:
         return DIGITS
-    good = (n for n in range(DIGITS, MOST_DIGITS) if abs(formula(*(float(_rounded(x, n)) for x in numbers)) - total) <= 1e-3 * abs(total))
+    good = (
+        n
+        for n in range(DIGITS, MOST_DIGITS)
+        if abs(formula(*(float(_rounded(x, n)) for x in numbers)) - total) <= 1e-3 * abs(total)
+    )
     return next(good, MOST_DIGITS)
 
 

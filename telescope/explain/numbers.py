@@ -53,7 +53,9 @@ SCALARS = {
     "epsilon": "clip", "cliprange": "clip", "clip_ratio": "clip", "cliprange_value": "clip_value", "clip_ratio_c": "dual_clip",
     "μ": "whiten_mean", "mu": "whiten_mean", "mean": "whiten_mean", "σ": "whiten_std", "sigma": "whiten_std", "std": "whiten_std",
 }  # fmt: skip
-_BARE_POINT = re.compile(r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE)
+_BARE_POINT = re.compile(
+    r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE
+)
 """The point of .3; texts and comments are matched too, so that none is found inside them."""
 IGNORED = ("id", "kind", "description", "expected")
 CHOICES = {
@@ -61,7 +63,9 @@ CHOICES = {
     "loss": ("clip", "cpi"),
     "importance": ("off", "token", "sequence"),
     "reject": ("off", "token", "sequence", "geometric"),
-    **dict.fromkeys(("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")),
+    **dict.fromkeys(
+        ("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")
+    ),
 }
 OPTIONAL = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
 """Settings that may be none."""
@@ -69,8 +73,13 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Of what is divided by, and of any number: so far from the ends of a float that no product of a few of them leaves it."""
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("gamma", "lam", "lam_critic", "clip", "clip_low"), (0.0, 1.0)),
-    **dict.fromkeys(("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature"), (0.0, LARGEST)),
-    **dict.fromkeys(("whiten_std", "lam_alpha", "huber_delta", "importance_cap", "reject_low", "reject_high"), (SMALLEST, LARGEST)),
+    **dict.fromkeys(
+        ("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature"), (0.0, LARGEST)
+    ),
+    **dict.fromkeys(
+        ("whiten_std", "lam_alpha", "huber_delta", "importance_cap", "reject_low", "reject_high"),
+        (SMALLEST, LARGEST),
+    ),
     "dual_clip": (1.0, LARGEST),
     "log-prob": (-math.inf, 0.0),
 }
@@ -82,10 +91,16 @@ def read_numbers(path: str | Path) -> list[Sample]:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise TelescopeError(f"cannot read {path} ({error.strerror}): give a .toml, .json or .csv file") from None
+        raise TelescopeError(
+            f"cannot read {path} ({error.strerror}): give a .toml, .json or .csv file"
+        ) from None
     except UnicodeDecodeError:
         raise TelescopeError(f"{path} is not UTF-8 text: save it as UTF-8") from None
-    readers: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads, ".csv": _csv}
+    readers: dict[str, Callable[[str], Any]] = {
+        ".toml": tomllib.loads,
+        ".json": json.loads,
+        ".csv": _csv,
+    }
     if path.suffix.lower() not in readers:
         raise TelescopeError(f"{path}: the name must end in .toml, .json or .csv")
     try:
@@ -120,7 +135,9 @@ def batch_from_numbers(data: Any) -> list[Sample]:
         try:
             batch.append(from_numbers(row))
         except TelescopeError as error:
-            raise TelescopeError(f"response {i}: {error}" if len(rows) > 1 else str(error)) from None
+            raise TelescopeError(
+                f"response {i}: {error}" if len(rows) > 1 else str(error)
+            ) from None
     return whiten_together(batch)
 
 
@@ -129,10 +146,14 @@ def _responses(data: Any) -> list[dict[str, Any]]:
     data = {"responses": data} if isinstance(data, list) else data
     rows = data.get("responses", [data]) if isinstance(data, dict) else [data]
     if not isinstance(rows, list) or not rows:
-        raise TelescopeError('no response: give at least one, e.g. [{"values": [0.3, 0.4]}, {"values": [0.1]}]')
+        raise TelescopeError(
+            'no response: give at least one, e.g. [{"values": [0.3, 0.4]}, {"values": [0.1]}]'
+        )
     for row in rows:
         if not isinstance(row, dict):
-            raise TelescopeError(f'a response is names and numbers, e.g. {{"values": [0.3, 0.4]}}, not {row!r}')
+            raise TelescopeError(
+                f'a response is names and numbers, e.g. {{"values": [0.3, 0.4]}}, not {row!r}'
+            )
     if "responses" in data:
         shared = {key: value for key, value in data.items() if key != "responses"}
         return [{**shared, **row} for row in rows]
@@ -142,8 +163,13 @@ def _responses(data: Any) -> list[dict[str, Any]]:
     first, count = next((key, len(value)) for key, value in lists.items())
     for key, value in lists.items():
         if len(value) != count:
-            raise TelescopeError(f"{key} has {len(value)} rows and {first} has {count}: every list needs one per response")
-    return [{key: value[b] if key in lists else value for key, value in data.items()} for b in range(count)]
+            raise TelescopeError(
+                f"{key} has {len(value)} rows and {first} has {count}: every list needs one per response"
+            )
+    return [
+        {key: value[b] if key in lists else value for key, value in data.items()}
+        for b in range(count)
+    ]
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
@@ -153,26 +179,48 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
     if isinstance(score, int | float):
         del lists["token_level_scores"]
     columns = {name: _numbers(name, value) for name, value in lists.items()}
-    if tokens is not None and not (isinstance(tokens, list) and all(isinstance(t, str | int) for t in tokens)):
+    if tokens is not None and not (
+        isinstance(tokens, list) and all(isinstance(t, str | int) for t in tokens)
+    ):
         raise TelescopeError('tokens must be a list of texts, e.g. ["是", "的"]')
-    lengths = {name: len(value) for name, value in columns.items()} | ({} if tokens is None else {"tokens": len(tokens)})
+    lengths = {name: len(value) for name, value in columns.items()} | (
+        {} if tokens is None else {"tokens": len(tokens)}
+    )
     if not lengths or not max(lengths.values()):
-        raise TelescopeError("no token: give at least one list with a number per token, e.g. values = [0.3, 0.4]")
+        raise TelescopeError(
+            "no token: give at least one list with a number per token, e.g. values = [0.3, 0.4]"
+        )
     first, length = next(iter(lengths.items()))
     for name, n in lengths.items():
         if n != length:
-            raise TelescopeError(f"{name} has {n} numbers and {first} has {length}: every list needs one per token")
+            raise TelescopeError(
+                f"{name} has {n} numbers and {first} has {length}: every list needs one per token"
+            )
     mask = [int(m) for m in columns.pop("mask", [1.0] * length)]
     if not any(mask) or any(m not in (0, 1) for m in mask):
-        raise TelescopeError(f"mask = {mask}: 1 for a token the policy wrote, 0 for one it did not, and at least one 1")
+        raise TelescopeError(
+            f"mask = {mask}: 1 for a token the policy wrote, 0 for one it did not, and at least one 1"
+        )
     if isinstance(score, int | float):
         last = max(t for t, m in enumerate(mask) if m)
-        columns["token_level_scores"] = [_number("score", score) if t == last else 0.0 for t in range(length)]
+        columns["token_level_scores"] = [
+            _number("score", score) if t == last else 0.0 for t in range(length)
+        ]
     _check(columns, scalars, mask)
     end = max(t for t, m in enumerate(mask) if m) + 1
-    held = {name: column for name, column in columns.items() if name in ("values", "token_level_rewards")}
-    padding = {t: {name: column[t] for name, column in held.items() if column[t]} for t in range(end, length)}
-    columns = {name: [x if m else 0.0 for x, m in zip(value, mask, strict=True)] for name, value in columns.items()}
+    held = {
+        name: column
+        for name, column in columns.items()
+        if name in ("values", "token_level_rewards")
+    }
+    padding = {
+        t: {name: column[t] for name, column in held.items() if column[t]}
+        for t in range(end, length)
+    }
+    columns = {
+        name: [x if m else 0.0 for x, m in zip(value, mask, strict=True)]
+        for name, value in columns.items()
+    }
     new, predictions = columns.pop("log_probs", None), columns.pop("vpreds", columns.get("values"))
     old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
     texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
@@ -192,7 +240,9 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         whiten_mean=scalars.get("whiten_mean"),
         whiten_std=scalars.get("whiten_std"),
         # without numbers of an update: its first minibatch, where π is still π_old and the critic still says V
-        actor_updates=[] if old is None else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
+        actor_updates=[]
+        if old is None
+        else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
         critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions, [], [])],
         padding=padding,
     )
@@ -207,8 +257,13 @@ def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         known = {**LISTS, **SCALARS}
         name = known.get(key) or known.get(key.lower())
         if name is None:
-            near = difflib.get_close_matches(key, list(known.values()), 1) or difflib.get_close_matches(key, known, 1)
-            raise TelescopeError(f"unknown name {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"))
+            near = difflib.get_close_matches(
+                key, list(known.values()), 1
+            ) or difflib.get_close_matches(key, known, 1)
+            raise TelescopeError(
+                f"unknown name {key!r}"
+                + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")
+            )
         home = scalars if name in SCALARS.values() else lists
         if name in home:
             raise TelescopeError(f"{name} is given twice ({key!r} is another name of it)")
@@ -245,14 +300,19 @@ def _in_range(key: str, name: str, x: float) -> float:
 def _numbers(name: str, value: Any) -> list[float]:
     if not isinstance(value, list):
         raise TelescopeError(f"{name} = {value!r}: give a list with one number per token")
-    return [float(x) if name == "mask" and isinstance(x, bool) else _number(f"{name}[{t}]", x) for t, x in enumerate(value)]
+    return [
+        float(x) if name == "mask" and isinstance(x, bool) else _number(f"{name}[{t}]", x)
+        for t, x in enumerate(value)
+    ]
 
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise TelescopeError(f"{name} = {value!r} is not a number")
     if not -LARGEST <= value <= LARGEST:  # it may have too many digits to be printed
-        raise TelescopeError(f"{name} is too large: give numbers between −{LARGEST:g} and {LARGEST:g}")
+        raise TelescopeError(
+            f"{name} is too large: give numbers between −{LARGEST:g} and {LARGEST:g}"
+        )
     return float(value)
 
 
@@ -263,17 +323,32 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
                 _in_range(f"{name}[{t}]", "log-prob", x)
     for t, x in enumerate(columns.get("token_level_scores", ())):
         if x and not mask[t]:
-            raise TelescopeError(f"a score of {x:g} on token {t}, which the policy did not write (mask 0): put it on one with mask 1")
+            raise TelescopeError(
+                f"a score of {x:g} on token {t}, which the policy did not write (mask 0): put it on one with mask 1"
+            )
     if "log_probs" in columns and "old_log_probs" not in columns:
-        raise TelescopeError("new log-probs need the old ones too (old_log_probs): the ratio is exp(new − old)")
+        raise TelescopeError(
+            "new log-probs need the old ones too (old_log_probs): the ratio is exp(new − old)"
+        )
     if ("whiten_mean" in scalars) != ("whiten_std" in scalars):
         raise TelescopeError("give whiten_mean and whiten_std together, or neither")
-    low, high = (scalars.get(name, getattr(Settings, name)) for name in ("reject_low", "reject_high"))
+    low, high = (
+        scalars.get(name, getattr(Settings, name)) for name in ("reject_low", "reject_high")
+    )
     if low >= high:
-        raise TelescopeError(f"reject_low = {low:g} keeps nothing below reject_high = {high:g}: give a smaller one")
+        raise TelescopeError(
+            f"reject_low = {low:g} keeps nothing below reject_high = {high:g}: give a smaller one"
+        )
     has_kl = "kl" in columns or {"old_log_probs", "ref_log_prob"} <= columns.keys()
-    if scalars.get("kl_coef") and "token_level_scores" in columns and "token_level_rewards" not in columns and not has_kl:
-        raise TelescopeError(f"beta = {scalars['kl_coef']:g} needs the kl of each token, or old_log_probs and ref_log_prob")
+    if (
+        scalars.get("kl_coef")
+        and "token_level_scores" in columns
+        and "token_level_rewards" not in columns
+        and not has_kl
+    ):
+        raise TelescopeError(
+            f"beta = {scalars['kl_coef']:g} needs the kl of each token, or old_log_probs and ref_log_prob"
+        )
 
 
 def _csv(text: str) -> dict[str, Any]:
@@ -281,7 +356,9 @@ def _csv(text: str) -> dict[str, Any]:
     header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     names, rows = [key.strip() for key in header], [row for row in rows if row]
     if any(len(row) != len(header) for row in rows):
-        raise TelescopeError(f"the header has {len(header)} names; every row needs as many cells (they may be empty)")
+        raise TelescopeError(
+            f"the header has {len(header)} names; every row needs as many cells (they may be empty)"
+        )
     if "response" not in names:
         return _columns(names, rows, rows)
     at, groups = names.index("response"), dict[str, list[list[str]]]()
@@ -291,7 +368,9 @@ def _csv(text: str) -> dict[str, Any]:
     return {"responses": [_columns(names, group, rows) for group in groups.values()]}
 
 
-def _columns(names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _columns(
+    names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequence[Sequence[str]]
+) -> dict[str, Any]:
     """Columns of cells; numbers as numbers. An empty cell is a 0 among scores; a setting stands in these rows, else in any of `every`."""
     out: dict[str, Any] = {}
     for column, key in enumerate(names):
@@ -300,9 +379,21 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequenc
         if name == "tokens":
             out[key] = cells
         elif name is not None:
-            out[key] = [_cell(cell.strip() or ("0" if name == "token_level_scores" else "")) for cell in cells]
+            out[key] = [
+                _cell(cell.strip() or ("0" if name == "token_level_scores" else ""))
+                for cell in cells
+            ]
         else:
-            out[key] = _cell(next((cell.strip() for cell in (*cells, *(row[column] for row in every)) if cell.strip()), ""))
+            out[key] = _cell(
+                next(
+                    (
+                        cell.strip()
+                        for cell in (*cells, *(row[column] for row in every))
+                        if cell.strip()
+                    ),
+                    "",
+                )
+            )
     return out
 
 

@@ -40,12 +40,20 @@ def _gspo(x: Token) -> Worked:
     mean = math.fsum(x.log_ratios) / max(len(x.log_ratios), 1)
     s = math.exp(min(mean, 10.0))
     edge = clamp(s, 1 - x.settings.clip_low, 1 + x.settings.clip_high)
-    return "min(s·Â, clip(s)·Â), s = e^(mean log ρ)", {"s": s, "clip(s)": edge}, min(s * x.advantage, edge * x.advantage)
+    return (
+        "min(s·Â, clip(s)·Â), s = e^(mean log ρ)",
+        {"s": s, "clip(s)": edge},
+        min(s * x.advantage, edge * x.advantage),
+    )
 
 
 def _cispo(x: Token) -> Worked:
     edge = clamp(x.ratio, 1 - x.settings.clip_low, 1 + x.settings.clip_high)
-    return "clip(ρ)·Â·log π", {"clip(ρ)": edge, "log π": x.log_prob}, edge * x.advantage * x.log_prob
+    return (
+        "clip(ρ)·Â·log π",
+        {"clip(ρ)": edge, "log π": x.log_prob},
+        edge * x.advantage * x.log_prob,
+    )
 
 
 def _sapo(x: Token) -> Worked:
@@ -56,23 +64,38 @@ def _sapo(x: Token) -> Worked:
 
 def _geo_mean(x: Token) -> Worked:
     low, high = -x.settings.clip_low, x.settings.clip_high
-    limited = [min(r, high) if a > 0 else max(r, low) if a < 0 else 0.0 for r, a in zip(x.log_ratios, x.advantages, strict=True)]
+    limited = [
+        min(r, high) if a > 0 else max(r, low) if a < 0 else 0.0
+        for r, a in zip(x.log_ratios, x.advantages, strict=True)
+    ]
     n = max(len(limited), 1)
     mean, advantage = math.fsum(limited) / n, math.fsum(x.advantages) / n
     numbers = {"mean c": mean, "mean Â": advantage}
-    return "e^(mean c)·mean Â, c = log ρ within its bound", numbers, math.exp(min(mean, 80.0)) * advantage
+    return (
+        "e^(mean c)·mean Â, c = log ρ within its bound",
+        numbers,
+        math.exp(min(mean, 80.0)) * advantage,
+    )
 
 
 def _clip_cov(x: Token) -> Worked:
     value = 0.0 if x.selected else policy_term(x.ratio, x.advantage, x.settings)[0]
-    return ("0: chosen by its covariance" if x.selected else "min(ρ·Â, clip(ρ)·Â): not chosen"), {}, value
+    return (
+        ("0: chosen by its covariance" if x.selected else "min(ρ·Â, clip(ρ)·Â): not chosen"),
+        {},
+        value,
+    )
 
 
 def _kl_cov(x: Token) -> Worked:
     if not x.selected:
         return "ρ·Â: not chosen", {}, x.ratio * x.advantage
     value = x.ratio * x.advantage - x.settings.beta * abs(x.log_ratio)
-    return "ρ·Â − β·|log ρ|: chosen by its covariance", {"β": x.settings.beta, "log ρ": x.log_ratio}, value
+    return (
+        "ρ·Â − β·|log ρ|: chosen by its covariance",
+        {"β": x.settings.beta, "log ρ": x.log_ratio},
+        value,
+    )
 
 
 def _dppo(x: Token) -> Worked:
@@ -81,7 +104,11 @@ def _dppo(x: Token) -> Worked:
     if s.loss == "dppo_kl":
         others = math.log(max(1 - old, 1e-10)) - math.log(max(1 - new, 1e-10))
         distance = -old * x.log_ratio + (1 - old) * others
-    outside = new > old and distance > s.clip_high if x.advantage > 0 else new < old and distance > s.clip_low
+    outside = (
+        new > old and distance > s.clip_high
+        if x.advantage > 0
+        else new < old and distance > s.clip_low
+    )
     value = 0.0 if outside else min(x.ratio, s.ratio_cap) * x.advantage * x.log_prob
     formula = "0: outside the trust region" if outside else "min(ρ, cap)·Â·log π"
     return formula, {"divergence": distance, "log π": x.log_prob}, value
@@ -89,7 +116,11 @@ def _dppo(x: Token) -> Worked:
 
 def _dro(x: Token) -> Worked:
     value = x.advantage * x.log_prob - x.settings.beta / 2 * x.log_ratio**2
-    return "Â·log π − β/2·(log ρ)²", {"β": x.settings.beta, "log π": x.log_prob, "log ρ": x.log_ratio}, value
+    return (
+        "Â·log π − β/2·(log ρ)²",
+        {"β": x.settings.beta, "log π": x.log_prob, "log ρ": x.log_ratio},
+        value,
+    )
 
 
 OBJECTIVES: dict[str, Callable[[Token], Worked]] = {

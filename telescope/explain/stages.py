@@ -17,19 +17,38 @@ from telescope.explain.trace import fill
 from telescope.explain.words import Lang
 
 _SAID = {
-    "given": ("回答是给定的：只分词，没有采样", "the response was given: split into tokens, nothing sampled"),
+    "given": (
+        "回答是给定的：只分词，没有采样",
+        "the response was given: split into tokens, nothing sampled",
+    ),
     "actor.generate_sequences(prompts)": ("actor 写回答", "the actor writes"),
-    "actor.compute_log_prob(batch)": ("actor 写每个词的对数概率", "how likely each token was to the actor (log)"),
-    "critic.compute_values(batch)": ("critic 预期还能得多少", "what the critic expects from here on"),
-    "reference.compute_log_prob(batch)": ("参考模型的对数概率", "how likely to the frozen reference (log)"),
+    "actor.compute_log_prob(batch)": (
+        "actor 写每个词的对数概率",
+        "how likely each token was to the actor (log)",
+    ),
+    "critic.compute_values(batch)": (
+        "critic 预期还能得多少",
+        "what the critic expects from here on",
+    ),
+    "reference.compute_log_prob(batch)": (
+        "参考模型的对数概率",
+        "how likely to the frozen reference (log)",
+    ),
     "reward.compute_reward(batch)": ("任务打分", "the task's score"),
     "compute_advantages(batch)": ("奖励、优势、目标", "rewards, advantages, targets"),
     "actor.update_actor(batch)": ("按优势改变概率", "moves its probabilities by the advantages"),
-    "critic.update_critic(batch)": ("预测 v 向目标 R 靠近", "moves its predictions v to the targets R"),
+    "critic.update_critic(batch)": (
+        "预测 v 向目标 R 靠近",
+        "moves its predictions v to the targets R",
+    ),
 }
 _LAYERS = (
     ("actor.generate_sequences(prompts)",),
-    ("critic.compute_values(batch)", "reference.compute_log_prob(batch)", "reward.compute_reward(batch)"),
+    (
+        "critic.compute_values(batch)",
+        "reference.compute_log_prob(batch)",
+        "reward.compute_reward(batch)",
+    ),
     ("compute_advantages(batch)",),
     ("actor.update_actor(batch)", "critic.update_critic(batch)"),
 )
@@ -58,19 +77,27 @@ def modules(outputs: Sequence[Output], lang: Lang, width: int) -> str:
         said = _SAID.get(maker, ("", ""))[lang == "en"]
         lines += wrap(said if maker == "given" else f"{maker}  {said}", width)
         by_token = sorted(made, key=lambda output: not output.tokens)  # the row's own numbers last
-        for (shape, tokens), columns in itertools.groupby(by_token, key=lambda output: (output.shape, output.tokens)):
+        for (shape, tokens), columns in itertools.groupby(
+            by_token, key=lambda output: (output.shape, output.tokens)
+        ):
             rows = [(output.name, [_short(v) for v in output.values]) for output in columns]
             if tokens:
                 rows.insert(0, (str(shape), [shorten(token, 12) for token in tokens]))
                 lines += _table(rows, 2 + max(len(output.name) for output in outputs), width)
             else:
-                lines += wrap("  " + "   ".join(f"{name} {shape} {' '.join(cells)}" for name, cells in rows), width, "  ")
+                lines += wrap(
+                    "  " + "   ".join(f"{name} {shape} {' '.join(cells)}" for name, cells in rows),
+                    width,
+                    "  ",
+                )
     return "\n".join([*lines, ""])
 
 
 def _table(rows: Sequence[tuple[str, list[str]]], front: int, width: int) -> list[str]:
     """Cells under each other, as many tokens side by side as fit; the others below."""
-    widths = [2 + max(map(cell_len, cells)) for cells in zip(*(cells for _, cells in rows), strict=True)]
+    widths = [
+        2 + max(map(cell_len, cells)) for cells in zip(*(cells for _, cells in rows), strict=True)
+    ]
     lines, first = [], 0
     while first < len(widths):
         last = first + 1
@@ -87,7 +114,9 @@ def _short(value: Any) -> str:
     return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
 
 
-def flow(sample: Sample, lang: Lang, width: int, token: int | None = None, *, given: bool = False) -> str:
+def flow(
+    sample: Sample, lang: Lang, width: int, token: int | None = None, *, given: bool = False
+) -> str:
     """The step as boxes and arrows: each stage with the columns it made, their shapes, and one token's number of each."""
     full, texts = fill(sample), pieces(sample.token_bytes)
     sizes = full.columns.get("advantages") or [0.0] * len(sample)
@@ -97,11 +126,19 @@ def flow(sample: Sample, lang: Lang, width: int, token: int | None = None, *, gi
     for name in PER_TOKEN:
         if name in full.columns:
             made[COLUMNS[name].maker][name] = num(full.columns[name][t])
-    for maker, updates, own in (("actor", full.actor_updates, "ratio"), ("critic", full.critic_updates, "values")):
+    for maker, updates, own in (
+        ("actor", full.actor_updates, "ratio"),
+        ("critic", full.critic_updates, "values"),
+    ):
         terms = {name: getattr(updates[-1], name) for name in (own, "loss")} if updates else {}
-        made[f"{maker}.update_{maker}(batch)"] |= {name: num(column[t]) for name, column in terms.items() if column}
+        made[f"{maker}.update_{maker}(batch)"] |= {
+            name: num(column[t]) for name, column in terms.items() if column
+        }
     beside, width, above = width >= BESIDE, min(max(width, NARROWEST), 100) // 2 * 2, list[int]()
-    lines = wrap(f"{shorten(visible(sample.prompt, spaces=False), width // 2)}   t = {t} «{shorten(texts[t], 12)}»", width)
+    lines = wrap(
+        f"{shorten(visible(sample.prompt, spaces=False), width // 2)}   t = {t} «{shorten(texts[t], 12)}»",
+        width,
+    )
     for layer in _LAYERS:
         present = [maker for maker in layer if made[maker]]
         if not present:
@@ -110,29 +147,47 @@ def flow(sample: Sample, lang: Lang, width: int, token: int | None = None, *, gi
         room = width // across
         left = (width - room * across) // 2
         boxes = [
-            _box(maker, _SAID["given" if given and layer is _LAYERS[0] else maker], made[maker], len(sample), room - 1, lang)
+            _box(
+                maker,
+                _SAID["given" if given and layer is _LAYERS[0] else maker],
+                made[maker],
+                len(sample),
+                room - 1,
+                lang,
+            )
             for maker in present
         ]
         below = [left + room * k + (room - 1) // 2 for k in range(across)]
         lines += _arrows(above, below) if above else []
         for row in (boxes[k : k + across] for k in range(0, len(boxes), across)):
             tallest = max(map(len, row))
-            even = [[*box[:-1], *["│" + " " * (room - 3) + "│"] * (tallest - len(box)), box[-1]] for box in row]
+            even = [
+                [*box[:-1], *["│" + " " * (room - 3) + "│"] * (tallest - len(box)), box[-1]]
+                for box in row
+            ]
             lines += [" " * left + " ".join(parts) for parts in zip(*even, strict=True)]
         above = below
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _box(maker: str, said: tuple[str, str], numbers: dict[str, str], length: int, width: int, lang: Lang) -> list[str]:
+def _box(
+    maker: str, said: tuple[str, str], numbers: dict[str, str], length: int, width: int, lang: Lang
+) -> list[str]:
     role, _, call = maker.split("(")[0].rpartition(".")
     if said is _SAID["given"]:
         call = "compute_log_prob"
     inside = ([call] if role else []) + wrap(said[lang == "en"], width - 4)
     for name, number in numbers.items():
         one = f"{name}[t] = {number}   [1, {length}]"
-        inside += [one] if cell_len(one) <= width - 4 else [f"{name}[t]", f"  = {number}   [1, {length}]"]
+        inside += (
+            [one] if cell_len(one) <= width - 4 else [f"{name}[t]", f"  = {number}   [1, {length}]"]
+        )
     head = f"┌ {role or call} "
-    return [head + "─" * (width - 1 - len(head)) + "┐", *(f"│ {pad(line, width - 4)} │" for line in inside), f"└{'─' * (width - 2)}┘"]
+    return [
+        head + "─" * (width - 1 - len(head)) + "┐",
+        *(f"│ {pad(line, width - 4)} │" for line in inside),
+        f"└{'─' * (width - 2)}┘",
+    ]
 
 
 def _arrows(above: Sequence[int], below: Sequence[int]) -> list[str]:
@@ -141,5 +196,11 @@ def _arrows(above: Sequence[int], below: Sequence[int]) -> list[str]:
     corners = {(1, 0): "┴└┘", (0, 1): "┬┌┐", (1, 1): "┼├┤", (0, 0): "───"}
     if first == last:
         return [" " * first + "▼"]
-    bus = [corners[x in above, x in below][1 if x == first else 2 if x == last else 0] for x in range(first, last + 1)]
-    return [" " * first + "".join(bus), "".join("▼" if x in below else " " for x in range(last + 1))]
+    bus = [
+        corners[x in above, x in below][1 if x == first else 2 if x == last else 0]
+        for x in range(first, last + 1)
+    ]
+    return [
+        " " * first + "".join(bus),
+        "".join("▼" if x in below else " " for x in range(last + 1)),
+    ]

@@ -23,7 +23,13 @@ ANCHORS = {
     "row": ("每条回答一个，[B]", "One for each response, [B]"),
 }
 
-QUANTITIES = (("V", "value"), ("δ", "surprise"), ("A", "advantage"), ("λ", "lam"), ("Â", "whitening"))
+QUANTITIES = (
+    ("V", "value"),
+    ("δ", "surprise"),
+    ("A", "advantage"),
+    ("λ", "lam"),
+    ("Â", "whitening"),
+)
 """Symbol and key of what every metaphor has a picture of."""
 
 

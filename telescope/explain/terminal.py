@@ -20,9 +20,25 @@ from telescope.explain.trace import Trace, Tracer
 from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import Lang, Level, column_name, formula, meaning, ui
 
-_STYLES = {"bold": "1", "dim": "2", "bad": "1;31", "up": "38;5;172", "down": "38;5;99"}  # orange up, purple down
-_TRACES_OF: dict[str, tuple[str, ...]] = {"kl": ("kl",), "reward": ("reward",), "delta": ("delta",), "A": ("advantage",), "R": ("return",)}
-_TRACES_OF |= {"white": ("whitened",), "ratio": ("ratio", "weight"), "clip": ("clip", "surrogate", "objective")}
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "bad": "1;31",
+    "up": "38;5;172",
+    "down": "38;5;99",
+}  # orange up, purple down
+_TRACES_OF: dict[str, tuple[str, ...]] = {
+    "kl": ("kl",),
+    "reward": ("reward",),
+    "delta": ("delta",),
+    "A": ("advantage",),
+    "R": ("return",),
+}
+_TRACES_OF |= {
+    "white": ("whitened",),
+    "ratio": ("ratio", "weight"),
+    "clip": ("clip", "surrogate", "objective"),
+}
 """Column of the table -> traces that check its number."""
 
 
@@ -44,7 +60,9 @@ def render(
     if color is None:
         color = sys.stdout.isatty()
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
-    return Screen(sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch).text()
+    return Screen(
+        sample, token, lang, level, width, color and not os.environ.get("NO_COLOR"), update, batch
+    ).text()
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,14 @@ class Screen:
         update: int = -1,
         batch: Sequence[Sample] = (),
     ) -> None:
-        self.sample, self.lang, self.level, self.width, self.color, self.update = sample, lang, level, width, color, update
+        self.sample, self.lang, self.level, self.width, self.color, self.update = (
+            sample,
+            lang,
+            level,
+            width,
+            color,
+            update,
+        )
         self.batch = batch
         count = len(sample.actor_updates)
         if count and not -count <= update < count:
@@ -80,15 +105,22 @@ class Screen:
         self.tracer, self.traces = tracer, [tracer.traces(t, update) for t in range(len(sample))]
         self.verdicts = [tracer.verdicts(t, update) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
-        tools = ["⚙" if not m and t not in sample.padding else "" for t, m in enumerate(sample.mask)]
-        self.tokens = [shorten(tool + text, 12) for tool, text in zip(tools, self.texts, strict=True)]
+        tools = [
+            "⚙" if not m and t not in sample.padding else "" for t, m in enumerate(sample.mask)
+        ]
+        self.tokens = [
+            shorten(tool + text, 12) for tool, text in zip(tools, self.texts, strict=True)
+        ]
         self.chosen = token is not None
         self.token = self._largest() if token is None else token
         tracer.traces(self.token, update)  # refuses a token that is not there
         self.columns = self._columns()
 
     def text(self) -> str:
-        return "\n\n".join("\n".join(line.rstrip() for line in part) for part in self.parts() if part) + "\n"
+        return (
+            "\n\n".join("\n".join(line.rstrip() for line in part) for part in self.parts() if part)
+            + "\n"
+        )
 
     def parts(self) -> list[list[str]]:
         return [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
@@ -110,7 +142,11 @@ class Screen:
 
     def _largest(self) -> int:
         """Not the last one unless there is no other: there A is δ, whatever the estimator."""
-        sizes = self.full.columns.get("advantages") or self.full.columns.get("token_level_rewards") or [0.0] * len(self.sample)
+        sizes = (
+            self.full.columns.get("advantages")
+            or self.full.columns.get("token_level_rewards")
+            or [0.0] * len(self.sample)
+        )
         at = self.tracer.steps.at
         return max(at[:-1] or at, key=lambda t: abs(sizes[t]), default=0)
 
@@ -128,12 +164,18 @@ class Screen:
         lines = list[str]()
         for key, text in (("prompt", x.prompt), ("response", x.response)):
             if text:
-                lines += self.quotes(self.ui(key), visible(text[:2048] + text[2048:][-2048:], spaces=False))
+                lines += self.quotes(
+                    self.ui(key), visible(text[:2048] + text[2048:][-2048:], spaces=False)
+                )
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
         facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]
         lam = num(lam_of(s, len(self.tracer.steps.at)))
-        facts.append(f"{self.ui('lam')} {lam}" if s.estimator == "gae" else f"{self.ui('estimator')} {s.estimator}")
+        facts.append(
+            f"{self.ui('lam')} {lam}"
+            if s.estimator == "gae"
+            else f"{self.ui('estimator')} {s.estimator}"
+        )
         if x.run:
             facts += [visible(x.run), f"{self.ui('step')} {x.step}"]
         if x.run or x.count > 1:
@@ -151,14 +193,31 @@ class Screen:
             return []
         rows = [("r", "reward", "token_level_rewards"), ("δ", "delta", "deltas")]
         kid = self.level == "kid"
-        rows = [(column_name(key, self.lang, "kid") if kid else f"{sign}[i]", key, name) for sign, key, name in rows if name in c]
+        rows = [
+            (column_name(key, self.lang, "kid") if kid else f"{sign}[i]", key, name)
+            for sign, key, name in rows
+            if name in c
+        ]
         value_name = column_name("V", self.lang, "kid") if kid else "V[i]"
-        left = max(cell_len(name) for name in (self.ui("state"), value_name, *(name for name, _, _ in rows))) + 4
+        left = (
+            max(
+                cell_len(name)
+                for name in (self.ui("state"), value_name, *(name for name, _, _ in rows))
+            )
+            + 4
+        )
         tokens = self.tokens
-        numbers = [[self.cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))] for _, _, name in rows]
-        posts = [self.cell(v) if m else "·" for v, m in zip(c["values"], mask, strict=True)] + [self.cell(self.sample.bootstrap)]
+        numbers = [
+            [self.cell(c[name][t]) if mask[t] else "·" for t in range(len(mask))]
+            for _, _, name in rows
+        ]
+        posts = [self.cell(v) if m else "·" for v, m in zip(c["values"], mask, strict=True)] + [
+            self.cell(self.sample.bootstrap)
+        ]
         first, last = _window(len(mask), self.token, max((self.width - left - 4) // 8, 1))
-        gap = max([7, *(cell_len(x) + 2 for row in (tokens, posts, *numbers) for x in row[first:last])])
+        gap = max(
+            [7, *(cell_len(x) + 2 for row in (tokens, posts, *numbers) for x in row[first:last])]
+        )
         first, last = _window(len(mask), self.token, max((self.width - left - 4) // gap, 1))
         at = [left + gap * k for k in range(last - first + 1)]
         middles = [x + (gap + 1) // 2 for x in at[:-1]]
@@ -181,7 +240,10 @@ class Screen:
     def table(self) -> list[str]:
         checks = [" " if not row else "✓" if all(row.values()) else "✗" for row in self.verdicts]
         digits = len(str(len(self.sample) - 1))
-        names = [("▶" if t == self.token else " ") + f"{t:>{digits}}{check} " for t, check in enumerate(checks)]
+        names = [
+            ("▶" if t == self.token else " ") + f"{t:>{digits}}{check} "
+            for t, check in enumerate(checks)
+        ]
         tokens = self.tokens
         side = max([cell_len(self.ui("token")), *map(cell_len, tokens)])
         front = digits + 3 + side + 1
@@ -190,41 +252,83 @@ class Screen:
         for block in self._blocks(self.columns, front):
             if lines:
                 lines.append("")
-            widths = [max([cell_len(column_name(c.key, self.lang, self.level)), *map(cell_len, c.cells)]) for c in block]
-            head = [pad(column_name(c.key, self.lang, self.level), w, ">") for c, w in zip(block, widths, strict=True)]
+            widths = [
+                max([cell_len(column_name(c.key, self.lang, self.level)), *map(cell_len, c.cells)])
+                for c in block
+            ]
+            head = [
+                pad(column_name(c.key, self.lang, self.level), w, ">")
+                for c, w in zip(block, widths, strict=True)
+            ]
             lines.append(self.paint((head_front + _joined(block, head)).rstrip(), "bold"))
             for t in range(len(self.sample)):
-                cells = [self._colored(c, t, pad(c.cells[t], w, ">")) for c, w in zip(block, widths, strict=True)]
+                cells = [
+                    self._colored(c, t, pad(c.cells[t], w, ">"))
+                    for c, w in zip(block, widths, strict=True)
+                ]
                 style = "bad" if checks[t] == "✗" else "bold" if t == self.token else None
-                lines.append(self.paint(names[t], style) + pad(tokens[t], side + 1) + _joined(block, cells))
-        return self.draws(lines) + [line for note in self._legend() for line in self.says(note, indent="  ")]
+                lines.append(
+                    self.paint(names[t], style) + pad(tokens[t], side + 1) + _joined(block, cells)
+                )
+        return self.draws(lines) + [
+            line for note in self._legend() for line in self.says(note, indent="  ")
+        ]
 
     def _columns(self) -> list[_Column]:
         c, mask, n = self.full.columns, self.sample.mask, len(self.sample)
         last = max((t for t in range(n) if mask[t]), default=0)
         dense = any(x for t, x in enumerate(c.get("token_level_scores", ())) if t != last)
         layout = [("old", 0, "old_log_probs"), ("ref", 0, "ref_log_prob"), ("kl", 0, "kl")]
-        layout += [("score", 1, "token_level_scores")] * dense + [("reward", 1, "token_level_rewards")]
-        layout += [("V", 2, "values"), ("delta", 2, "deltas"), ("A", 2, "advantages"), ("R", 2, "returns"), ("white", 3, "whitened")]
+        layout += [("score", 1, "token_level_scores")] * dense + [
+            ("reward", 1, "token_level_rewards")
+        ]
+        layout += [
+            ("V", 2, "values"),
+            ("delta", 2, "deltas"),
+            ("A", 2, "advantages"),
+            ("R", 2, "returns"),
+            ("white", 3, "whitened"),
+        ]
         signed = ("kl", "reward", "delta", "A", "white")
         made = [
             _Column(
-                key, group, [self._number(key, t, c[name][t], key in signed) for t in range(n)], "sign" if key in ("A", "white") else None
+                key,
+                group,
+                [self._number(key, t, c[name][t], key in signed) for t in range(n)],
+                "sign" if key in ("A", "white") else None,
             )
             for key, group, name in layout
             if name in c
         ]
         if self.full.actor_updates:
             u = self.full.actor_updates[self.update]
-            made.append(_Column("ratio", 4, [self._number("ratio", t, u.ratio[t], False) for t in range(n)]))
-            marks = ["✂✂" if dual else "✂" if cut else "" for dual, cut in zip(u.dual_clipped, u.clipped, strict=True)] or [""] * n
-            made.append(_Column("clip", 4, [mark + ("✗" if self._wrong("clip", t) else "") for t, mark in enumerate(marks)]))
+            made.append(
+                _Column("ratio", 4, [self._number("ratio", t, u.ratio[t], False) for t in range(n)])
+            )
+            marks = [
+                "✂✂" if dual else "✂" if cut else ""
+                for dual, cut in zip(u.dual_clipped, u.clipped, strict=True)
+            ] or [""] * n
+            made.append(
+                _Column(
+                    "clip",
+                    4,
+                    [
+                        mark + ("✗" if self._wrong("clip", t) else "")
+                        for t, mark in enumerate(marks)
+                    ],
+                )
+            )
         return made
 
     def _number(self, key: str, t: int, x: float, signed: bool) -> str:
         if not self.sample.mask[t]:
             return "·"
-        flipped = key == "white" and self.full.columns["advantages"][t] * x < 0 if "advantages" in self.full.columns else False
+        flipped = (
+            key == "white" and self.full.columns["advantages"][t] * x < 0
+            if "advantages" in self.full.columns
+            else False
+        )
         mark = "✗" if self._wrong(key, t) else ""
         return self.cell(x, signed) + ("⇅" if flipped else "") + mark
 
@@ -237,7 +341,11 @@ class Screen:
         room = 0
         for group in sorted({c.group for c in columns}):
             members = [c for c in columns if c.group == group]
-            widths = [max([cell_len(column_name(c.key, self.lang, self.level)), *map(cell_len, c.cells)]) + 2 for c in members]
+            widths = [
+                max([cell_len(column_name(c.key, self.lang, self.level)), *map(cell_len, c.cells)])
+                + 2
+                for c in members
+            ]
             atoms = [members] if sum(widths) + 1 + front <= self.width else [[c] for c in members]
             for atom in atoms:
                 need = sum(widths[members.index(c)] for c in atom) + 1
@@ -265,7 +373,15 @@ class Screen:
             notes.append(self.ui("padding", first if first == last else f"{first}–{last}"))
         for t, held in self.sample.padding.items():
             if held:
-                notes.append(self.ui("held", t, self.numbers(", ".join(f"{self.ui(name)} {num(x)}" for name, x in held.items()))))
+                notes.append(
+                    self.ui(
+                        "held",
+                        t,
+                        self.numbers(
+                            ", ".join(f"{self.ui(name)} {num(x)}" for name, x in held.items())
+                        ),
+                    )
+                )
         for sign, key in (("⇅", "flip"), ("✂✂", "dual_mark")):
             if any(sign in cell for cell in marks):
                 notes.append(self.ui(key))
@@ -273,11 +389,22 @@ class Screen:
             notes.append(self.ui("clip_mark"))
         if self.full.actor_updates:
             u = self.full.actor_updates[self.update]
-            notes.append(self.ui("given" if u.epoch < 0 else "update", u.epoch, u.minibatch, len(self.full.actor_updates)))
+            notes.append(
+                self.ui(
+                    "given" if u.epoch < 0 else "update",
+                    u.epoch,
+                    u.minibatch,
+                    len(self.full.actor_updates),
+                )
+            )
         if self.tracer.alone:
             notes.append(self.ui("alone"))
         oks = [ok for row in self.verdicts for ok in row.values()]
-        notes.append(self.ui("checked", len(oks), sum(oks), len(oks) - sum(oks)) if oks else self.ui("unrecorded"))
+        notes.append(
+            self.ui("checked", len(oks), sum(oks), len(oks) - sum(oks))
+            if oks
+            else self.ui("unrecorded")
+        )
         return notes
 
     # ---- one token ----
@@ -292,7 +419,9 @@ class Screen:
             )
         lines = self.says(title, "bold")
         if not self.sample.mask[t]:
-            return lines + self.says(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"))
+            return lines + self.says(
+                self.ui("no_terms_padding" if t in self.sample.padding else "no_terms")
+            )
         for trace in self.traces[t]:
             lines += self._explained(trace)
         others = self.tracer.compare(t, (2,), (lam_of(s, len(self.tracer.steps.at)),))
@@ -311,21 +440,37 @@ class Screen:
         for trace in made:
             lines += self._explained(trace)
         first, last = _window(len(tokens), self.sample.index, 8)
-        notes = [self.ui("batch_row", i, len(a), *map(num, (math.fsum(a), *moments(a)))) for i, a in enumerate(tokens[first:last], first)]
+        notes = [
+            self.ui("batch_row", i, len(a), *map(num, (math.fsum(a), *moments(a))))
+            for i, a in enumerate(tokens[first:last], first)
+        ]
         own = tokens[self.sample.index]
-        for key, (mean, std) in (("by_batch", moments([a for row in tokens for a in row])), ("by_row", moments(own))):
+        for key, (mean, std) in (
+            ("by_batch", moments([a for row in tokens for a in row])),
+            ("by_row", moments(own)),
+        ):
             notes.append(self.ui(key, self.sample.index, listed([(a - mean) / std for a in own])))
-        return lines + [line for note in notes for line in self.says(self.numbers(note), indent="  ")]
+        return lines + [
+            line for note in notes for line in self.says(self.numbers(note), indent="  ")
+        ]
 
     def _explained(self, trace: Trace) -> list[str]:
-        said = meaning(trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss)
+        said = meaning(
+            trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss
+        )
         return self.term(trace) + (self.says(f"     {said}", "dim", "     ") if said else [])
 
     def worked(self, trace: Trace) -> tuple[str, str, str]:
         """The formula (for a child, in words), the numbers in it, and whether the record agrees."""
-        check = "" if trace.recorded is None else f"{'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
+        check = (
+            ""
+            if trace.recorded is None
+            else f"{'✓' if trace.ok else '✗'} {self.ui('recorded')} {self.numbers(num(trace.recorded))}"
+        )
         same = trace.substituted == num(trace.result)
-        numbers = self.numbers(f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}"))
+        numbers = self.numbers(
+            f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}")
+        )
         return formula(trace, self.lang, self.level, self.sample.settings.estimator), numbers, check
 
     def term(self, trace: Trace) -> list[str]:
@@ -364,7 +509,15 @@ def _place(items: Sequence[tuple[int, str]]) -> str:
     line = ""
     for x, text in sorted(items):
         start = x if x == 0 else x - cell_len(text) // 2
-        line = pad(line, start if not line else max(start, cell_len(line) + (text != "|" and not line.endswith("|")))) + text
+        line = (
+            pad(
+                line,
+                start
+                if not line
+                else max(start, cell_len(line) + (text != "|" and not line.endswith("|"))),
+            )
+            + text
+        )
     return line
 
 

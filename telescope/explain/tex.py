@@ -11,7 +11,16 @@ import itertools
 import re
 import unicodedata
 
-_LETTERS = {"β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "λ": r"\lambda", "μ": r"\mu", "π": r"\pi", "ρ": r"\rho"}
+_LETTERS = {
+    "β": r"\beta",
+    "γ": r"\gamma",
+    "δ": r"\delta",
+    "ε": r"\varepsilon",
+    "λ": r"\lambda",
+    "μ": r"\mu",
+    "π": r"\pi",
+    "ρ": r"\rho",
+}
 _LETTERS |= {"σ": r"\sigma", "τ": r"\tau", "Â": r"\hat{A}", "Σ": r"\sum", "Π": r"\prod"}
 _SIGNS = {
     "−": "-",
@@ -26,7 +35,9 @@ _SIGNS = {
     "%": r"\%",
 }
 _SIGNS |= {"½": r"\frac{1}{2}", "′": "'", "→": r"\to"}
-_FUNCTIONS = {name: rf"\{name}" for name in ("log", "exp", "min", "max")} | {"clip": r"\mathrm{clip}"}
+_FUNCTIONS = {name: rf"\{name}" for name in ("log", "exp", "min", "max")} | {
+    "clip": r"\mathrm{clip}"
+}
 _TOKEN = re.compile(
     rf"""
       (?P<number>   (?<![A-Za-z\d.]) (?P<digits>\d*\.?\d+) (?: e(?P<power>[−+-]\d+) )? )
@@ -70,9 +81,13 @@ def tex(formula: str) -> str:
         elif kind == "symbol":
             text = _symbol(found)
         elif kind == "name":
-            text = rf"\mathrm{{{found['stem']}}}".replace("_", r"\_") + _below((found["letter_below"] or "") + _ascii(found["low_below"]))
+            text = rf"\mathrm{{{found['stem']}}}".replace("_", r"\_") + _below(
+                (found["letter_below"] or "") + _ascii(found["low_below"])
+            )
         elif kind == "words":
-            before, after = (" " if formula[k : k + 1] == " " else "" for k in (found.start() - 1, found.end()))
+            before, after = (
+                " " if formula[k : k + 1] == " " else "" for k in (found.start() - 1, found.end())
+            )
             text = rf"\text{{{before}{text}{after}}}"
         elif kind == "size":
             text = f"|{tex(text[1:-1])}|"
@@ -91,9 +106,14 @@ def tex(formula: str) -> str:
 
 def _symbol(found: re.Match[str]) -> str:
     below = found["below"] or ""
-    parts = [rf"\mathrm{{{below}}}" if len(below) > 1 and below.isalpha() else below, tex(found["inside"] or "")]
+    parts = [
+        rf"\mathrm{{{below}}}" if len(below) > 1 and below.isalpha() else below,
+        tex(found["inside"] or ""),
+    ]
     parts += [_ascii(found["low"]), found["index"] or ""]
-    return _LETTERS.get(found["letter"], found["letter"]) + _below(",".join(part for part in parts if part))
+    return _LETTERS.get(found["letter"], found["letter"]) + _below(
+        ",".join(part for part in parts if part)
+    )
 
 
 def _below(text: str) -> str:
@@ -148,9 +168,17 @@ def _goes_on(run: list[re.Match[str]], found: re.Match[str]) -> bool:
     kind, last = found.lastgroup, run[-1].lastgroup if run else None
     if kind == "other":
         return found[0] == "," and _depth(run) > 0
-    if last == "space" and len(run) > 1 and kind in ("number", "symbol", "function", "name", "size", "open"):
+    if (
+        last == "space"
+        and len(run) > 1
+        and kind in ("number", "symbol", "function", "name", "size", "open")
+    ):
         before = run[-2]
-        return before.lastgroup not in _OPERANDS or before.lastgroup == "function" or before["letter"] in ("Σ", "Π")
+        return (
+            before.lastgroup not in _OPERANDS
+            or before.lastgroup == "function"
+            or before["letter"] in ("Σ", "Π")
+        )
     return kind != "words"
 
 
@@ -163,9 +191,15 @@ def _trimmed(run: list[re.Match[str]]) -> list[re.Match[str]]:
     while run:
         first, last, depth = run[0], run[-1], _depth(run)
         minus = first[0] == "−" and run[1:] and run[1].lastgroup in _OPERANDS
-        if last.lastgroup in _NOT_LAST or last[0] == "a" or (last.lastgroup == "close" and depth < 0):
+        if (
+            last.lastgroup in _NOT_LAST
+            or last[0] == "a"
+            or (last.lastgroup == "close" and depth < 0)
+        ):
             run = run[:-1]
-        elif not minus and (first.lastgroup in _NOT_FIRST or (first.lastgroup == "open" and depth > 0)):
+        elif not minus and (
+            first.lastgroup in _NOT_FIRST or (first.lastgroup == "open" and depth > 0)
+        ):
             run = run[1:]
         else:
             break
@@ -175,12 +209,19 @@ def _trimmed(run: list[re.Match[str]]) -> list[re.Match[str]]:
 def _is_mathematical(found: re.Match[str]) -> bool:
     if found.lastgroup == "symbol":
         return len(found[0]) > 1 or found["letter"] in _LETTERS
-    return found.lastgroup in ("size", "power_of", "half") or bool(found["letter_below"] or found["low_below"])
+    return found.lastgroup in ("size", "power_of", "half") or bool(
+        found["letter_below"] or found["low_below"]
+    )
 
 
 def _applied(run: list[re.Match[str]]) -> bool:
     """Two operands with a sign between them, or V(…)."""
     run = [found for found in run if found.lastgroup != "space"]
     pairs = list(itertools.pairwise(run))
-    signs = any(a.lastgroup in _OPERANDS and b.lastgroup == "sign" and b[0] not in "/…" for a, b in pairs)
-    return signs or any(a.lastgroup in ("symbol", "function") and b[0] == "(" and a.end() == b.start() for a, b in pairs)
+    signs = any(
+        a.lastgroup in _OPERANDS and b.lastgroup == "sign" and b[0] not in "/…" for a, b in pairs
+    )
+    return signs or any(
+        a.lastgroup in ("symbol", "function") and b[0] == "(" and a.end() == b.start()
+        for a, b in pairs
+    )

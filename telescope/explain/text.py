@@ -16,7 +16,10 @@ _MOST_BYTES = 4096
 
 def pieces(token_bytes: Sequence[bytes]) -> list[str]:
     """Each token as visible text. A character split over tokens shows as ⟨e4⟩, ⟨b8⟩, ⟨ad⟩中: its bytes, and itself once."""
-    token_bytes = [piece if len(piece) <= _MOST_BYTES else piece[:_MOST_BYTES] + "…".encode() for piece in token_bytes]
+    token_bytes = [
+        piece if len(piece) <= _MOST_BYTES else piece[:_MOST_BYTES] + "…".encode()
+        for piece in token_bytes
+    ]
     joined = b"".join(token_bytes)
     owner = [i for i, piece in enumerate(token_bytes) for _ in piece]
     out, p = [""] * len(token_bytes), 0

@@ -28,7 +28,19 @@ from telescope.explain.arithmetic import (
     ratio_of,
     value_term,
 )
-from telescope.explain.notation import added, enough, exact, less, num, one_step, par, plus, series, subscript, weight_of
+from telescope.explain.notation import (
+    added,
+    enough,
+    exact,
+    less,
+    num,
+    one_step,
+    par,
+    plus,
+    series,
+    subscript,
+    weight_of,
+)
 from telescope.explain.objectives import OBJECTIVES, Token
 from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample
 
@@ -57,7 +69,10 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
-        return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        return {
+            k: str(v) if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in asdict(self).items()
+        }
 
 
 def traces(sample: Sample, t: int, update: int = -1) -> list[Trace]:
@@ -68,13 +83,17 @@ def traces(sample: Sample, t: int, update: int = -1) -> list[Trace]:
     return Tracer(sample).traces(t, update)
 
 
-def compare(sample: Sample, t: int, *, ns: Iterable[int] = (2,), lams: Iterable[float] | None = None) -> list[Trace]:
+def compare(
+    sample: Sample, t: int, *, ns: Iterable[int] = (2,), lams: Iterable[float] | None = None
+) -> list[Trace]:
     """Other estimators of token t's advantage from the same rewards and values: td0, n_step, gae (each λ), monte_carlo.
 
     `recorded` is the advantage that was used, where the run's estimator is that one.
     """
     tracer = Tracer(sample)
-    return tracer.compare(t, ns, (lam_of(sample.settings, len(tracer.steps.at)),) if lams is None else lams)
+    return tracer.compare(
+        t, ns, (lam_of(sample.settings, len(tracer.steps.at)),) if lams is None else lams
+    )
 
 
 class Tracer:
@@ -99,12 +118,20 @@ class Tracer:
         for trace in self.traces(t, update):
             if trace.recorded is not None:
                 name = trace.name.removesuffix("_sum")
-                out[name] = out.get(name, False) or bool(trace.ok) or self._follows(trace, trace.recorded, t, update)
+                out[name] = (
+                    out.get(name, False)
+                    or bool(trace.ok)
+                    or self._follows(trace, trace.recorded, t, update)
+                )
         return out
 
     def _follows(self, trace: Trace, recorded: float, t: int, update: int) -> bool:
-        should = next((other for other in self._should.traces(t, update) if other.name == trace.name), None)
-        return should is not None and (_close(should.result, recorded, ()) if should.ok is None else should.ok)
+        should = next(
+            (other for other in self._should.traces(t, update) if other.name == trace.name), None
+        )
+        return should is not None and (
+            _close(should.result, recorded, ()) if should.ok is None else should.ok
+        )
 
     @functools.cached_property
     def _should(self) -> Tracer:
@@ -112,7 +139,10 @@ class Tracer:
         kept: dict[str, list[float]] = {}
         bare = replace(self.sample, actor_updates=[], critic_updates=[])
         for name in PER_TOKEN:
-            if name in self.sample.columns and name not in fill(replace(bare, columns=kept)).columns:
+            if (
+                name in self.sample.columns
+                and name not in fill(replace(bare, columns=kept)).columns
+            ):
                 kept[name] = self.sample.columns[name]
         return Tracer(replace(self.sample, columns=kept))
 
@@ -121,7 +151,9 @@ class Tracer:
 
     def _written(self, t: int) -> bool:
         if not 0 <= t < len(self.sample):
-            raise TelescopeError(f"no token {t}: this response has {len(self.sample)} tokens, 0 to {len(self.sample) - 1}")
+            raise TelescopeError(
+                f"no token {t}: this response has {len(self.sample)} tokens, 0 to {len(self.sample) - 1}"
+            )
         return bool(self.sample.mask[t])
 
 
@@ -129,17 +161,36 @@ class _Token:
     """Formulas of one token. Inputs come from the filled sample, what is compared against from the sample as recorded."""
 
     def __init__(self, of: Tracer, t: int) -> None:
-        self.sample, self.full, self.steps, self.t, self.s = of.sample, of.full, of.steps, t, of.sample.settings
+        self.sample, self.full, self.steps, self.t, self.s = (
+            of.sample,
+            of.full,
+            of.steps,
+            t,
+            of.sample.settings,
+        )
         self.alone, self.kept = of.alone, of.kept
         self.n = self.steps.next(t)
-        self.after = self.steps.value_after(t, self.full.columns.get("values", [0.0] * len(self.sample)))
+        self.after = self.steps.value_after(
+            t, self.full.columns.get("values", [0.0] * len(self.sample))
+        )
 
     def all(self, update: int) -> list[Trace]:
-        made = [self.kl(), self.reward(), self.delta(), *self.advantage(), self.returns(), self.whitened()]
+        made = [
+            self.kl(),
+            self.reward(),
+            self.delta(),
+            *self.advantage(),
+            self.returns(),
+            self.whitened(),
+        ]
         u = _pick(self.full.actor_updates, update)
         if u is not None:
             policy = self.policy(u, _pick(self.sample.actor_updates, update))
-            made += policy if any(trace.state == "rejected" for trace in policy) else [*policy, self.kl_loss(u)]
+            made += (
+                policy
+                if any(trace.state == "rejected" for trace in policy)
+                else [*policy, self.kl_loss(u)]
+            )
         c = _pick(self.full.critic_updates, update)
         if c is not None:
             made.append(self.value(c, _pick(self.sample.critic_updates, update)))
@@ -150,17 +201,36 @@ class _Token:
         c = self.full.columns
         return [c[name][self.t] for name in names] if all(name in c for name in names) else None
 
-    def make(self, name: str, formula: str, substituted: str, result: float, column: str, inputs: Iterable[float]) -> Trace:
+    def make(
+        self,
+        name: str,
+        formula: str,
+        substituted: str,
+        result: float,
+        column: str,
+        inputs: Iterable[float],
+    ) -> Trace:
         recorded = self.sample.columns.get(column)
-        return _checked(name, formula, substituted, result, recorded[self.t] if recorded is not None else None, inputs)
+        return _checked(
+            name,
+            formula,
+            substituted,
+            result,
+            recorded[self.t] if recorded is not None else None,
+            inputs,
+        )
 
     def kl(self) -> Trace | None:
         x, i = self.col("old_log_probs", "ref_log_prob"), subscript(self.t)
         if x is None:
             return None
         formula, sub = _kl_texts(self.s.kl_kind, f"log π_old{i} − log π_ref{i}", *x)
-        made = self.make("kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x)
-        kind = {"mse": "k2", "low_var_kl": "k3"}.get(self.s.kl_kind.removesuffix("+"), self.s.kl_kind.removesuffix("+"))
+        made = self.make(
+            "kl", f"kl{i} = {formula}", sub, kl_estimate(x[0] - x[1], self.s.kl_kind), "kl", x
+        )
+        kind = {"mse": "k2", "low_var_kl": "k3"}.get(
+            self.s.kl_kind.removesuffix("+"), self.s.kl_kind.removesuffix("+")
+        )
         return replace(made, variant=kind if kind in ("abs", "k2", "k3") else None)
 
     def kl_loss(self, u: ActorUpdate) -> Trace | None:
@@ -171,18 +241,32 @@ class _Token:
         new = u.log_probs[self.t]
         formula, sub = _kl_texts(s.kl_loss_kind, f"log π{i} − log π_ref{i}", new, ref[0])
         result = s.kl_loss_coef * kl_estimate(new - ref[0], s.kl_loss_kind)
-        return Trace("kl_loss", f"L_KL{i} = {num(s.kl_loss_coef)}·[{formula}]", f"{num(s.kl_loss_coef)}·[{sub}]", result)
+        return Trace(
+            "kl_loss",
+            f"L_KL{i} = {num(s.kl_loss_coef)}·[{formula}]",
+            f"{num(s.kl_loss_coef)}·[{sub}]",
+            result,
+        )
 
     def reward(self) -> Trace | None:
         i, x, beta = subscript(self.t), self.col("token_level_scores", "kl"), self.s.kl_coef
         if x is not None:
             n = exact(lambda score, b, kl: score - b * kl, x[0], beta, x[1])
             sub = f"{num(x[0], n)} − {num(beta, n)}·{par(x[1], n)}"
-            return self.make("reward", f"r{i} = score{i} − β·kl{i}", sub, x[0] - beta * x[1], "token_level_rewards", x)
+            return self.make(
+                "reward",
+                f"r{i} = score{i} − β·kl{i}",
+                sub,
+                x[0] - beta * x[1],
+                "token_level_rewards",
+                x,
+            )
         score = self.col("token_level_scores")
         if score is None or beta:
             return None
-        return self.make("reward", f"r{i} = score{i}", num(score[0]), score[0], "token_level_rewards", score)
+        return self.make(
+            "reward", f"r{i} = score{i}", num(score[0]), score[0], "token_level_rewards", score
+        )
 
     def delta(self) -> Trace | None:
         x, i = self.col("token_level_rewards", "values"), subscript(self.t)
@@ -190,7 +274,14 @@ class _Token:
             return None
         formula = f"δ{i} = r{i} + γ·{self.next_name('V')} − V{i}"
         sub = one_step(x[0], self.s.gamma, self.after, x[1])
-        return self.make("delta", formula, sub, x[0] + self.s.gamma * self.after - x[1], "deltas", [*x, self.after])
+        return self.make(
+            "delta",
+            formula,
+            sub,
+            x[0] + self.s.gamma * self.after - x[1],
+            "deltas",
+            [*x, self.after],
+        )
 
     def next_name(self, symbol: str) -> str:
         return f"{symbol}{'_end' if self.n is None else subscript(self.n)}"
@@ -205,21 +296,34 @@ class _Token:
         if s.estimator == "gdpo":
             return [self.parts()]
         if s.estimator in ("monte_carlo", "reinforce++"):
-            return [self.rewards_then_value("advantage_sum", f"A{i}", len(self.sample), True), self.next_return()]
+            return [
+                self.rewards_then_value("advantage_sum", f"A{i}", len(self.sample), True),
+                self.next_return(),
+            ]
         delta = self.col("deltas")
         if delta is None:
             return []
         if s.estimator == "td0":
-            return [self.make("advantage", f"A{i} = δ{i}", num(delta[0]), delta[0], "advantages", delta)]
+            return [
+                self.make("advantage", f"A{i} = δ{i}", num(delta[0]), delta[0], "advantages", delta)
+            ]
         recursion: Trace | None = None
         lam = lam_of(s, len(self.steps.at))
         decay = s.gamma * lam
         if "advantages" in c:
             later = 0.0 if self.n is None else c["advantages"][self.n]
-            formula = f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
+            formula = (
+                f"A{i} = δ{i}" if self.n is None else f"A{i} = δ{i} + γλ·{self.next_name('A')}"
+            )
             n = exact(lambda d, decay, later: d + decay * later, delta[0], decay, later)
-            sub = num(delta[0]) if self.n is None else f"{num(delta[0], n)} + {num(decay, n)}·{par(later, n)}"
-            recursion = self.make("advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later])
+            sub = (
+                num(delta[0])
+                if self.n is None
+                else f"{num(delta[0], n)} + {num(decay, n)}·{par(later, n)}"
+            )
+            recursion = self.make(
+                "advantage", formula, sub, delta[0] + decay * later, "advantages", [delta[0], later]
+            )
             recursion = replace(recursion, state="last") if self.n is None else recursion
         return [self.deltas_sum("advantage_sum", f"A{i}", lam, True), recursion]
 
@@ -228,7 +332,10 @@ class _Token:
         c, i, s = self.full.columns, subscript(self.t), self.s
         if "token_level_rewards" not in c:
             return None
-        from_here, gamma = s.estimator in ("remax", "optimal_token_baseline"), s.gamma if s.estimator == "remax" else 1.0
+        from_here, gamma = (
+            s.estimator in ("remax", "optimal_token_baseline"),
+            s.gamma if s.estimator == "remax" else 1.0,
+        )
         at = self.steps.onwards(self.t) if from_here else self.steps.at
         formula, _, total, inputs = series("r", at, c["token_level_rewards"], gamma)
         b, scale = c["baselines"][self.t], 1.0 if self.full.scale is None else self.full.scale
@@ -237,42 +344,81 @@ class _Token:
         if scale != 1:
             formula, sub = f"({formula})/σ", f"({sub})/{num(scale)}"
         size = [*inputs, total / scale, b / scale]
-        return replace(self.make("advantage", f"A{i} = {formula}", sub, (total - b) / scale, "advantages", size), state="baseline")
+        return replace(
+            self.make(
+                "advantage", f"A{i} = {formula}", sub, (total - b) / scale, "advantages", size
+            ),
+            state="baseline",
+        )
 
     def share(self) -> Trace | None:
         """The token's share of the outcome."""
         c, i, at = self.full.columns, subscript(self.t), self.steps.at
-        given = {"uniform": dict.fromkeys(at, 1.0), "last_token": dict.fromkeys(at[-self.s.last_k :], 1.0)}.get(self.s.estimator)
+        given = {
+            "uniform": dict.fromkeys(at, 1.0),
+            "last_token": dict.fromkeys(at[-self.s.last_k :], 1.0),
+        }.get(self.s.estimator)
         if given is None and "attention" in c:
             given = {t: c["attention"][t] for t in at}
         if given is None or "token_level_rewards" not in c:
             return None
         total = math.fsum(given.values())
-        w = given.get(self.t, 0.0) / total if total else 1 / len(at)  # no weight anywhere: all alike
+        w = (
+            given.get(self.t, 0.0) / total if total else 1 / len(at)
+        )  # no weight anywhere: all alike
         formula, sub, outcome, inputs = series("r", at, c["token_level_rewards"], 1.0)
-        made = self.make("advantage", f"A{i} = w{i}·({formula})", f"{num(w)}·({sub})", w * outcome, "advantages", inputs)
+        made = self.make(
+            "advantage",
+            f"A{i} = w{i}·({formula})",
+            f"{num(w)}·({sub})",
+            w * outcome,
+            "advantages",
+            inputs,
+        )
         return replace(made, state="share")
 
     def parts(self) -> Trace | None:
         """Shown, not recomputed: the group's statistics of every part are not recorded."""
         x = self.col("advantages")
-        return None if x is None else Trace("advantage", f"A{subscript(self.t)} = Σ w·(part − μ)/σ", num(x[0]), x[0], state="parts")
+        return (
+            None
+            if x is None
+            else Trace(
+                "advantage",
+                f"A{subscript(self.t)} = Σ w·(part − μ)/σ",
+                num(x[0]),
+                x[0],
+                state="parts",
+            )
+        )
 
     def next_return(self) -> Trace | None:
-        x, i, returns = self.col("token_level_rewards", "values"), subscript(self.t), self.full.columns.get("returns")
+        x, i, returns = (
+            self.col("token_level_rewards", "values"),
+            subscript(self.t),
+            self.full.columns.get("returns"),
+        )
         if x is None or returns is None:
             return None
-        later, name = (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
+        later, name = (
+            (self.after, "V_end") if self.n is None else (returns[self.n], self.next_name("R"))
+        )
         result = x[0] + self.s.gamma * later - x[1]
         sub = one_step(x[0], self.s.gamma, later, x[1])
-        return self.make("advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later])
+        return self.make(
+            "advantage", f"A{i} = r{i} + γ·{name} − V{i}", sub, result, "advantages", [*x, later]
+        )
 
     def deltas_sum(self, name: str, left: str, lam: float, recorded: bool) -> Trace | None:
         deltas = self.full.columns.get("deltas")
         if deltas is None:
             return None
-        formula, sub, total, inputs = series("δ", self.steps.onwards(self.t), deltas, self.s.gamma * lam)
-        return self.make(name, f"{left} = {formula}", sub, total, "advantages" if recorded else "", inputs)
+        formula, sub, total, inputs = series(
+            "δ", self.steps.onwards(self.t), deltas, self.s.gamma * lam
+        )
+        return self.make(
+            name, f"{left} = {formula}", sub, total, "advantages" if recorded else "", inputs
+        )
 
     def rewards_then_value(self, name: str, left: str, n: int, recorded: bool) -> Trace | None:
         """n rewards, then the value of the state they lead to (the end's, past it), less V_t: Monte Carlo, TD(0), n-step."""
@@ -282,7 +428,11 @@ class _Token:
         ahead = self.steps.onwards(t)
         formula, _, total, inputs = series("r", ahead[:n], c["token_level_rewards"], g)
         k, v = min(n, len(ahead)), c["values"][t]
-        state, value = (f"V{subscript(ahead[k])}", c["values"][ahead[k]]) if k < len(ahead) else ("V_end", self.steps.bootstrap)
+        state, value = (
+            (f"V{subscript(ahead[k])}", c["values"][ahead[k]])
+            if k < len(ahead)
+            else ("V_end", self.steps.bootstrap)
+        )
         later = g**k * value
         digits = enough(inputs, later, -v)
         sub = added(inputs, digits)
@@ -291,15 +441,27 @@ class _Token:
             sub += f" {'+' if value >= 0 else '−'} {num(abs(later), digits)}"
         result = total + later - v
         formula, sub = f"{left} = {formula} − V{subscript(t)}", f"{sub} − {par(v, digits)}"
-        made = self.make(name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v])
+        made = self.make(
+            name, formula, sub, result, "advantages" if recorded else "", [*inputs, value, v]
+        )
         return replace(made, variant="cut") if state == "V_end" and value else made
 
     def estimators(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
-        i, used, every, own = subscript(self.t), self.s.estimator, len(self.sample), lam_of(self.s, len(self.steps.at))
+        i, used, every, own = (
+            subscript(self.t),
+            self.s.estimator,
+            len(self.sample),
+            lam_of(self.s, len(self.steps.at)),
+        )
         made = [self.rewards_then_value("td0", f"A{i}[TD(0)]", 1, used == "td0")]
         made += [self.rewards_then_value("n_step", f"A{i}[n={n}]", n, False) for n in ns]
-        made += [self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == own) for lam in lams]
-        made.append(self.rewards_then_value("monte_carlo", f"A{i}[MC]", every, used == "monte_carlo"))
+        made += [
+            self.deltas_sum("gae", f"A{i}[λ={num(lam)}]", lam, used == "gae" and lam == own)
+            for lam in lams
+        ]
+        made.append(
+            self.rewards_then_value("monte_carlo", f"A{i}[MC]", every, used == "monte_carlo")
+        )
         return [trace for trace in made if trace is not None]
 
     def returns(self) -> Trace | None:
@@ -311,23 +473,36 @@ class _Token:
             a, b = x[0], c["baselines"][self.t]
             return self.make("return", f"R{i} = A{i} + b{i}", plus(a, b), a + b, "returns", [a, b])
         if s.lam_critic is not None and "deltas" in c:
-            formula, _, total, inputs = series("δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic)
+            formula, _, total, inputs = series(
+                "δ", self.steps.onwards(self.t), c["deltas"], s.gamma * s.lam_critic
+            )
             n = enough(inputs, x[1])
             sub = f"{num(x[1], n)} + {added(inputs, n)}"
-            return self.make("return", f"R{i} = V{i} + {formula}", sub, x[1] + total, "returns", [*inputs, x[1]])
+            return self.make(
+                "return", f"R{i} = V{i} + {formula}", sub, x[1] + total, "returns", [*inputs, x[1]]
+            )
         made = self.make("return", f"R{i} = A{i} + V{i}", plus(*x), x[0] + x[1], "returns", x)
         return made if s.estimator in BY_CRITIC else replace(made, state="off")
 
     def whitened(self) -> Trace | None:
-        x, i, mean, std = self.col("advantages"), subscript(self.t), self.full.whiten_mean, self.full.whiten_std
+        x, i, mean, std = (
+            self.col("advantages"),
+            subscript(self.t),
+            self.full.whiten_mean,
+            self.full.whiten_std,
+        )
         if x is None:
             return None
         if not self.s.whiten:
-            return replace(self.make("whitened", f"Â{i} = A{i}", num(x[0]), x[0], "whitened", x), state="off")
+            return replace(
+                self.make("whitened", f"Â{i} = A{i}", num(x[0]), x[0], "whitened", x), state="off"
+            )
         if mean is None or std is None:
             return None
         sub = f"({less(x[0], mean)})/{num(std)}"
-        made = self.make("whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x)
+        made = self.make(
+            "whitened", f"Â{i} = (A{i} − μ)/σ", sub, (x[0] - mean) / std, "whitened", x
+        )
         return replace(made, state="alone") if self.alone else made
 
     def policy(self, u: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
@@ -339,7 +514,9 @@ class _Token:
         if weight and weight.state == "rejected":
             return [weight]
         first = "first" if new == old and u.epoch == u.minibatch == 0 else None
-        made = ([weight] if weight else []) + [_checked("ratio", formula, sub, ratio_of(new, old), recorded, (), first)]
+        made = ([weight] if weight else []) + [
+            _checked("ratio", formula, sub, ratio_of(new, old), recorded, (), first)
+        ]
         x = self.col("whitened")
         if x is None:
             return made
@@ -349,37 +526,92 @@ class _Token:
             return [*made, self.objective(u, objective)]
         (term, state), edge = policy_term(p, a, s), clamp(p, lo, hi)
         formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(lo)}, {num(hi)})·Â{i})"
-        factors, products = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)})", f"min({num(p * a)}, {num(edge * a)})"
+        factors, products = (
+            f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)})",
+            f"min({num(p * a)}, {num(edge * a)})",
+        )
         if s.dual_clip is not None and a < 0:
             formula = f"max({formula}, {num(s.dual_clip)}·Â{i})"
-            factors, products = f"max({factors}, {num(s.dual_clip)}×{par(a)})", f"max({products}, {num(s.dual_clip * a)})"
+            factors, products = (
+                f"max({factors}, {num(s.dual_clip)}×{par(a)})",
+                f"max({products}, {num(s.dual_clip * a)})",
+            )
         sub = f"{factors} = {products}"
-        clip = _checked("clip", f"PPO{i} = {formula}", sub, term, None if s.loss == "cpi" else objective, (p * a,), state)
+        clip = _checked(
+            "clip",
+            f"PPO{i} = {formula}",
+            sub,
+            term,
+            None if s.loss == "cpi" else objective,
+            (p * a,),
+            state,
+        )
         clip = replace(clip, variant="floor") if s.dual_clip is not None and a < 0 else clip
         if clip.recorded is not None and was is not None and was.clipped:
-            flag = "clipped" if was.clipped[t] else "dual" if was.dual_clipped and was.dual_clipped[t] else None
-            clip = _agree(clip, flag, ("clipped", "dual"), _close(p * a, edge * a, ()) or _close(term, (s.dual_clip or 0) * a, ()))
+            flag = (
+                "clipped"
+                if was.clipped[t]
+                else "dual"
+                if was.dual_clipped and was.dual_clipped[t]
+                else None
+            )
+            clip = _agree(
+                clip,
+                flag,
+                ("clipped", "dual"),
+                _close(p * a, edge * a, ()) or _close(term, (s.dual_clip or 0) * a, ()),
+            )
         surrogate = _checked(
-            "surrogate", f"TRPO{i} = ρ{i}·Â{i}", f"{num(p)}×{par(a)}", p * a, objective if s.loss == "cpi" else None, (a,), "off"
+            "surrogate",
+            f"TRPO{i} = ρ{i}·Â{i}",
+            f"{num(p)}×{par(a)}",
+            p * a,
+            objective if s.loss == "cpi" else None,
+            (a,),
+            "off",
         )
         return [*made, clip, surrogate]
 
     def weight(self, u: ActorUpdate, was: ActorUpdate | None) -> Trace | None:
         """What the loss is multiplied by, where the sampler's probabilities differ from the trainer's."""
-        s, t, i, sampler = self.s, self.t, subscript(self.t), self.full.columns.get("rollout_log_probs")
+        s, t, i, sampler = (
+            self.s,
+            self.t,
+            subscript(self.t),
+            self.full.columns.get("rollout_log_probs"),
+        )
         if sampler is None or s.importance == s.reject == "off":
             return None
         recorded = was.weight[t] if was is not None and was.weight else None
         if not self.kept[t]:
             bounds = f"[{num(s.reject_low)}, {num(s.reject_high)}]"
-            return _checked("weight", f"w{i} = 0: π_old/π_sampler is not in {bounds}", "0", 0.0, recorded, (), "rejected")
+            return _checked(
+                "weight",
+                f"w{i} = 0: π_old/π_sampler is not in {bounds}",
+                "0",
+                0.0,
+                recorded,
+                (),
+                "rejected",
+            )
         if s.importance == "off":
             return _checked("weight", f"w{i} = 1: kept", "1", 1.0, recorded, ())
-        gap = math.fsum(u.old_log_probs[k] - sampler[k] for k in (self.steps.at if s.importance == "sequence" else [t]) if self.kept[k])
+        gap = math.fsum(
+            u.old_log_probs[k] - sampler[k]
+            for k in (self.steps.at if s.importance == "sequence" else [t])
+            if self.kept[k]
+        )
         ratio = math.exp(clamp(gap, -20.0, 20.0))
         name = f"π_old{i}/π_sampler{i}" if s.importance == "token" else "Π π_old/π_sampler"
         sub = f"min({num(ratio)}, {num(s.importance_cap)})"
-        return _checked("weight", f"w{i} = min({name}, {num(s.importance_cap)})", sub, min(ratio, s.importance_cap), recorded, ())
+        return _checked(
+            "weight",
+            f"w{i} = min({name}, {num(s.importance_cap)})",
+            sub,
+            min(ratio, s.importance_cap),
+            recorded,
+            (),
+        )
 
     def objective(self, u: ActorUpdate, recorded: float | None) -> Trace:
         """The term of a loss that is neither PPO's clip nor the plain surrogate."""
@@ -389,11 +621,27 @@ class _Token:
         mine = clamp(u.log_probs[t] - u.old_log_probs[t], -20.0, 20.0)
         selected = bool(u.selected and u.selected[t])
         whitened = c["whitened"]
-        token = Token(u.ratio[t], whitened[t], u.log_probs[t], mine, selected, gaps, [whitened[k] for k in kept], s)
+        token = Token(
+            u.ratio[t],
+            whitened[t],
+            u.log_probs[t],
+            mine,
+            selected,
+            gaps,
+            [whitened[k] for k in kept],
+            s,
+        )
         formula, numbers, result = OBJECTIVES[s.loss](token)
         numbers = {"ρ": u.ratio[t], "Â": whitened[t], **numbers}
         sub = "[" + ", ".join(f"{name} {num(x)}" for name, x in numbers.items()) + "]"
-        return _checked("objective", f"J{i}[{s.loss}] = {formula}", sub, result, recorded, [result, *numbers.values()])
+        return _checked(
+            "objective",
+            f"J{i}[{s.loss}] = {formula}",
+            sub,
+            result,
+            recorded,
+            [result, *numbers.values()],
+        )
 
     def value(self, u: CriticUpdate, was: CriticUpdate | None) -> Trace | None:
         x, i, eps = self.col("values", "returns"), subscript(self.t), self.s.clip_value
@@ -405,15 +653,25 @@ class _Token:
         loss, state = value_term(v, old, target, eps, self.s.huber_delta)
         recorded = was.loss[self.t] if was is not None and was.loss else None
         huber = self.s.huber_delta
-        squared, worse = ("½·({})²", "½·max(({})², ({})²)") if huber is None else ("H({})", "max(H({}), H({}))")
-        what_h = "" if huber is None else f" [H(e) = ½·e² for |e| ≤ {num(huber)}, else {num(huber)}·(|e| − {num(huber / 2)})]"
+        squared, worse = (
+            ("½·({})²", "½·max(({})², ({})²)") if huber is None else ("H({})", "max(H({}), H({}))")
+        )
+        what_h = (
+            ""
+            if huber is None
+            else f" [H(e) = ½·e² for |e| ≤ {num(huber)}, else {num(huber)}·(|e| − {num(huber / 2)})]"
+        )
         errors = f"v{i} − R{i}", less(v, target)
         if eps is None:
             formula, sub = (squared.format(error) for error in errors)
-            trace = _checked("value_loss", f"L_V{i} = {formula}{what_h}", sub, loss, recorded, (v, target), state)
+            trace = _checked(
+                "value_loss", f"L_V{i} = {formula}{what_h}", sub, loss, recorded, (v, target), state
+            )
             return trace if huber is None else replace(trace, variant="huber")
         inside = clamp(v, old - eps, old + eps)
-        formula = f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}") + what_h
+        formula = (
+            f"L_V{i} = " + worse.format(errors[0], f"clip(v{i}, V{i} ± {num(eps)}) − R{i}") + what_h
+        )
         sub = worse.format(errors[1], less(inside, target))
         trace = _checked("value_loss", formula, sub, loss, recorded, (v, old, target), state)
         trace = trace if huber is None else replace(trace, variant="huber")
@@ -437,9 +695,13 @@ class _Token:
         edges = (num(s.value_low + width * (first + k)) for k in (shown[0], shown[-1] + 1))
         inside = s.value_low <= target <= s.value_high
         mean = f"R{i}" if inside else f"clip(R{i}, {num(s.value_low)}, {num(s.value_high)})"
-        formula = f"L_V{i} = −Σ q·log p, q = N({mean}, {num(s.value_sigma)}), bins {' … '.join(edges)}, …"
+        formula = (
+            f"L_V{i} = −Σ q·log p, q = N({mean}, {num(s.value_sigma)}), bins {' … '.join(edges)}, …"
+        )
         recorded = was.loss[t] if was is not None and was.loss else None
-        return _checked("value_loss", formula, sub, -math.fsum(terms), recorded, u.log_p[t], "histogram")
+        return _checked(
+            "value_loss", formula, sub, -math.fsum(terms), recorded, u.log_p[t], "histogram"
+        )
 
 
 def _kl_texts(kind: str, name: str, log_prob: float, ref: float) -> tuple[str, str]:
@@ -461,9 +723,23 @@ def _agree(trace: Trace, flag: str | None, flags: Sequence[str], near: bool) -> 
 
 
 def _checked(
-    name: str, formula: str, sub: str, result: float, recorded: float | None, inputs: Iterable[float], state: str | None = None
+    name: str,
+    formula: str,
+    sub: str,
+    result: float,
+    recorded: float | None,
+    inputs: Iterable[float],
+    state: str | None = None,
 ) -> Trace:
-    return Trace(name, formula, sub, result, recorded, None if recorded is None else _close(result, recorded, inputs), state)
+    return Trace(
+        name,
+        formula,
+        sub,
+        result,
+        recorded,
+        None if recorded is None else _close(result, recorded, inputs),
+        state,
+    )
 
 
 def _close(x: float, y: float, inputs: Iterable[float]) -> bool:

@@ -50,10 +50,14 @@ def _of(table: str, key: str, level: Level) -> dict[str, str]:
 def formula(trace: Trace, lang: Lang, level: Level, estimator: str = "gae") -> str:
     """The trace's formula; for a child, in words."""
     found = _entries(trace, level, estimator) if level == "kid" else []
-    return next((entry[f"formula_{lang}"] for entry in found if f"formula_{lang}" in entry), trace.formula)
+    return next(
+        (entry[f"formula_{lang}"] for entry in found if f"formula_{lang}" in entry), trace.formula
+    )
 
 
-def meaning(trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss: str = "clip") -> str:
+def meaning(
+    trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss: str = "clip"
+) -> str:
     """What the number says, in a sentence or two; empty where nothing is to be said."""
     entry = next((entry for entry in _entries(trace, level, estimator, loss) if lang in entry), {})
     own, column = entry.get(lang, ""), COLUMNS.get(COLUMN_OF.get(trace.name, ""))
@@ -61,11 +65,20 @@ def meaning(trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss
         return own
     if trace.name in ("clip", "surrogate"):
         return own + ui("objective", lang, level)
-    return own if column is None else f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
+    return (
+        own if column is None else f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
+    )
 
 
-def _entries(trace: Trace, level: Level, estimator: str, loss: str = "clip") -> list[dict[str, Any]]:
+def _entries(
+    trace: Trace, level: Level, estimator: str, loss: str = "clip"
+) -> list[dict[str, Any]]:
     """The texts of a trace, the most particular first: of its state, of its formula, of the run's estimator, of the quantity."""
     state = "unused" if trace.name == "clip" and loss == "cpi" else trace.state
-    keys = (f"{trace.name}:{state}", f"{trace.name}:{trace.variant}", f"{trace.name}:{estimator}", trace.name)
+    keys = (
+        f"{trace.name}:{state}",
+        f"{trace.name}:{trace.variant}",
+        f"{trace.name}:{estimator}",
+        trace.name,
+    )
     return [texts()[level][key] for key in keys if key in texts()[level]]

@@ -22,7 +22,10 @@ def path_of(run: Path | str, step: int) -> Path:
 
 def steps(run: Path | str) -> list[int]:
     """The steps that have a ledger file, in order; other files are left alone."""
-    names = [re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name) for path in (Path(run) / "ledger").glob("step_*.parquet")]
+    names = [
+        re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name)
+        for path in (Path(run) / "ledger").glob("step_*.parquet")
+    ]
     return sorted(int(name[1]) for name in names if name)
 
 
@@ -37,13 +40,20 @@ def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[
     wanted = range(table.num_rows) if index is None else index
     outside = [i for i in wanted if not 0 <= i < table.num_rows]
     if outside:
-        raise TelescopeError(f"step {step} of {run} has samples 0 to {table.num_rows - 1}; there is no {outside[0]}")
+        raise TelescopeError(
+            f"step {step} of {run} has samples 0 to {table.num_rows - 1}; there is no {outside[0]}"
+        )
     return [sample_of(table, i) for i in wanted]
 
 
 def sample_of(table: pa.Table, index: int) -> Sample:
     """One row of a ledger table as a sample."""
-    return _sample(table.slice(index, 1).to_pylist()[0], json.loads(table.schema.metadata[METADATA]), index, table.num_rows)
+    return _sample(
+        table.slice(index, 1).to_pylist()[0],
+        json.loads(table.schema.metadata[METADATA]),
+        index,
+        table.num_rows,
+    )
 
 
 def _open(run: Path | str, step: int) -> parquet.ParquetFile:
@@ -52,13 +62,21 @@ def _open(run: Path | str, step: int) -> parquet.ParquetFile:
         file = parquet.ParquetFile(path)
     except FileNotFoundError:
         there = steps(run)
-        has = f"it has steps {there[0]} to {there[-1]}" if there else "it has no ledger (ledger.samples = off?)"
+        has = (
+            f"it has steps {there[0]} to {there[-1]}"
+            if there
+            else "it has no ledger (ledger.samples = off?)"
+        )
         raise TelescopeError(f"no ledger of step {step} in {run}: {has}") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise TelescopeError(f"{path} cannot be read: {str(error).splitlines()[0]}; another step may be whole (explain: --step)") from None
+        raise TelescopeError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}; another step may be whole (explain: --step)"
+        ) from None
     version = json.loads((file.schema_arrow.metadata or {}).get(METADATA, b"{}")).get("version", 0)
     if version > VERSION:
-        raise TelescopeError(f"{path} was written by a newer Telescope (ledger version {version}, this one reads {VERSION}): update it")
+        raise TelescopeError(
+            f"{path} was written by a newer Telescope (ledger version {version}, this one reads {VERSION}): update it"
+        )
     return file
 
 
@@ -69,7 +87,9 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         token_bytes=row["token_bytes"],
         mask=row["response_mask"],
         columns={name: row[name] for name in PER_TOKEN if row.get(name) is not None},
-        settings=Settings(**{key: value for key, value in meta["settings"].items() if key in known}),
+        settings=Settings(
+            **{key: value for key, value in meta["settings"].items() if key in known}
+        ),
         run=meta["run"],
         step=meta["step"],
         index=index,

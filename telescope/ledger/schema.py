@@ -16,7 +16,11 @@ _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}
 _FLOATS, _BOOLS = pa.list_(pa.float32()), pa.list_(pa.bool_())
 
 _OF_UPDATES = ("selected",)  # columns that live as long as an update, and are recorded with it
-PER_TOKEN = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor in ("action", "state") and name not in _OF_UPDATES}
+PER_TOKEN = {
+    name: _TYPES[c.dtype]
+    for name, c in COLUMNS.items()
+    if c.anchor in ("action", "state") and name not in _OF_UPDATES
+}
 PER_ROW = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor == "row"}
 
 ACTOR_UPDATE = {
@@ -29,7 +33,13 @@ ACTOR_UPDATE = {
     "dual_clipped": _BOOLS,
     "loss": _FLOATS,
 }
-CRITIC_UPDATE = {"values": _FLOATS, "clipped": _BOOLS, "loss": _FLOATS, "log_p": pa.list_(_FLOATS), "first_bin": pa.list_(pa.int32())}
+CRITIC_UPDATE = {
+    "values": _FLOATS,
+    "clipped": _BOOLS,
+    "loss": _FLOATS,
+    "log_p": pa.list_(_FLOATS),
+    "first_bin": pa.list_(pa.int32()),
+}
 UPDATES = {"actor_updates": ACTOR_UPDATE, "critic_updates": CRITIC_UPDATE}
 
 

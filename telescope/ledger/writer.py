@@ -51,7 +51,9 @@ class Notes:
             if chosen:  # indexing copies: what is noted cannot change any more
                 index = torch.tensor(chosen).to(rows.mask.device, non_blocking=True)
                 copies = {name: value.detach()[index] for name, value in terms.items()}
-                self._notes[role].append((epoch, minibatch, [samples[place] for place in chosen], copies))
+                self._notes[role].append(
+                    (epoch, minibatch, [samples[place] for place in chosen], copies)
+                )
 
         return keep
 
@@ -78,7 +80,9 @@ class Ledger(Notes):
         self._writing: Future[Any] | None = None
         self._urgent = threading.Event()
 
-    def write(self, step: int, batch: TokenBatch, *, kl_coef: float, beta: float | None = None) -> None:
+    def write(
+        self, step: int, batch: TokenBatch, *, kl_coef: float, beta: float | None = None
+    ) -> None:
         """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted.
 
         `kl_coef` and `beta` are those of the step, where they move.
@@ -96,21 +100,47 @@ class Ledger(Notes):
         if writing is not None:
             writing.result()
 
-    def _write(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float, beta: float | None) -> None:
-        self._urgent.wait(0.05)  # by then the next rollout keeps a GPU busy, and Python has little else to do
-        self._save(self._table(step, batch, notes, kl_coef, beta), path_of(self.config.run_dir, step))
+    def _write(
+        self,
+        step: int,
+        batch: TokenBatch,
+        notes: dict[str, list[Noted]],
+        kl_coef: float,
+        beta: float | None,
+    ) -> None:
+        self._urgent.wait(
+            0.05
+        )  # by then the next rollout keeps a GPU busy, and Python has little else to do
+        self._save(
+            self._table(step, batch, notes, kl_coef, beta), path_of(self.config.run_dir, step)
+        )
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """What `write` writes."""
         return self._table(step, batch, self.take(), kl_coef)
 
-    def _table(self, step: int, batch: TokenBatch, notes: dict[str, list[Noted]], kl_coef: float, beta: float | None = None) -> pa.Table:
+    def _table(
+        self,
+        step: int,
+        batch: TokenBatch,
+        notes: dict[str, list[Noted]],
+        kl_coef: float,
+        beta: float | None = None,
+    ) -> pa.Table:
         count = min(self.limit, len(batch))
-        exists = batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()  # [N, T]
+        exists = (
+            batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()
+        )  # [N, T]
         lengths = exists.sum(1)
         info = batch.info
-        parts = {name.removeprefix("score/"): values for name, values in info.items() if name.startswith("score/")}
-        columns: dict[str, Any] = {name: batch[name][:count].cpu().numpy() for name in PER_ROW if name in batch}
+        parts = {
+            name.removeprefix("score/"): values
+            for name, values in info.items()
+            if name.startswith("score/")
+        }
+        columns: dict[str, Any] = {
+            name: batch[name][:count].cpu().numpy() for name in PER_ROW if name in batch
+        }
         columns |= {
             "prompt": [str(text) for text in info["prompt"][:count]],
             "prompt_index": info["prompt_index"][:count],
@@ -121,15 +151,31 @@ class Ledger(Notes):
             "token_bytes": [[self._bytes[i] for i in ids] for ids in info["response_ids"][:count]],
         }
         columns |= {
-            name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind) for name, kind in PER_TOKEN.items() if name in batch
+            name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind)
+            for name, kind in PER_TOKEN.items()
+            if name in batch
         }
         for (name, fields), role in zip(UPDATES.items(), ("actor", "critic"), strict=True):
             columns[name] = _updates(notes[role], fields, lengths)
-        there = [f for f in SCHEMA if f.name in columns]  # some columns only some estimators have, some terms only some losses
-        arrays = [columns[f.name] if isinstance(columns[f.name], pa.Array) else pa.array(columns[f.name], f.type) for f in there]
+        there = [
+            f for f in SCHEMA if f.name in columns
+        ]  # some columns only some estimators have, some terms only some losses
+        arrays = [
+            columns[f.name]
+            if isinstance(columns[f.name], pa.Array)
+            else pa.array(columns[f.name], f.type)
+            for f in there
+        ]
         schema = pa.schema([(f.name, array.type) for f, array in zip(there, arrays, strict=True)])
-        meta = {"version": VERSION, "run": self.config.name, "step": step, "settings": self._settings(kl_coef, beta)}
-        return pa.Table.from_arrays(arrays, schema=schema.with_metadata({METADATA: json.dumps(meta).encode()}))
+        meta = {
+            "version": VERSION,
+            "run": self.config.name,
+            "step": step,
+            "settings": self._settings(kl_coef, beta),
+        }
+        return pa.Table.from_arrays(
+            arrays, schema=schema.with_metadata({METADATA: json.dumps(meta).encode()})
+        )
 
     def _save(self, table: pa.Table, path: Path) -> None:
         temporary = path.with_name(f".{path.name}.tmp")
@@ -139,13 +185,20 @@ class Ledger(Notes):
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise TelescopeError(f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume") from error
+            raise TelescopeError(
+                f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume"
+            ) from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
         credit, actor, critic = self.config.credit, self.config.actor, self.config.critic
         of_bins: dict[str, Any] = {}
         if bins := critic.histogram:
-            of_bins = {"bins": bins.count, "value_low": bins.low, "value_high": bins.high, "value_sigma": critic.sigma * bins.width}
+            of_bins = {
+                "bins": bins.count,
+                "value_low": bins.low,
+                "value_high": bins.high,
+                "value_sigma": critic.sigma * bins.width,
+            }
         return {
             "estimator": credit.estimator,
             "gamma": credit.gamma,
@@ -184,7 +237,9 @@ class TokenBytes(dict[int, bytes]):
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
         self.tokenizer, self.special = tokenizer, set(tokenizer.all_special_ids)
-        byte_level = "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", ""))
+        byte_level = "ByteLevel" in str(
+            getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", "")
+        )
         self.alphabet = _byte_level() if byte_level else {}
 
     def __missing__(self, token: int) -> bytes:
@@ -217,10 +272,14 @@ def _lists(flat: np.ndarray, lengths: np.ndarray, kind: pa.DataType) -> pa.ListA
 
 
 def _updates(
-    notes: list[tuple[int, int, list[int], dict[str, Tensor]]], fields: dict[str, pa.DataType], lengths: np.ndarray
+    notes: list[tuple[int, int, list[int], dict[str, Tensor]]],
+    fields: dict[str, pa.DataType],
+    lengths: np.ndarray,
 ) -> pa.ListArray:
     """For each row the updates it took part in, in time order."""
-    fields = {name: kind for name, kind in fields.items() if all(name in terms for *_, terms in notes)}
+    fields = {
+        name: kind for name, kind in fields.items() if all(name in terms for *_, terms in notes)
+    }
     of_row: list[list[tuple[int, int, dict[str, np.ndarray], int]]] = [[] for _ in lengths]
     for epoch, minibatch, rows, terms in notes:
         arrays = {name: terms[name].cpu().numpy() for name in fields}
@@ -230,11 +289,16 @@ def _updates(
         entries.sort(key=lambda entry: entry[:2])  # they may come from several processes
     flat = [(*entry, lengths[row]) for row, entries in enumerate(of_row) for entry in entries]
     sizes = np.array([length for *_, length in flat], dtype=np.int64)
-    children = [pa.array([epoch for epoch, *_ in flat], pa.int16()), pa.array([minibatch for _, minibatch, *_ in flat], pa.int16())]
+    children = [
+        pa.array([epoch for epoch, *_ in flat], pa.int16()),
+        pa.array([minibatch for _, minibatch, *_ in flat], pa.int16()),
+    ]
     for name, kind in fields.items():
         values = [arrays[name][place, :length] for _, _, arrays, place, length in flat]
         empty = np.zeros(0, dtype=bool if pa.types.is_boolean(kind.value_type) else np.float32)
         children.append(_lists(np.concatenate(values) if values else empty, sizes, kind.value_type))
     structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *fields])
-    offsets = np.concatenate([[0], np.cumsum([len(entries) for entries in of_row])]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum([len(entries) for entries in of_row])]).astype(
+        np.int32
+    )
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)

@@ -29,11 +29,21 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> An
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise TelescopeError("model.lora_rank needs peft: pip install -e '.[peft]'") from None
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, _LINEAR) and m is not model.get_output_embeddings()}
+    layers = {
+        name: m
+        for name, m in model.named_modules()
+        if isinstance(m, _LINEAR) and m is not model.get_output_embeddings()
+    }
     known = sorted({name.rpartition(".")[2] for name in layers})
-    wrong = [target for target in config.lora_targets if not any(f".{name}".endswith(f".{target}") for name in layers)]
+    wrong = [
+        target
+        for target in config.lora_targets
+        if not any(f".{name}".endswith(f".{target}") for name in layers)
+    ]
     if wrong:  # the output layer's weights and the embeddings' are also used without calling them
-        raise TelescopeError(f"model.lora_targets: {path} has no inner linear layer {wrong[0]!r}; it has {', '.join(known)}")
+        raise TelescopeError(
+            f"model.lora_targets: {path} has no inner linear layer {wrong[0]!r}; it has {', '.join(known)}"
+        )
     settings = LoraConfig(
         task_type=task,
         r=config.lora_rank,
@@ -46,12 +56,18 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> An
         torch.manual_seed(0)
         inject_adapter_in_model(settings, model)
     if any(not isinstance(layer.base_layer, _LINEAR) for layer in adapted(model)):
-        raise TelescopeError(f"peft would adapt the experts of {path} too: name the attention's layers alone in model.lora_targets")
+        raise TelescopeError(
+            f"peft would adapt the experts of {path} too: name the attention's layers alone in model.lora_targets"
+        )
     return model
 
 
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 def adapted(model: nn.Module) -> list[Any]:
@@ -63,7 +79,9 @@ def adapted(model: nn.Module) -> list[Any]:
 def adapters_off(model: nn.Module) -> Iterator[None]:
     """Within it the model computes what it did before it had adapters."""
     layers = adapted(model)
-    for layer in layers:  # peft's enable_adapters() would also switch gradients off, which sliced weights remember
+    for layer in (
+        layers
+    ):  # peft's enable_adapters() would also switch gradients off, which sliced weights remember
         layer._disable_adapters = True
     try:
         yield
@@ -86,5 +104,8 @@ def save_adapters(model: Any, folder: Path, weights: dict[str, Tensor]) -> None:
     settings = copy.copy(model.peft_config["default"])
     settings.inference_mode = True
     settings.save_pretrained(folder)
-    named = {f"base_model.model.{name.replace('.default.', '.')}": value.contiguous() for name, value in weights.items()}
+    named = {
+        f"base_model.model.{name.replace('.default.', '.')}": value.contiguous()
+        for name, value in weights.items()
+    }
     save_file(named, folder / _WEIGHTS, metadata={"format": "pt"})

@@ -40,9 +40,18 @@ class ProcessGroup(Ranks):
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
-        self.rank, self.size, self.device, self._dist = dist.get_rank(), dist.get_world_size(), device, dist
+        self.rank, self.size, self.device, self._dist = (
+            dist.get_rank(),
+            dist.get_world_size(),
+            device,
+            dist,
+        )
         copies = self.size // (shards or self.size)
-        shape, names = ((copies, self.size // copies), ("copy", "shard")) if copies > 1 else ((self.size,), ("shard",))
+        shape, names = (
+            ((copies, self.size // copies), ("copy", "shard"))
+            if copies > 1
+            else ((self.size,), ("shard",))
+        )
         self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 
     def sum(self, numbers: Tensor) -> Tensor:
@@ -75,12 +84,23 @@ class ProcessGroup(Ranks):
 
 def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
     """Slices a model without weights over the processes. The slices are float32, and empty; what is computed with them is `dtype`."""
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import (
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32) if dtype is not torch.float32 else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        if dtype is not torch.float32
+        else MixedPrecisionPolicy()
+    )
     backbone = getattr(model, "backbone", model).base_model
     if not hasattr(backbone, "layers"):
-        raise TelescopeError(f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'")
+        raise TelescopeError(
+            f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'"
+        )
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -92,12 +112,18 @@ def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
     model.within = types.MethodType(lambda self, function: function(), model)
     register_fsdp_forward_method(model, "within")
     for module in model.modules():
-        if isinstance(module, FSDPModule):  # gradients are sums over all rows, each divided by the global count already
+        if isinstance(
+            module, FSDPModule
+        ):  # gradients are sums over all rows, each divided by the global count already
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     model.to_empty(device=ranks.device)
-    for module in model.modules():  # tensors that are neither parameters nor buffers, and so were left out
-        vars(module).update({name: torch.empty_like(value, device=ranks.device) for name, value in _others(module)})
+    for (
+        module
+    ) in model.modules():  # tensors that are neither parameters nor buffers, and so were left out
+        vars(module).update(
+            {name: torch.empty_like(value, device=ranks.device) for name, value in _others(module)}
+        )
 
 
 @torch.no_grad()
@@ -107,7 +133,9 @@ def fill(models: Sequence[nn.Module], whole: nn.Module | None, ranks: ProcessGro
     own = [dict(_tensors(model)) for model in models]
     names = ranks.shared(list(given))
     if strange := sorted(set(names) ^ own[0].keys()):
-        raise TelescopeError(f"the model has other weights than its config.json says ({strange[0]}): it cannot be sliced")
+        raise TelescopeError(
+            f"the model has other weights than its config.json says ({strange[0]}): it cannot be sliced"
+        )
     for name in names:
         for tensors in own:
             ranks.fill(tensors[name], given.get(name))

@@ -25,14 +25,19 @@ def load(folder: Path, state: dict[str, Tensor]) -> None:
     import torch.distributed.checkpoint as dcp
 
     if not is_whole(folder):
-        raise TelescopeError(f"a process cannot see all of {folder}: `dir` must be on a disk that every node shares")
+        raise TelescopeError(
+            f"a process cannot see all of {folder}: `dir` must be on a disk that every node shares"
+        )
     with _as_one():
         dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
     """The weights alone, of what `Learner.save` wrote."""
-    load(folder, {f"weight/{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad})
+    load(
+        folder,
+        {f"weight/{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad},
+    )
 
 
 def is_whole(folder: Path) -> bool:
@@ -56,4 +61,6 @@ def _as_one() -> Iterator[None]:
             yield
     except CheckpointException as failed:
         rank, (error, _) = next(iter(failed.failures.items()))
-        raise RuntimeError(f"{error}" if len(failed.failures) == 1 else f"{error} (process {rank} and others)") from error
+        raise RuntimeError(
+            f"{error}" if len(failed.failures) == 1 else f"{error} (process {rank} and others)"
+        ) from error

@@ -34,17 +34,17 @@ from telescope.algorithms import (
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
 from telescope.config import ActorConfig, Config
+from telescope.data.loader import Prompts
+from telescope.data.seeds import mix_seed
 from telescope.ledger.writer import Note, Notes, ignore
-from telescope.metrics import Meter
+from telescope.models.flops import cost_of
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks, whole_tensor
-from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
+from telescope.roles.meter import Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_baseline
 from telescope.rollout.tools import Tools
-from telescope.seeds import mix_seed
-from telescope.tasks import Prompts
 
 PolicyLoss = Callable[[Tensor, Tensor, TokenBatch, ActorConfig], PolicyTerms]
 """(log_probs, old_log_probs, rows with the whitened advantages, config) -> per-token terms, all [B, T]."""
@@ -55,7 +55,14 @@ def _with(loss: Callable[..., PolicyTerms], *settings: str) -> PolicyLoss:
 
     def policy_loss(new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig) -> PolicyTerms:
         selected = (rows["selected"],) if "selected" in rows else ()
-        return loss(new, old, rows["whitened"], rows.mask, *selected, **{name: getattr(config, name) for name in settings})
+        return loss(
+            new,
+            old,
+            rows["whitened"],
+            rows.mask,
+            *selected,
+            **{name: getattr(config, name) for name in settings},
+        )
 
     return policy_loss
 
@@ -79,16 +86,29 @@ BY_ROW = ("gspo", "geo_mean", "sapo")
 """Losses whose papers take the mean over responses."""
 
 
-def _select_clip_cov(new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator) -> Tensor:
-    bounds = {"low": config.cov_low, "high": config.cov_high, "clip_low": config.clip_low, "clip_high": config.clip_high}
-    return select_clip_cov(new, old, rows["whitened"], rows.mask, share=config.cov_share, **bounds, generator=generator)
+def _select_clip_cov(
+    new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator
+) -> Tensor:
+    bounds = {
+        "low": config.cov_low,
+        "high": config.cov_high,
+        "clip_low": config.clip_low,
+        "clip_high": config.clip_high,
+    }
+    return select_clip_cov(
+        new, old, rows["whitened"], rows.mask, share=config.cov_share, **bounds, generator=generator
+    )
 
 
-def _select_kl_cov(new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator) -> Tensor:
+def _select_kl_cov(
+    new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator
+) -> Tensor:
     return select_kl_cov(new, rows["whitened"], rows.mask, share=config.cov_share)
 
 
-SELECTIONS: dict[str, Callable[[Tensor, Tensor, TokenBatch, ActorConfig, torch.Generator], Tensor]] = {
+SELECTIONS: dict[
+    str, Callable[[Tensor, Tensor, TokenBatch, ActorConfig, torch.Generator], Tensor]
+] = {
     "clip_cov": _select_clip_cov,
     "kl_cov": _select_kl_cov,
 }
@@ -97,53 +117,100 @@ SELECTIONS: dict[str, Callable[[Tensor, Tensor, TokenBatch, ActorConfig, torch.G
 
 class Actor:
     def __init__(
-        self, model: Any, tokenizer: Any, sampler: Sampler, config: Config, ranks: Ranks | None = None, tools: Tools | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        sampler: Sampler,
+        config: Config,
+        ranks: Ranks | None = None,
+        tools: Tools | None = None,
     ) -> None:
         self.ranks = ranks or Ranks()
-        self.model, self.tokenizer, self.sampler, self.tools, self.config = model, tokenizer, sampler, tools, config
+        self.model, self.tokenizer, self.sampler, self.tools, self.config = (
+            model,
+            tokenizer,
+            sampler,
+            tools,
+            config,
+        )
         self.cost, self.device = cost_of(model), model.device
         self.padded = not is_packable(model)
         self.loss = config.actor  # its beta may move
         single = config.actor.epochs == config.actor.minibatches == 1
         on_policy = single and config.actor.reject == "off" and not config.rollout.ahead
-        on_policy = on_policy and config.credit.estimator != "optimal_token_baseline"  # which compares two forwards
+        on_policy = (
+            on_policy and config.credit.estimator != "optimal_token_baseline"
+        )  # which compares two forwards
         self.skips_old = config.actor.old_log_probs == "auto" and on_policy
         updates = max(config.steps - config.critic.head_start, 1)
-        self.learner = Learner(model, config.actor, total_updates=updates, seed=config.seed, padded=self.padded, ranks=self.ranks)
-        self.learner.kept |= {name: torch.tensor(config.actor.beta, dtype=torch.float64) for name in ("beta", "beta_given")}
+        self.learner = Learner(
+            model,
+            config.actor,
+            total_updates=updates,
+            seed=config.seed,
+            padded=self.padded,
+            ranks=self.ranks,
+        )
+        self.learner.kept |= {
+            name: torch.tensor(config.actor.beta, dtype=torch.float64)
+            for name in ("beta", "beta_given")
+        }
 
-    def generate_sequences(self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False) -> TokenBatch:
+    def generate_sequences(
+        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+    ) -> TokenBatch:
         """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
 
         An update of a single minibatch makes that forward anyway, with the same weights: then π_old is taken from there, and
         until then the sampler's own log-probs stand in.
         """
         batch = self.with_old_log_probs(self.sample(prompts, greedy=greedy))
-        return with_baseline(batch, self.sample(prompts, greedy=True)) if self.config.credit.estimator == "remax" else batch
+        return (
+            with_baseline(batch, self.sample(prompts, greedy=True))
+            if self.config.credit.estimator == "remax"
+            else batch
+        )
 
     def with_old_log_probs(self, batch: TokenBatch) -> TokenBatch:
         """Adds old_log_probs, and what else an estimator needs of the policy."""
-        batch = batch.with_columns(old_log_probs=batch["rollout_log_probs"] if self.skips_old else self.compute_log_prob(batch))
+        batch = batch.with_columns(
+            old_log_probs=batch["rollout_log_probs"]
+            if self.skips_old
+            else self.compute_log_prob(batch)
+        )
         if self.config.credit.estimator != "optimal_token_baseline":
             return batch
         # Σ_v π(v)² is what normalises π², the policy at half the temperature: log Σ π² = 2·log π(a) − log π½(a) for any token a
         half = self.compute_log_prob(batch, temperature=self.config.rollout.temperature / 2)
-        return batch.with_columns(sum_pi_squared=(2 * batch["old_log_probs"] - half).exp().clamp(max=1.0))
+        return batch.with_columns(
+            sum_pi_squared=(2 * batch["old_log_probs"] - half).exp().clamp(max=1.0)
+        )
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """The responses alone: what evaluation needs."""
         self.sampler.load_weights(self.weights(), self.learner.updates)
-        return sample_batch(self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools)
+        return sample_batch(
+            self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools
+        )
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """All weights by their names in Hugging Face files, adapters merged; put together one by one where sliced: a meeting of all."""
         for name, value, layer in self.stored_weights():
-            yield name, whole_tensor(value) if layer is None else whole_tensor(value) + whole_tensor(layer.get_delta_weight("default"))
+            yield (
+                name,
+                whole_tensor(value)
+                if layer is None
+                else whole_tensor(value) + whole_tensor(layer.get_delta_weight("default")),
+            )
 
     def stored_weights(self) -> Iterator[tuple[str, Tensor, Any]]:
         """Name, weight as it is held here (tied ones stand once), and the layer of its adapter if it has one."""
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
-        layers = {f"{name}.base_layer.weight": m for name, m in self.model.named_modules() if hasattr(m, "lora_A")}
+        layers = {
+            f"{name}.base_layer.weight": m
+            for name, m in self.model.named_modules()
+            if hasattr(m, "lora_A")
+        }
         for name, value in self.model.state_dict().items():
             if name not in tied and ".lora_" not in name:
                 yield name.replace(".base_layer.", "."), value, layers.get(name)
@@ -152,9 +219,19 @@ class Actor:
         """log π(a_t|s_t) of the current weights, [B, T], no gradient; at the sampling temperature unless another is given."""
 
         def forward(rows: TokenBatch) -> tuple[Tensor]:
-            return (policy_forward(self.model, rows, temperature=temperature or self.config.rollout.temperature).log_probs,)
+            return (
+                policy_forward(
+                    self.model, rows, temperature=temperature or self.config.rollout.temperature
+                ).log_probs,
+            )
 
-        (log_probs,) = map_rows(batch, self.config.actor.micro_batch_tokens, forward, padded=self.padded, ranks=self.ranks)
+        (log_probs,) = map_rows(
+            batch,
+            self.config.actor.micro_batch_tokens,
+            forward,
+            padded=self.padded,
+            ranks=self.ranks,
+        )
         return log_probs
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
@@ -164,20 +241,33 @@ class Actor:
         for epoch, index, minibatch in self.learner.minibatches(batch):
             on_policy = epoch == 0 and index == 0
             kl, note = Meter(self.ranks), ledger.note("actor", epoch, index) if ledger else ignore
-            minibatch = self._prepared(minibatch, on_policy, meter, seed=mix_seed(self.config.seed, self.learner.updates, epoch, index))
-            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, on_policy, meter, kl, note))  # noqa: B023
+            minibatch = self._prepared(
+                minibatch,
+                on_policy,
+                meter,
+                seed=mix_seed(self.config.seed, self.learner.updates, epoch, index),
+            )
+            loss = partial(self._loss, on_policy=on_policy, meter=meter, kl=kl, note=note)
+            self.learner.backward(minibatch, loss)
             meter.once("actor/pg_loss", 0.0)
             if config.target_kl is not None and kl.result()["approx_kl"] > config.target_kl:
                 self.learner.discard()
                 break
             meter.once("actor/grad_norm", self.learner.step())
             steps += 1
-        result = meter.result() | {"actor/updates": steps, "actor/lr": self.learner.optimizer.param_groups[0]["lr"]}
+        result = meter.result() | {
+            "actor/updates": steps,
+            "actor/lr": self.learner.optimizer.param_groups[0]["lr"],
+        }
         result["rollout/staleness"] = float(staleness)
         if config.loss == "kl_penalty":
             result["actor/beta"] = self.loss.beta
             if config.beta_target is not None:
-                self._set_beta(adapt_penalty(self.loss.beta, result["actor/approx_kl"], target=config.beta_target))
+                self._set_beta(
+                    adapt_penalty(
+                        self.loss.beta, result["actor/approx_kl"], target=config.beta_target
+                    )
+                )
         return result
 
     def training_flops(self, batch: TokenBatch) -> float:
@@ -191,7 +281,9 @@ class Actor:
         self.learner.load(folder)
         self.sampler.version = -1  # whatever it has, it is not these
         given, kept = self.config.actor.beta, self.learner.kept
-        goes_on = self.config.actor.beta_target is not None and float(kept["beta_given"]) == given  # else the new one counts
+        goes_on = (
+            self.config.actor.beta_target is not None and float(kept["beta_given"]) == given
+        )  # else the new one counts
         self._set_beta(float(kept["beta"]) if goes_on else given)
         kept["beta_given"].fill_(given)
 
@@ -199,12 +291,16 @@ class Actor:
         self.loss = self.loss.model_copy(update={"beta": beta})
         self.learner.kept["beta"].fill_(beta)
 
-    def _prepared(self, minibatch: TokenBatch, on_policy: bool, meter: Meter, seed: int = 0) -> TokenBatch:
+    def _prepared(
+        self, minibatch: TokenBatch, on_policy: bool, meter: Meter, seed: int = 0
+    ) -> TokenBatch:
         """The minibatch without the tokens that are rejected, and with those that a loss treats apart marked."""
         config = self.loss
         if config.reject != "off":
             ratio = minibatch["old_log_probs"], minibatch["rollout_log_probs"], minibatch.mask
-            kept = kept_by_ratio(*ratio, level=config.reject, low=config.reject_low, high=config.reject_high)
+            kept = kept_by_ratio(
+                *ratio, level=config.reject, low=config.reject_low, high=config.reject_high
+            )
             meter.tokens("actor/rejected", ~kept, minibatch.mask)
             if on_policy:  # of all tokens: those that are kept would make the gap look small
                 meter.tokens("rollout/logprob_diff", (ratio[1] - ratio[0]).abs(), minibatch.mask)
@@ -212,13 +308,25 @@ class Actor:
         if config.loss in SELECTIONS:
             new = self.compute_log_prob(minibatch)
             old = new if on_policy else minibatch["old_log_probs"]
-            chosen = SELECTIONS[config.loss](new, old, minibatch, config, torch.Generator().manual_seed(seed))
+            chosen = SELECTIONS[config.loss](
+                new, old, minibatch, config, torch.Generator().manual_seed(seed)
+            )
             minibatch = minibatch.with_columns(selected=chosen)
         return minibatch
 
-    def _loss(self, rows: TokenBatch, over: Denominators, on_policy: bool, meter: Meter, kl: Meter, note: Note = ignore) -> Tensor:
+    def _loss(
+        self,
+        rows: TokenBatch,
+        over: Denominators,
+        on_policy: bool,
+        meter: Meter,
+        kl: Meter,
+        note: Note = ignore,
+    ) -> Tensor:
         config, mask = self.loss, rows.mask
-        log_probs, entropy = self._forward(rows, entropy="gradient" if config.entropy_coef else "value")
+        log_probs, entropy = self._forward(
+            rows, entropy="gradient" if config.entropy_coef else "value"
+        )
         # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
         # to the last bit of the log-probs computed at rollout time.
         old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
@@ -235,7 +343,9 @@ class Actor:
             recorded["selected"] = rows["selected"]
         note(rows, recorded)
         if on_policy and config.reject == "off":
-            meter.tokens("rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask)
+            meter.tokens(
+                "rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask
+            )
         pg_loss = self._aggregate(terms.loss * weight, mask, over)
         loss = pg_loss
         if config.entropy_coef:
@@ -257,15 +367,23 @@ class Actor:
             meter.tokens(f"actor/{name}", value, mask)
         return loss
 
-    def _forward(self, rows: TokenBatch, *, entropy: Literal["none", "value", "gradient"] = "none") -> PolicyOutput:
-        return policy_forward(self.model, rows, temperature=self.config.rollout.temperature, entropy=entropy)
+    def _forward(
+        self, rows: TokenBatch, *, entropy: Literal["none", "value", "gradient"] = "none"
+    ) -> PolicyOutput:
+        return policy_forward(
+            self.model, rows, temperature=self.config.rollout.temperature, entropy=entropy
+        )
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
         mode = self.loss.aggregation
         return aggregate(
             loss,
             mask,
-            mode if mode != "auto" else "seq-mean-token-mean" if self.loss.loss in BY_ROW else "token-mean",
+            mode
+            if mode != "auto"
+            else "seq-mean-token-mean"
+            if self.loss.loss in BY_ROW
+            else "token-mean",
             num_tokens=over.num_tokens,
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,

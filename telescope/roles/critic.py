@@ -8,36 +8,53 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from telescope.algorithms import ValueTerms, aggregate, clipped_value_loss, hl_gauss_loss, huber_value_loss
+from telescope.algorithms import (
+    ValueTerms,
+    aggregate,
+    clipped_value_loss,
+    hl_gauss_loss,
+    huber_value_loss,
+)
 from telescope.batch import TokenBatch
 from telescope.config import Config, CriticConfig
 from telescope.ledger.writer import Note, Notes, ignore
-from telescope.metrics import Meter
 from telescope.models import shards
+from telescope.models.flops import cost_of
 from telescope.models.forward import ValueOutput, value_forward
 from telescope.models.load import ValueModel, is_packable
 from telescope.models.parallel import Ranks
-from telescope.perf import cost_of
 from telescope.roles.learner import Denominators, Learner, map_rows
+from telescope.roles.meter import Meter
 
 ValueLoss = Callable[[ValueOutput, TokenBatch, CriticConfig], ValueTerms]
 """(what the critic says now, rows with the values and returns of the rollout, config) -> per-token terms."""
 
 
 def _mse(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    return clipped_value_loss(out.values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value)
+    return clipped_value_loss(
+        out.values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value
+    )
 
 
 def _huber(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
     clip, delta = config.clip_value, config.huber_delta
-    return huber_value_loss(out.values, rows["values"], rows["returns"], rows.mask, clip_value=clip, delta=delta)
+    return huber_value_loss(
+        out.values, rows["values"], rows["returns"], rows.mask, clip_value=clip, delta=delta
+    )
 
 
 def _hl_gauss(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
     bins = config.histogram
     assert bins is not None
     assert out.logits is not None
-    return hl_gauss_loss(out.logits, rows["returns"], rows.mask, low=bins.low, high=bins.high, sigma=config.sigma * bins.width)
+    return hl_gauss_loss(
+        out.logits,
+        rows["returns"],
+        rows.mask,
+        low=bins.low,
+        high=bins.high,
+        sigma=config.sigma * bins.width,
+    )
 
 
 VALUE_LOSSES: dict[str, ValueLoss] = {
@@ -52,13 +69,30 @@ class Critic:
         self.model, self.config, self.ranks = model, config, ranks or Ranks()
         self.cost = cost_of(model)
         self.padded = not is_packable(model.backbone)
-        self.learner = Learner(model, config.critic, total_updates=config.steps, seed=config.seed + 1, padded=self.padded, ranks=self.ranks)
+        self.learner = Learner(
+            model,
+            config.critic,
+            total_updates=config.steps,
+            seed=config.seed + 1,
+            padded=self.padded,
+            ranks=self.ranks,
+        )
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
         budget = self.config.critic.micro_batch_tokens
-        values, final = map_rows(batch, budget, lambda rows: value_forward(self.model, rows)[:2], padded=self.padded, ranks=self.ranks)
-        cut_off = batch["truncated"] if self.config.credit.bootstrap_truncated else torch.zeros_like(batch["truncated"])
+        values, final = map_rows(
+            batch,
+            budget,
+            lambda rows: value_forward(self.model, rows)[:2],
+            padded=self.padded,
+            ranks=self.ranks,
+        )
+        cut_off = (
+            batch["truncated"]
+            if self.config.credit.bootstrap_truncated
+            else torch.zeros_like(batch["truncated"])
+        )
         return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
@@ -84,7 +118,11 @@ class Critic:
     def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
         out, config = value_forward(self.model, rows), self.config.critic
         terms = VALUE_LOSSES[config.loss](out, rows, config)
-        note(rows, {"values": out.values} | {name: term for name, term in vars(terms).items() if term is not None})
+        note(
+            rows,
+            {"values": out.values}
+            | {name: term for name, term in vars(terms).items() if term is not None},
+        )
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)

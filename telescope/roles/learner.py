@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
+from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.models import shards
 from telescope.models.load import checkpointing
 from telescope.models.parallel import Ranks
-from telescope.seeds import mix_seed
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,22 @@ class Learner:
     """
 
     def __init__(
-        self, model: nn.Module, config: OptimizerConfig, *, total_updates: int, seed: int, padded: bool = True, ranks: Ranks | None = None
+        self,
+        model: nn.Module,
+        config: OptimizerConfig,
+        *,
+        total_updates: int,
+        seed: int,
+        padded: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.model, self.config, self.total_updates, self.seed, self.padded = model, config, total_updates, seed, padded
+        self.model, self.config, self.total_updates, self.seed, self.padded = (
+            model,
+            config,
+            total_updates,
+            seed,
+            padded,
+        )
         self.ranks = ranks or Ranks()
         self.updates = 0
         self.kept: dict[str, Tensor] = {}
@@ -51,7 +64,9 @@ class Learner:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names, self.weights = list(trained), list(trained.values())
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
-        self.optimizer = torch.optim.AdamW(self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
 
     def learning_rate(self) -> float:
         """A function of the update count alone: there is no scheduler state to lose or to advance twice."""
@@ -59,7 +74,11 @@ class Learner:
         if done < config.warmup_steps:
             return config.lr * (done + 1) / config.warmup_steps
         rest = (done - config.warmup_steps) / max(self.total_updates - config.warmup_steps, 1)
-        decay = {"constant": 1.0, "linear": 1 - rest, "cosine": 0.5 * (1 + math.cos(math.pi * rest))}[config.schedule]
+        decay = {
+            "constant": 1.0,
+            "linear": 1 - rest,
+            "cosine": 0.5 * (1 + math.cos(math.pi * rest)),
+        }[config.schedule]
         return config.lr * max(decay, 0.0)
 
     def minibatches(self, batch: TokenBatch) -> Iterator[tuple[int, int, TokenBatch]]:
@@ -77,18 +96,24 @@ class Learner:
             for index, rows in enumerate(order.tensor_split(self.config.minibatches)):
                 yield epoch, index, batch.rows(rows)
 
-    def backward(self, minibatch: TokenBatch, loss: Callable[[TokenBatch, Denominators], Tensor]) -> None:
+    def backward(
+        self, minibatch: TokenBatch, loss: Callable[[TokenBatch, Denominators], Tensor]
+    ) -> None:
         """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch, each process its share of the rows."""
         denominators = Denominators.of(minibatch)
         if self.ranks.size > 1:
             mine = balance(minibatch.row_lengths(), self.ranks.size)[self.ranks.rank]
-            share = minibatch.rows(torch.tensor(mine, dtype=torch.long)) if mine else minibatch.blank()
+            share = (
+                minibatch.rows(torch.tensor(mine, dtype=torch.long)) if mine else minibatch.blank()
+            )
         else:
             share = minibatch
         groups = micro_batches(share, self.config.micro_batch_tokens, padded=self.padded)
         for number in range(self.ranks.most(len(groups))):
             if number >= len(groups):
-                micro = minibatch.blank()  # the others still have rows, and need this process for their weights
+                micro = (
+                    minibatch.blank()
+                )  # the others still have rows, and need this process for their weights
             else:
                 micro = share if len(groups[number]) == len(share) else share.rows(groups[number])
             with checkpointing(self.model):
@@ -155,7 +180,9 @@ class Learner:
             moments = self.optimizer.state[master]
             if not moments:  # no step yet: what AdamW would begin with
                 moments["step"] = torch.zeros((), device=master.device)
-                moments["exp_avg"], moments["exp_avg_sq"] = (torch.zeros_like(master, requires_grad=False) for _ in range(2))
+                moments["exp_avg"], moments["exp_avg_sq"] = (
+                    torch.zeros_like(master, requires_grad=False) for _ in range(2)
+                )
             state |= {f"{kind}/{name}": value for kind, value in moments.items()}
         return state
 
@@ -222,7 +249,9 @@ def map_rows(
         part = forward(batch.rows(rows))
         rows = rows.to(part[0].device, non_blocking=True)
         if not results:
-            shapes = [(len(batch), batch.mask.shape[1]) if p.dim() > 1 else (len(batch),) for p in part]
+            shapes = [
+                (len(batch), batch.mask.shape[1]) if p.dim() > 1 else (len(batch),) for p in part
+            ]
             results = [p.new_zeros(shape) for p, shape in zip(part, shapes, strict=True)]
         for result, p in zip(results, part, strict=True):
             if p.dim() > 1:

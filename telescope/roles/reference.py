@@ -26,7 +26,11 @@ class Reference:
             (log_probs,) = map_rows(
                 batch,
                 self.config.actor.micro_batch_tokens,
-                lambda rows: (policy_forward(self.model, rows, temperature=self.config.rollout.temperature).log_probs,),
+                lambda rows: (
+                    policy_forward(
+                        self.model, rows, temperature=self.config.rollout.temperature
+                    ).log_probs,
+                ),
                 padded=not is_packable(self.model),
                 ranks=self.ranks,
             )

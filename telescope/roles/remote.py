@@ -28,19 +28,33 @@ class RemoteReward:
         self.url, self.timeout, self.retries = url, timeout, retries
         self.server = f"the reward server {urlsplit(url)._replace(query='', fragment='').geturl()}"  # a query may hold a key
 
-    def __call__(self, prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[Any]:
+    def __call__(
+        self, prompts: Sequence[str], completions: Sequence[str], **columns: Any
+    ) -> list[Any]:
         try:
-            body = json.dumps({"prompts": prompts, "completions": completions, "columns": columns}).encode()
+            body = json.dumps(
+                {"prompts": prompts, "completions": completions, "columns": columns}
+            ).encode()
         except (TypeError, ValueError) as error:
-            raise TelescopeError(f"the data cannot be sent to {self.server} as JSON: {error}") from None
+            raise TelescopeError(
+                f"the data cannot be sent to {self.server} as JSON: {error}"
+            ) from None
         answer = self._post(body)
         try:
             scores = json.loads(answer)
         except ValueError:
-            raise TelescopeError(f"{self.server} answered {answer[:60]!r}, which is not JSON: it should be a list of scores") from None
+            raise TelescopeError(
+                f"{self.server} answered {answer[:60]!r}, which is not JSON: it should be a list of scores"
+            ) from None
         if not isinstance(scores, list) or len(scores) != len(completions):
-            found = f"{len(scores)} scores" if isinstance(scores, list) else f"a {type(scores).__name__}"
-            raise TelescopeError(f"{self.server} answered {found} for {len(completions)} responses: it should be a list with one for each")
+            found = (
+                f"{len(scores)} scores"
+                if isinstance(scores, list)
+                else f"a {type(scores).__name__}"
+            )
+            raise TelescopeError(
+                f"{self.server} answered {found} for {len(completions)} responses: it should be a list with one for each"
+            )
         return scores
 
     def _post(self, body: bytes) -> bytes:
@@ -60,9 +74,15 @@ class RemoteReward:
                 problem = f"no answer within {self.timeout:g} s (reward.timeout)"
             except (OSError, HTTPException) as error:  # URLError is an OSError
                 late = isinstance(getattr(error, "reason", None), TimeoutError)
-                problem = f"no connection within {self.timeout:g} s (reward.timeout)" if late else str(error) or type(error).__name__
+                problem = (
+                    f"no connection within {self.timeout:g} s (reward.timeout)"
+                    if late
+                    else str(error) or type(error).__name__
+                )
         tries = f"{self.retries + 1} tries" if self.retries else "one try"
-        raise TelescopeError(f"{self.server} gave no scores in {tries}, at last: {problem}; see to it, then go on with --resume")
+        raise TelescopeError(
+            f"{self.server} gave no scores in {tries}, at last: {problem}; see to it, then go on with --resume"
+        )
 
 
 def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, RemoteReward] | None:
@@ -74,6 +94,8 @@ def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, Remo
         parts = urlsplit(found["url"])
         _ = parts.port  # looked at only when asked for
     except ValueError as error:
-        raise TelescopeError(f"{found['url'].partition('?')[0]} is not an address of a reward server: {error}") from None
+        raise TelescopeError(
+            f"{found['url'].partition('?')[0]} is not an address of a reward server: {error}"
+        ) from None
     name = found["name"] or parts.path.rstrip("/").rpartition("/")[2] or str(parts.hostname)
     return name, RemoteReward(found["url"], timeout=timeout, retries=retries)

@@ -35,13 +35,25 @@ class Reward:
         attention: RewardFunction | None = None,
         shape: shaping.Shaping | None = None,
     ) -> None:
-        self.functions, self.weights, self.attention, self.shape = dict(functions), dict(weights or {}), attention, shape
-        taken = sorted({"kl", "kl_coef", "score_mean", "token_reward_mean", *shaping.METRICS} & set(self.functions))
+        self.functions, self.weights, self.attention, self.shape = (
+            dict(functions),
+            dict(weights or {}),
+            attention,
+            shape,
+        )
+        taken = sorted(
+            {"kl", "kl_coef", "score_mean", "token_reward_mean", *shaping.METRICS}
+            & set(self.functions)
+        )
         if taken:
-            raise TelescopeError(f"a reward function cannot be called {taken[0]!r}: reward/{taken[0]} is another metric; rename it")
+            raise TelescopeError(
+                f"a reward function cannot be called {taken[0]!r}: reward/{taken[0]} is another metric; rename it"
+            )
         unknown = [name for name in self.weights if name not in self.functions]
         if unknown:
-            raise TelescopeError(f"reward.weights names {unknown[0]!r}; the parts are {', '.join(self.functions)}")
+            raise TelescopeError(
+                f"reward.weights names {unknown[0]!r}; the parts are {', '.join(self.functions)}"
+            )
 
     def compute_reward(self, batch: TokenBatch) -> TokenBatch:
         """Adds token_level_scores, what is paid: the task's scores (unless the batch has them), shaped where that is configured."""
@@ -59,18 +71,27 @@ class Reward:
             part = _place(name, _call(name, function, batch), batch)  # [B, T], and per row
             scores += self.weights.get(name, 1.0) * part.tokens
             parts[name] = part.rows
-        score = [sum(self.weights.get(name, 1.0) * rows[i] for name, rows in parts.items()) for i in range(len(batch))]
+        score = [
+            sum(self.weights.get(name, 1.0) * rows[i] for name, rows in parts.items())
+            for i in range(len(batch))
+        ]
         device = batch["input_ids"].device
         batch = batch.with_columns(token_level_scores=scores.to(device))
         if "greedy_response" in batch.info:
-            batch = batch.with_columns(greedy_score=torch.tensor(self._greedy(batch), device=device))
+            batch = batch.with_columns(
+                greedy_score=torch.tensor(self._greedy(batch), device=device)
+            )
         if self.attention is not None:
             weights = _place("attention", _call("attention", self.attention, batch), batch).tokens
             if bool((weights < 0).any()):
-                raise TelescopeError("reward.attention returned a weight below 0: shares of the credit are 0 or more")
+                raise TelescopeError(
+                    "reward.attention returned a weight below 0: shares of the credit are 0 or more"
+                )
             batch = batch.with_columns(attention=weights.to(device))
         weight = {f"weight/{name}": [self.weights.get(name, 1.0)] * len(batch) for name in parts}
-        return batch.with_info(score=score, **{f"score/{name}": rows for name, rows in parts.items()}, **weight)
+        return batch.with_info(
+            score=score, **{f"score/{name}": rows for name, rows in parts.items()}, **weight
+        )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -82,12 +103,20 @@ class Reward:
 
     def _greedy(self, batch: TokenBatch) -> list[float]:
         """The greedy responses' scores, dense ones added up."""
-        greedy = batch.with_info(**{name.removeprefix("greedy_"): of for name, of in batch.info.items() if name.startswith("greedy_")})
+        greedy = batch.with_info(
+            **{
+                name.removeprefix("greedy_"): of
+                for name, of in batch.info.items()
+                if name.startswith("greedy_")
+            }
+        )
         total = [0.0] * len(batch)
         for name, function in self.functions.items():
             for i, score in enumerate(_call(name, function, greedy)):
                 numbers = _numbers(name, score, f"greedy response {i}")
-                total[i] += self.weights.get(name, 1.0) * (sum(numbers) if isinstance(numbers, list) else numbers)
+                total[i] += self.weights.get(name, 1.0) * (
+                    sum(numbers) if isinstance(numbers, list) else numbers
+                )
         return total
 
 
@@ -98,11 +127,15 @@ class RewardModel:
     through its own template. Rows of equal length go together, up to `tokens` tokens: nothing is padded, so nothing can be read off it.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, actor_tokenizer: Any, *, tokens: int = 16_384) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, actor_tokenizer: Any, *, tokens: int = 16_384
+    ) -> None:
         self.model, self.tokenizer, self.tokens = model, tokenizer, tokens
         self.same_tokens = tokenizer.get_vocab() == actor_tokenizer.get_vocab()
         for config in (model.config, model.config.get_text_config()):
-            config.pad_token_id = -1  # HF looks for the last token that is not pad, and pad may be EOS
+            config.pad_token_id = (
+                -1
+            )  # HF looks for the last token that is not pad, and pad may be EOS
 
     @torch.no_grad()
     def __call__(
@@ -118,7 +151,9 @@ class RewardModel:
             ids = [list(p) + list(r) for p, r in zip(prompt_ids, response_ids, strict=True)]
         else:
             chats = messages or [None] * len(prompts)
-            ids = [self._encode(p, c, m) for p, c, m in zip(prompts, completions, chats, strict=True)]
+            ids = [
+                self._encode(p, c, m) for p, c, m in zip(prompts, completions, chats, strict=True)
+            ]
         scores = [0.0] * len(ids)
         for length in sorted({len(row) for row in ids}):
             same = [i for i, row in enumerate(ids) if len(row) == length]
@@ -126,7 +161,9 @@ class RewardModel:
             for first in range(0, len(same), rows):
                 chunk = same[first : first + rows]
                 input_ids = torch.tensor([ids[i] for i in chunk], device=self.model.device)
-                logits = self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
+                logits = self.model(
+                    input_ids=input_ids, attention_mask=torch.ones_like(input_ids)
+                ).logits
                 for i, score in zip(chunk, logits.squeeze(-1).float().tolist(), strict=True):
                     scores[i] = score
         return scores
@@ -135,8 +172,12 @@ class RewardModel:
         if messages is None:
             return list(self.tokenizer(prompt + completion).input_ids)
         if not self.tokenizer.chat_template:
-            raise TelescopeError("the prompts are chat messages, but the reward model's tokenizer has no chat template")
-        text = self.tokenizer.apply_chat_template([*messages, {"role": "assistant", "content": completion}], tokenize=False)
+            raise TelescopeError(
+                "the prompts are chat messages, but the reward model's tokenizer has no chat template"
+            )
+        text = self.tokenizer.apply_chat_template(
+            [*messages, {"role": "assistant", "content": completion}], tokenize=False
+        )
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
 
@@ -160,16 +201,22 @@ def _call(name: str, function: RewardFunction, batch: TokenBatch) -> list[Any]:
     except Exception as error:
         where = inspect.getinnerframes(error.__traceback__)[-1] if error.__traceback__ else None
         at = f" ({Path(where.filename).name}, line {where.lineno})" if where else ""
-        raise TelescopeError(f"reward function {name!r} raised {type(error).__name__}: {' '.join(str(error).split())}{at}") from error
+        raise TelescopeError(
+            f"reward function {name!r} raised {type(error).__name__}: {' '.join(str(error).split())}{at}"
+        ) from error
     if not isinstance(result, list) or len(result) != len(batch):
         count = f"{len(result)} scores" if isinstance(result, list) else f"{result!r}"
-        raise TelescopeError(f"reward function {name!r} returned {count} for {len(batch)} responses: return one score for each")
+        raise TelescopeError(
+            f"reward function {name!r} returned {count} for {len(batch)} responses: return one score for each"
+        )
     return result
 
 
 def _arguments(name: str, function: RewardFunction, batch: TokenBatch) -> dict[str, Sequence[Any]]:
     info, data = batch.info, batch.info.get("data", [{}] * len(batch))
-    columns: dict[str, Sequence[Any]] = {key: [row.get(key) for row in data] for key in dict.fromkeys(k for row in data for k in row)}
+    columns: dict[str, Sequence[Any]] = {
+        key: [row.get(key) for row in data] for key in dict.fromkeys(k for row in data for k in row)
+    }
     columns |= {
         "prompts": info["prompt"],
         "completions": info["response"],
@@ -180,11 +227,19 @@ def _arguments(name: str, function: RewardFunction, batch: TokenBatch) -> dict[s
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        raise TelescopeError(f"reward function {name!r} has no signature to read: wrap it in a Python function") from None
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        raise TelescopeError(
+            f"reward function {name!r} has no signature to read: wrap it in a Python function"
+        ) from None
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     missing = [key for key in needed if key not in columns]
     if missing:
-        raise TelescopeError(f"reward function {name!r} asks for `{missing[0]}`; the data has {', '.join(sorted(columns))}")
+        raise TelescopeError(
+            f"reward function {name!r} asks for `{missing[0]}`; the data has {', '.join(sorted(columns))}"
+        )
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return columns
     return {key: columns[key] for key in columns if key in {p.name for p in parameters}}
@@ -220,9 +275,13 @@ def _numbers(name: str, score: Any, where: str) -> float | list[float]:
             raise TypeError
         numbers = [float(s) for s in score] if hasattr(score, "__iter__") else [float(score)]
     except (TypeError, ValueError, OverflowError):
-        raise TelescopeError(f"reward function {name!r} returned {score!r} for {where}: return a finite number, or one per token") from None
+        raise TelescopeError(
+            f"reward function {name!r} returned {score!r} for {where}: return a finite number, or one per token"
+        ) from None
     if not all(abs(n) <= torch.finfo(torch.float32).max for n in numbers):  # NaN is not
-        raise TelescopeError(f"reward function {name!r} returned {score!r} for {where}: return a finite number")
+        raise TelescopeError(
+            f"reward function {name!r} returned {score!r} for {where}: return a finite number"
+        )
     return numbers if hasattr(score, "__iter__") else numbers[0]
 
 
@@ -230,17 +289,23 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
     """'module:function' or 'path/to/file.py:function' -> (function name, function); `what` is what errors call it."""
     source, _, name = spec.rpartition(":")
     if not source:
-        raise TelescopeError(f"{what} {spec!r}: write it as module:function or path/to/file.py:function")
+        raise TelescopeError(
+            f"{what} {spec!r}: write it as module:function or path/to/file.py:function"
+        )
     try:
         if source.endswith(".py"):
             path = Path(source).expanduser()
             if not path.is_file():
                 raise TelescopeError(f"{what} {spec!r}: there is no file {path}")
-            module_spec = importlib.util.spec_from_file_location(f"telescope_reward_{path.stem}", path)
+            module_spec = importlib.util.spec_from_file_location(
+                f"telescope_reward_{path.stem}", path
+            )
             assert module_spec is not None
             assert module_spec.loader is not None
             module = importlib.util.module_from_spec(module_spec)
-            sys.modules[module_spec.name] = module  # dataclasses and pickle look themselves up there
+            sys.modules[module_spec.name] = (
+                module  # dataclasses and pickle look themselves up there
+            )
             module_spec.loader.exec_module(module)
         else:
             sys.path.insert(0, "")
@@ -252,7 +317,9 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
     except TelescopeError:
         raise
     except Exception as error:
-        raise TelescopeError(f"{what} {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise TelescopeError(
+            f"{what} {spec!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not callable(function):
         raise TelescopeError(f"{what} {spec!r}: {source} has no {what.split()[-1]} {name!r}")
     return name, function

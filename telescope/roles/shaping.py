@@ -35,14 +35,21 @@ class Shaping:
         std = self.moments.std if config.normalise else 1.0
         # scores on several tokens keep their proportions; what moves their sum goes where a single score would, on the last token
         rest = (paid - score / std).to(mask.device)[:, None] * last_actions(mask).double()
-        batch = batch.with_columns(token_level_scores=(batch["token_level_scores"].double() / std + rest).float())
+        batch = batch.with_columns(
+            token_level_scores=(batch["token_level_scores"].double() / std + rest).float()
+        )
         if "greedy_score" in batch:
             greedy = self._clip(self._normal(batch["greedy_score"].double().cpu()))
-            greedy = greedy + self._overlong([len(ids) for ids in batch.info["greedy_response_ids"]])
+            greedy = greedy + self._overlong(
+                [len(ids) for ids in batch.info["greedy_response_ids"]]
+            )
             batch = batch.with_columns(greedy_score=greedy.float().to(mask.device))
         info = {"shaping/shaped_mean": paid.tolist()}
         if config.normalise:
-            info |= {"shaping/norm_mean": [self.moments.mean] * len(batch), "shaping/norm_std": [std] * len(batch)}
+            info |= {
+                "shaping/norm_mean": [self.moments.mean] * len(batch),
+                "shaping/norm_std": [std] * len(batch),
+            }
         if config.clip is not None:
             info["shaping/clipped"] = (normal.abs() > config.clip).double().tolist()
         if config.overlong_tokens:
@@ -53,10 +60,14 @@ class Shaping:
         return (score - self.moments.mean) / self.moments.std if self.config.normalise else score
 
     def _clip(self, score: Tensor) -> Tensor:
-        return score if self.config.clip is None else score.clamp(-self.config.clip, self.config.clip)
+        return (
+            score if self.config.clip is None else score.clamp(-self.config.clip, self.config.clip)
+        )
 
     def _overlong(self, lengths: list[int]) -> Tensor:
         if not self.config.overlong_tokens:
             return torch.zeros(len(lengths), dtype=torch.float64)
         tokens, penalty = self.config.overlong_tokens, self.config.overlong_penalty
-        return overlong_penalty(torch.tensor(lengths), limit=self.limit, tokens=tokens, penalty=penalty)
+        return overlong_penalty(
+            torch.tensor(lengths), limit=self.limit, tokens=tokens, penalty=penalty
+        )

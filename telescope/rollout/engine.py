@@ -15,14 +15,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from telescope.models.capture import Captured, capturing
-from telescope.models.kernels import attend_cache, sample_tokens, write_cache
-from telescope.models.packed import Packed, hidden_states, logits_of
+from telescope.models.fast.capture import Captured, capturing
+from telescope.models.fast.kernels import attend_cache, sample_tokens, write_cache
+from telescope.models.fast.packed import Packed, hidden_states, logits_of
 from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
 
 LOOK_EVERY = 16  # steps between looks at which rows have ended
 PREFILL_TOKENS = 32_768  # of prompts that go through the model at once
-_BUCKETS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, *range(384, 1025, 128), *range(1280, 8193, 256)]
+_BUCKETS = [
+    8,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    *range(384, 1025, 128),
+    *range(1280, 8193, 256),
+]
 _STOPS = 8
 _log = logging.getLogger("telescope")
 
@@ -33,7 +46,10 @@ class Cache:
     def __init__(self, model: Any, slots: int, length: int, place: Tensor) -> None:
         shape, layers = cache_shape(model.config)
         heads, dim = shape
-        self.tensors = [torch.empty(2, slots, heads, length, dim, dtype=model.dtype, device=model.device) for _ in range(layers)]
+        self.tensors = [
+            torch.empty(2, slots, heads, length, dim, dtype=model.dtype, device=model.device)
+            for _ in range(layers)
+        ]
         addresses = [half.data_ptr() for tensor in self.tensors for half in tensor]
         place.copy_(torch.tensor([length, slots, *addresses]))
 
@@ -43,9 +59,16 @@ class Prefill(Packed):
 
     def __init__(self, lengths: list[int], slots: Tensor, place: Tensor) -> None:
         super().__init__(lengths, slots.device)
-        self.slots, self.place = slots.repeat_interleave(torch.tensor(lengths, device=slots.device), output_size=self.total), place
+        self.slots, self.place = (
+            slots.repeat_interleave(
+                torch.tensor(lengths, device=slots.device), output_size=self.total
+            ),
+            place,
+        )
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         write_cache(k, v, self.place, layer, self.slots, self.positions)
         return super().attend(layer, q, k, v, scale, window)
 
@@ -59,7 +82,9 @@ class State:
     def __init__(self, rows: int, prompts: int, limit: int, place: Tensor) -> None:
         device = place.device
         self.place = place
-        self.number, self.request, self.slot, self.token, self.position, self.step = torch.zeros(6, rows, dtype=torch.long, device=device)
+        self.number, self.request, self.slot, self.token, self.position, self.step = torch.zeros(
+            6, rows, dtype=torch.long, device=device
+        )
         self.alive = torch.zeros(rows, dtype=torch.int32, device=device)
         self.responses = torch.zeros(prompts, limit, dtype=torch.long, device=device)
         self.log_probs = torch.zeros(prompts, limit, dtype=torch.float32, device=device)
@@ -70,7 +95,9 @@ class State:
 
     def begin(self, stop: Tensor, seed: int, greedy: bool, limits: Sequence[int]) -> None:
         self.limits = torch.tensor(limits, device=self.place.device)
-        self.first = self.responses.shape[1] - self.limits  # graphs know one limit: who may write less starts further on
+        self.first = (
+            self.responses.shape[1] - self.limits
+        )  # graphs know one limit: who may write less starts further on
         self.stop.fill_(-1)[: len(stop)] = stop
         self.seed.fill_(seed)
         self.noise.fill_(0.0 if greedy else 1.0)
@@ -81,25 +108,46 @@ class State:
         """What the first `prompts` requests have become."""
         t = torch.arange(int(self.limits.max()), device=self.limits.device)
         places = (self.first[:, None] + t).clamp(max=self.responses.shape[1] - 1)
-        responses, log_probs = (part[:prompts].gather(1, places) for part in (self.responses, self.log_probs))
+        responses, log_probs = (
+            part[:prompts].gather(1, places) for part in (self.responses, self.log_probs)
+        )
         ended = self.ended[:prompts].bool()
         stops = torch.isin(responses, self.stop)
         lengths = torch.where(ended, stops.int().argmax(1) + 1, self.limits)
         longest = int(lengths.max())
         past = t[:longest] >= lengths[:, None]
-        return Rollout(responses[:, :longest].masked_fill(past, pad), lengths, log_probs[:, :longest].masked_fill(past, 0.0), ~ended)
+        return Rollout(
+            responses[:, :longest].masked_fill(past, pad),
+            lengths,
+            log_probs[:, :longest].masked_fill(past, 0.0),
+            ~ended,
+        )
 
     def rows(self) -> tuple[Tensor, ...]:
-        return self.number, self.request, self.slot, self.token, self.position, self.step, self.alive
+        return (
+            self.number,
+            self.request,
+            self.slot,
+            self.token,
+            self.position,
+            self.step,
+            self.alive,
+        )
 
 
 class Decode:
     """One token of each of the first `count` rows, attending to the row's slot of the cache."""
 
     def __init__(self, state: State, count: int) -> None:
-        self.place, self.slots, self.positions = state.place, state.slot[:count], state.position[:count]
+        self.place, self.slots, self.positions = (
+            state.place,
+            state.slot[:count],
+            state.position[:count],
+        )
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         return attend_cache(q, k, v, self.place, layer, self.slots, self.positions, scale, window)
 
 
@@ -129,17 +177,30 @@ class GraphSampler(TorchSampler):
     ) -> Rollout:
         if self._works and len(self.stop) <= _STOPS:
             try:
-                return self._run(input_ids, attention_mask, seed, greedy, rows or range(len(input_ids)), limits)
+                return self._run(
+                    input_ids, attention_mask, seed, greedy, rows or range(len(input_ids)), limits
+                )
             except (RuntimeError, NotImplementedError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 self._works = False
                 self._graphs.clear()
-                _log.warning("sampling step by step, which is slower: no CUDA graph (%s)", str(error).splitlines()[0])
-        return super().generate(input_ids, attention_mask, seed=seed, greedy=greedy, rows=rows, limits=limits)
+                _log.warning(
+                    "sampling step by step, which is slower: no CUDA graph (%s)",
+                    str(error).splitlines()[0],
+                )
+        return super().generate(
+            input_ids, attention_mask, seed=seed, greedy=greedy, rows=rows, limits=limits
+        )
 
     def _run(
-        self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, numbers: Sequence[int], limits: Sequence[int] | None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        seed: int,
+        greedy: bool,
+        numbers: Sequence[int],
+        limits: Sequence[int] | None,
     ) -> Rollout:
         most, device = self.config.max_response_tokens, input_ids.device
         limits = limits or [most] * len(input_ids)
@@ -148,17 +209,29 @@ class GraphSampler(TorchSampler):
         prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), mask, strict=True)]
         slots = self._slots_that_fit(max(map(len, prompts)) + limit)
         # as many as there are prompts, or a size for which there will be a graph the next time too
-        slots = len(prompts) if slots >= len(prompts) else max([size for size in _BUCKETS if size <= slots], default=slots)
+        slots = (
+            len(prompts)
+            if slots >= len(prompts)
+            else max([size for size in _BUCKETS if size <= slots], default=slots)
+        )
         state = self._prepare(slots, len(prompts), most)
-        cache = Cache(self.model, slots + 1, max(map(len, prompts)) + limit, state.place)  # one slot more, for rows that only fill a bucket
+        cache = Cache(
+            self.model, slots + 1, max(map(len, prompts)) + limit, state.place
+        )  # one slot more, for rows that only fill a bucket
         state.begin(self.stop, seed, greedy, limits)
         waiting, free = list(range(len(prompts))), list(range(slots))
-        count = bucket = left = 0  # rows that run, rows of the graph, steps after which every row has met the limit
+        count = bucket = left = (
+            0  # rows that run, rows of the graph, steps after which every row has met the limit
+        )
         while count or waiting:
             if waiting and (len(free) >= max(slots // 4, 1) or not count):
                 chosen, waiting = waiting[: len(free)], waiting[len(free) :]
-                state.number[count : count + len(chosen)] = torch.tensor([numbers[i] for i in chosen], device=device)
-                self._admit(state, count, chosen, [free.pop() for _ in chosen], [prompts[i] for i in chosen])
+                state.number[count : count + len(chosen)] = torch.tensor(
+                    [numbers[i] for i in chosen], device=device
+                )
+                self._admit(
+                    state, count, chosen, [free.pop() for _ in chosen], [prompts[i] for i in chosen]
+                )
                 count, bucket, left = count + len(chosen), 0, limit - 1
             if not bucket or _bucket(count, slots) < bucket:
                 bucket = _bucket(count, slots)
@@ -179,7 +252,14 @@ class GraphSampler(TorchSampler):
         del cache
         return state.rollout(len(prompts), self.pad)
 
-    def _admit(self, state: State, start: int, requests: list[int], slots: list[int], prompts: list[list[int]]) -> None:
+    def _admit(
+        self,
+        state: State,
+        start: int,
+        requests: list[int],
+        slots: list[int],
+        prompts: list[list[int]],
+    ) -> None:
         """Puts prompts into slots: fills the cache and draws their first tokens."""
         device = state.place.device
         while prompts:
@@ -192,17 +272,28 @@ class GraphSampler(TorchSampler):
             state.step[rows] = state.first[state.request[rows]]
             state.alive[rows] = 1
             layout = Prefill(lengths, state.slot[rows], state.place)
-            ids = torch.tensor([token for prompt in prompts[:count] for token in prompt], device=device)
+            ids = torch.tensor(
+                [token for prompt in prompts[:count] for token in prompt], device=device
+            )
             hidden = hidden_states(self.model.base_model, ids[None], layout.positions[None], layout)
             self._draw(state, hidden[layout.to_device(layout.ends - 1)], rows)
-            start, requests, slots, prompts = start + count, requests[count:], slots[count:], prompts[count:]
+            start, requests, slots, prompts = (
+                start + count,
+                requests[count:],
+                slots[count:],
+                prompts[count:],
+            )
 
     def _step(self, state: State, count: int) -> Callable[[], None]:
         """One decode step of the first `count` rows, as a graph that is captured when first needed."""
 
         def step() -> None:
             ids, positions = state.token[:count, None], state.position[:count, None]
-            self._draw(state, hidden_states(self.model.base_model, ids, positions, Decode(state, count)), slice(0, count))
+            self._draw(
+                state,
+                hidden_states(self.model.base_model, ids, positions, Decode(state, count)),
+                slice(0, count),
+            )
 
         if not self.capture:
             return step
@@ -227,7 +318,11 @@ class GraphSampler(TorchSampler):
         logits = logits_of(hidden, head.weight, head.bias)  # [n, V]
         allowed = logits
         if self.config.top_p < 1 or self.config.top_k:
-            allowed = restrict(logits.float() / self.config.temperature, top_k=self.config.top_k, top_p=self.config.top_p)
+            allowed = restrict(
+                logits.float() / self.config.temperature,
+                top_k=self.config.top_k,
+                top_p=self.config.top_p,
+            )
             allowed = allowed * self.config.temperature
         sample_tokens(
             logits, allowed, state.number[rows], state.request[rows], state.token[rows], state.position[rows], state.step[rows],
@@ -251,9 +346,18 @@ class GraphSampler(TorchSampler):
         if self.model.device.type != "cuda":
             return 1 << 30
         free, _ = torch.cuda.mem_get_info(self.model.device)
-        free += torch.cuda.memory_reserved(self.model.device) - torch.cuda.memory_allocated(self.model.device) - Captured.idle
+        free += (
+            torch.cuda.memory_reserved(self.model.device)
+            - torch.cuda.memory_allocated(self.model.device)
+            - Captured.idle
+        )
         (heads, dim), layers = cache_shape(self.model.config)
-        return max(int(free * self.config.cache_share) // (2 * layers * heads * dim * length * self.model.dtype.itemsize) - 1, 1)
+        return max(
+            int(free * self.config.cache_share)
+            // (2 * layers * heads * dim * length * self.model.dtype.itemsize)
+            - 1,
+            1,
+        )
 
 
 def _bucket(count: int, most: int) -> int:

@@ -16,8 +16,8 @@ from telescope.config import RolloutConfig
 from telescope.models.parallel import whole
 
 if TYPE_CHECKING:
+    from telescope.data.loader import Prompts
     from telescope.rollout.tools import Tools
-    from telescope.tasks import Prompts
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,22 @@ class TorchSampler:
     ) -> Rollout:
         with whole(self.model):
             return self._generate(
-                input_ids, attention_mask, seed, greedy, rows, limits or [self.config.max_response_tokens] * len(input_ids)
+                input_ids,
+                attention_mask,
+                seed,
+                greedy,
+                rows,
+                limits or [self.config.max_response_tokens] * len(input_ids),
             )
 
     def _generate(
-        self, input_ids: Tensor, attention_mask: Tensor, seed: int, greedy: bool, rows: Sequence[int] | None, limits: Sequence[int]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        seed: int,
+        greedy: bool,
+        rows: Sequence[int] | None,
+        limits: Sequence[int],
     ) -> Rollout:
         device, (count, prompt), limit = input_ids.device, input_ids.shape, max(limits)
         most = torch.tensor(limits, device=device)
@@ -126,8 +137,17 @@ class TorchSampler:
 
     def _sample(self, logits: Tensor, chance: Tensor) -> Tensor:
         """The token at which the probability summed up so far passes `chance`."""
-        summed = restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p).softmax(-1).double().cumsum(-1)
-        return torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
+        summed = (
+            restrict(logits, top_k=self.config.top_k, top_p=self.config.top_p)
+            .softmax(-1)
+            .double()
+            .cumsum(-1)
+        )
+        return (
+            torch.searchsorted(summed, chance[:, None] * summed[:, -1:], right=True)
+            .squeeze(1)
+            .clamp(max=logits.shape[-1] - 1)
+        )
 
 
 class GivenSampler:
@@ -140,26 +160,43 @@ class GivenSampler:
         """It has none."""
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Rollout:
-        responses = torch.tensor([list(next(self.turns))], device=input_ids.device).expand(len(input_ids), -1)  # [B, T]
+        responses = torch.tensor([list(next(self.turns))], device=input_ids.device).expand(
+            len(input_ids), -1
+        )  # [B, T]
         lengths = torch.full((len(responses),), responses.shape[1], device=input_ids.device)
-        return Rollout(responses, lengths, torch.zeros(responses.shape, device=input_ids.device), torch.zeros_like(lengths).bool())
+        return Rollout(
+            responses,
+            lengths,
+            torch.zeros(responses.shape, device=input_ids.device),
+            torch.zeros_like(lengths).bool(),
+        )
 
 
 def sample_batch(
-    sampler: Sampler, prompts: Prompts, tokenizer: Any, device: torch.device, *, greedy: bool, tools: Tools | None = None
+    sampler: Sampler,
+    prompts: Prompts,
+    tokenizer: Any,
+    device: torch.device,
+    *,
+    greedy: bool,
+    tools: Tools | None = None,
 ) -> TokenBatch:
     """A batch of the prompts and what the sampler answers, with `tools` over several turns."""
     input_ids, attention_mask = left_pad(prompts.ids, tokenizer.pad_token_id, device)
     version = sampler.version
     more: dict[str, list[Any]] = {}
     if tools is None:
-        out = sampler.generate(input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows)
+        out = sampler.generate(
+            input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows
+        )
     else:
         out, more = tools.roll(sampler, prompts, device, greedy=greedy)
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
     written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
     attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
-    responses = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
+    responses = [
+        row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)
+    ]
     return TokenBatch(
         {
             "prompts": input_ids,
@@ -174,7 +211,12 @@ def sample_batch(
             "truncated": out.truncated,
             "rollout_log_probs": out.log_probs,
         },
-        {**prompts.info, **more, "response": tokenizer.batch_decode(responses, skip_special_tokens=True), "response_ids": responses},
+        {
+            **prompts.info,
+            **more,
+            "response": tokenizer.batch_decode(responses, skip_special_tokens=True),
+            "response_ids": responses,
+        },
     )
 
 
@@ -196,14 +238,21 @@ def cache_shape(config: Any) -> tuple[tuple[int, int], int]:
     """((key-value heads, head size), layers)."""
     config = config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return (heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads), config.num_hidden_layers
+    return (
+        heads,
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+    ), config.num_hidden_layers
 
 
 def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
     """`count` numbers in [0, 1) for each row, float64 [B, count]: a hash of (seed, row, place), the same wherever it is computed."""
     with np.errstate(over="ignore"):
         row = np.asarray(rows, dtype=np.uint64)[:, None] + np.uint64(1)
-        mixed = np.uint64(seed) + row * np.uint64(0x9E3779B97F4A7C15) + np.arange(count, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        mixed = (
+            np.uint64(seed)
+            + row * np.uint64(0x9E3779B97F4A7C15)
+            + np.arange(count, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        )
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         mixed ^= mixed >> np.uint64(31)
@@ -217,6 +266,8 @@ def restrict(logits: Tensor, *, top_k: int, top_p: float) -> Tensor:
     if top_p < 1:
         ordered, index = logits.sort(-1, descending=True)
         probability = ordered.softmax(-1)
-        outside = probability.cumsum(-1) - probability >= top_p  # the mass before this token already suffices
+        outside = (
+            probability.cumsum(-1) - probability >= top_p
+        )  # the mass before this token already suffices
         logits = logits.masked_fill(outside.scatter(-1, index, outside), -torch.inf)
     return logits

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from telescope.config import RolloutConfig
+from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.models.parallel import Ranks
 from telescope.rollout.sampler import Rollout, Sampler, left_pad
-from telescope.seeds import mix_seed
 
 if TYPE_CHECKING:
-    from telescope.tasks import Prompts
-    from telescope.tasks.environments import Environment
+    from telescope.data.loader import Prompts
+    from telescope.rollout.environments import Environment
 
 AT_ONCE = 32  # tools that run side by side
 
@@ -68,35 +68,70 @@ class Row:
 class Tools:
     """An environment, and the limits on turns, tokens and seconds within which rollouts may use it."""
 
-    def __init__(self, environment: Environment, tokenizer: Any, config: RolloutConfig, ranks: Ranks | None = None) -> None:
-        self.environment, self.tokenizer, self.config, self.ranks = environment, tokenizer, config, ranks or Ranks()
-        marks = [tokenizer(mark, add_special_tokens=False).input_ids for mark in environment.call_ends]
+    def __init__(
+        self,
+        environment: Environment,
+        tokenizer: Any,
+        config: RolloutConfig,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.environment, self.tokenizer, self.config, self.ranks = (
+            environment,
+            tokenizer,
+            config,
+            ranks or Ranks(),
+        )
+        marks = [
+            tokenizer(mark, add_special_tokens=False).input_ids for mark in environment.call_ends
+        ]
         self.stop = [ids[0] for ids in marks if len(ids) == 1]
         """Ends of a call that are one token: sampling stops there. What is sampled past any other is thrown away."""
         self.endings = set(tokenizer.all_special_ids) - set(self.stop)
 
-    def roll(self, sampler: Sampler, prompts: Prompts, device: torch.device, *, greedy: bool) -> tuple[Rollout, dict[str, list[Any]]]:
+    def roll(
+        self, sampler: Sampler, prompts: Prompts, device: torch.device, *, greedy: bool
+    ) -> tuple[Rollout, dict[str, list[Any]]]:
         """Responses to the prompts, and of each: its last turn as text, how many tools it called and how many of those failed."""
         data = prompts.info.get("data", [{}] * len(prompts))
-        rows = [Row(self._reset(text, known)) for text, known in zip(prompts.info["prompt"], data, strict=True)]
+        rows = [
+            Row(self._reset(text, known))
+            for text, known in zip(prompts.info["prompt"], data, strict=True)
+        ]
         numbers, most = prompts.rows or range(len(rows)), self.config.max_response_tokens
         live = list(range(len(rows)))
         for turn in range(self.config.max_turns):
             if not self.ranks.most(len(live)):
                 break
-            present = live or [0]  # whose rows have all ended still meets the others, who may need its slice of the weights
-            ids, mask = left_pad([prompts.ids[i] + rows[i].ids for i in present], self.tokenizer.pad_token_id, device)
+            present = (
+                live or [0]
+            )  # whose rows have all ended still meets the others, who may need its slice of the weights
+            ids, mask = left_pad(
+                [prompts.ids[i] + rows[i].ids for i in present], self.tokenizer.pad_token_id, device
+            )
             # what is drawn depends on the step's seed, the row and the turn; and without a call it is what it is without tools
             seed = mix_seed(prompts.seed, turn) if turn else prompts.seed
             limits = [max(most - len(rows[i].ids), 1) for i in present]
-            out = sampler.generate(ids, mask, seed=seed, greedy=greedy, rows=[numbers[i] for i in present], limits=limits)
+            out = sampler.generate(
+                ids,
+                mask,
+                seed=seed,
+                greedy=greedy,
+                rows=[numbers[i] for i in present],
+                limits=limits,
+            )
             turns = dict(zip(live, _turns(out), strict=False))
             live = [i for i, written in turns.items() if self._take(rows[i], written)]
             replies = self._replies([rows[i] for i in live])
             last = turn + 1 == self.config.max_turns
-            live = [i for i, reply in zip(live, replies, strict=True) if self._append(rows[i], reply, last)]
+            live = [
+                i
+                for i, reply in zip(live, replies, strict=True)
+                if self._append(rows[i], reply, last)
+            ]
         return _rollout(rows, self.tokenizer.pad_token_id, device), {
-            "last_turn": self.tokenizer.batch_decode([row.turn for row in rows], skip_special_tokens=True),
+            "last_turn": self.tokenizer.batch_decode(
+                [row.turn for row in rows], skip_special_tokens=True
+            ),
             "tool_calls": [row.calls for row in rows],
             "tool_failures": [row.failures for row in rows],
         }
@@ -105,8 +140,13 @@ class Tools:
         try:
             return self.environment.reset(prompt, data)
         except Exception as error:
-            name, has = type(self.environment).__name__, ", ".join(sorted(data)) or "no columns besides the prompt"
-            raise TelescopeError(f"environment {name}: reset raised {type(error).__name__}: {error}; its data has {has}") from error
+            name, has = (
+                type(self.environment).__name__,
+                ", ".join(sorted(data)) or "no columns besides the prompt",
+            )
+            raise TelescopeError(
+                f"environment {name}: reset raised {type(error).__name__}: {error}; its data has {has}"
+            ) from error
 
     def _take(self, row: Row, written: Turn) -> bool:
         """Adds a turn, up to the end of its first call; says whether it came to an end within the limit."""
@@ -139,7 +179,9 @@ class Tools:
 
     def _spoken(self, row: Row) -> str:
         """The last turn as text, without the EOS that ended it."""
-        return str(self.tokenizer.decode(row.turn[:-1] if {*row.turn[-1:]} & self.endings else row.turn))
+        return str(
+            self.tokenizer.decode(row.turn[:-1] if {*row.turn[-1:]} & self.endings else row.turn)
+        )
 
     def _step(self, state: Any, spoken: str) -> Reply:
         try:
@@ -149,7 +191,12 @@ class Tools:
             return Reply(text)
         except BaseException as error:  # sys.exit() too: a tool may fail as it likes
             said = " ".join(str(error).split())[:200]
-            return Reply(self.environment.show(f"error: {type(error).__name__}" + (f": {said}" if said else "")), failed=True)
+            return Reply(
+                self.environment.show(
+                    f"error: {type(error).__name__}" + (f": {said}" if said else "")
+                ),
+                failed=True,
+            )
 
     def _end_of_call(self, ids: list[int]) -> int:
         """How many tokens there are up to the end of the first call; 0 without a call."""
@@ -167,10 +214,14 @@ def side_by_side(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterat
         some = calls[first : first + AT_ONCE]
         answers: list[Reply | None] = [None] * len(some)
 
-        def answer(place: int, call: Callable[[], Reply], into: list[Reply | None] = answers) -> None:
+        def answer(
+            place: int, call: Callable[[], Reply], into: list[Reply | None] = answers
+        ) -> None:
             into[place] = call()
 
-        threads = [threading.Thread(target=answer, args=pair, daemon=True) for pair in enumerate(some)]
+        threads = [
+            threading.Thread(target=answer, args=pair, daemon=True) for pair in enumerate(some)
+        ]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + seconds
@@ -182,7 +233,9 @@ def side_by_side(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterat
 def _turns(out: Rollout) -> Iterator[Turn]:
     """A rollout's rows without their padding."""
     columns = (out.responses, out.log_probs, out.lengths, out.truncated)
-    for ids, log_probs, length, cut_off in zip(*(column.tolist() for column in columns), strict=True):
+    for ids, log_probs, length, cut_off in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
         yield ids[:length], log_probs[:length], cut_off
 
 
@@ -190,7 +243,9 @@ def _rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
     width = max(len(row.ids) for row in rows)
 
     def padded(lists: list[list[Any]], value: Any) -> Tensor:
-        return torch.tensor([some + [value] * (width - len(some)) for some in lists], device=device)  # [B, T]
+        return torch.tensor(
+            [some + [value] * (width - len(some)) for some in lists], device=device
+        )  # [B, T]
 
     return Rollout(
         padded([row.ids for row in rows], pad),

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from telescope.config import Config
+from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.rollout.sampler import Rollout, cache_shape
-from telescope.seeds import mix_seed
 
 MOST_ROWS = 1024  # that run at a time; further ones wait
 _BLOCK = 128  # tokens: a multiple of what the engine hands out at a time, on any device
@@ -29,13 +29,27 @@ class VllmSampler:
     """
 
     def __init__(
-        self, path: str, config: Config, *, stop: Sequence[int], pad: int, device: torch.device | str, colocated: bool = False
+        self,
+        path: str,
+        config: Config,
+        *,
+        stop: Sequence[int],
+        pad: int,
+        device: torch.device | str,
+        colocated: bool = False,
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise TelescopeError("rollout.engine = 'vllm' needs vLLM: pip install -e '.[vllm]'")
-        self.path, self.config, self.pad, self.device = os.path.expanduser(path), config, pad, torch.device(device)
+        self.path, self.config, self.pad, self.device = (
+            os.path.expanduser(path),
+            config,
+            pad,
+            torch.device(device),
+        )
         if self.device.index:
-            raise TelescopeError(f"vLLM takes the first GPU that it sees: CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'")
+            raise TelescopeError(
+                f"vLLM takes the first GPU that it sees: CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'"
+            )
         self.stop = torch.tensor(list(stop))
         self.sleeps, self.asleep = colocated and self.device.type == "cuda", False
         self.version = 0  # the folder's weights
@@ -62,21 +76,33 @@ class VllmSampler:
         limits: Sequence[int] | None = None,
     ) -> Rollout:
         numbers = range(len(input_ids)) if rows is None else rows
-        prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), attention_mask.bool().cpu(), strict=True)]
+        prompts = [
+            row[keep].tolist()
+            for row, keep in zip(input_ids.cpu(), attention_mask.bool().cpu(), strict=True)
+        ]
         with self._running() as engine:
             most = limits or [self.config.rollout.max_response_tokens] * len(prompts)
             seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
-            sampling = [self._sampling(own, max_tokens=limit) for own, limit in zip(seeds, most, strict=True)]
-            answers = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+            sampling = [
+                self._sampling(own, max_tokens=limit)
+                for own, limit in zip(seeds, most, strict=True)
+            ]
+            answers = engine.generate(
+                [{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False
+            )
             if self.sleeps:
                 self._wait()  # a step that nobody needs may still run
                 engine.sleep(level=1)
                 self.asleep = True
         written = [answer.outputs[0] for answer in answers]
         return Rollout(
-            pad_sequence([torch.tensor(list(one.token_ids)) for one in written], True, self.pad).to(self.device),
+            pad_sequence([torch.tensor(list(one.token_ids)) for one in written], True, self.pad).to(
+                self.device
+            ),
             torch.tensor([len(one.token_ids) for one in written], device=self.device),
-            pad_sequence([torch.tensor(one.logprobs.logprobs) for one in written], True, 0.0).to(self.device),
+            pad_sequence([torch.tensor(one.logprobs.logprobs) for one in written], True, 0.0).to(
+                self.device
+            ),
             torch.tensor([one.finish_reason != "stop" for one in written], device=self.device),
         )
 
@@ -85,9 +111,15 @@ class VllmSampler:
         from vllm import SamplingParams
 
         config = self.config.rollout
-        chosen = {"temperature": 0.0} if seed is None else {"temperature": 1.0, "top_p": config.top_p, "top_k": config.top_k, "seed": seed}
+        chosen = (
+            {"temperature": 0.0}
+            if seed is None
+            else {"temperature": 1.0, "top_p": config.top_p, "top_k": config.top_k, "seed": seed}
+        )
         ending = {"ignore_eos": True, "stop_token_ids": [i for i in self.stop.tolist() if i >= 0]}
-        return SamplingParams(**chosen, **{**ending, **changes}, logprobs=0, flat_logprobs=True, detokenize=False)
+        return SamplingParams(
+            **chosen, **{**ending, **changes}, logprobs=0, flat_logprobs=True, detokenize=False
+        )
 
     @contextmanager
     def _running(self) -> Iterator[Any]:
@@ -136,17 +168,25 @@ class VllmSampler:
                 **memory,
             )
             if config.temperature != 1:
-                engine.apply_model(functools.partial(_divide_logits, temperature=config.temperature))
-            engine.generate([{"prompt_token_ids": [0]}], self._sampling(None, max_tokens=1), use_tqdm=False)
+                engine.apply_model(
+                    functools.partial(_divide_logits, temperature=config.temperature)
+                )
+            engine.generate(
+                [{"prompt_token_ids": [0]}], self._sampling(None, max_tokens=1), use_tqdm=False
+            )
         except Exception as error:
-            raise TelescopeError(f"vLLM cannot run {self.path} here: {' '.join(str(error).split())[:300]}") from error
+            raise TelescopeError(
+                f"vLLM cannot run {self.path} here: {' '.join(str(error).split())[:300]}"
+            ) from error
         return engine
 
     def _sizes(self) -> tuple[int, int, dict[str, float]]:
         """Tokens of the longest row, bytes of the cache for all rows or as many as fit, and the share of the GPU that it checks."""
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(self.path, trust_remote_code=self.config.model.trust_remote_code)
+        config = AutoConfig.from_pretrained(
+            self.path, trust_remote_code=self.config.model.trust_remote_code
+        )
         length = self.config.data.max_prompt_tokens + self.config.rollout.max_response_tokens
         length = min(length, getattr(config.get_text_config(), "max_position_embeddings", length))
         (heads, dim), layers = cache_shape(config)
@@ -163,10 +203,16 @@ class VllmSampler:
 
 def import_vllm() -> Any:
     """The package; it reads these variables when it is imported or an engine starts."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, so that weights are handed over by reference
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
+        "0"  # in this process, so that weights are handed over by reference
+    )
     threads = str(torch.get_num_threads())  # or else it would leave training a single one
     quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-    for name, value in {**quiet, "OMP_NUM_THREADS": threads, "VLLM_USE_FLASHINFER_SAMPLER": "0"}.items():  # which has no seeds
+    for name, value in {
+        **quiet,
+        "OMP_NUM_THREADS": threads,
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    }.items():  # which has no seeds
         os.environ.setdefault(name, value)
     import vllm
     import vllm.utils.torch_utils  # from here on it knows of every change of the stream

@@ -27,7 +27,14 @@ from telescope.explain.trace import traces
 from telescope.explain.words import Lang, Level, formula, meaning
 from telescope.ledger import reader as ledger
 
-CURVES = ("reward/score_mean", "reward/kl", "actor/pg_clipfrac", "actor/entropy", "eval/sampled_accuracy", "eval/greedy_accuracy")
+CURVES = (
+    "reward/score_mean",
+    "reward/kl",
+    "actor/pg_clipfrac",
+    "actor/entropy",
+    "eval/sampled_accuracy",
+    "eval/greedy_accuracy",
+)
 MAX_POINTS = 400
 MAX_TOKENS = 2_000
 MAX_TEXT = 2_000
@@ -45,9 +52,13 @@ class RunData:
 
     def __init__(self, run: Path, *, keep: int = 3) -> None:
         if not run.is_dir():
-            raise TelescopeError(f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0")
+            raise TelescopeError(
+                f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0"
+            )
         if not any((run / name).exists() for name in _OF_A_RUN):
-            raise TelescopeError(f"{run} is not a run folder: it has no {' or '.join(_OF_A_RUN)}; give one like runs/arithmetic-seed0")
+            raise TelescopeError(
+                f"{run} is not a run folder: it has no {' or '.join(_OF_A_RUN)}; give one like runs/arithmetic-seed0"
+            )
         self.run, self.right = run, _right_from(run)
         self._table = _Recent(keep)
         self._sample = _Recent(64)
@@ -59,7 +70,12 @@ class RunData:
 
     def info(self) -> dict[str, Any]:
         """What the page asks for again and again while a run goes on: small whatever the run's length."""
-        return {"name": _text(self.run.resolve().name, 200), "steps": self.steps(), "curves": self._read_curves(), "right": self.right}
+        return {
+            "name": _text(self.run.resolve().name, 200),
+            "steps": self.steps(),
+            "curves": self._read_curves(),
+            "right": self.right,
+        }
 
     def index(self, step: int) -> list[dict[str, Any]]:
         """One row per sample of the step, for sorting and filtering."""
@@ -69,18 +85,26 @@ class RunData:
         """The steps that recorded a response to this prompt: one small column of each file, read once."""
         for step in self.steps():
             if step not in self._prompts:
-                self._prompts[step] = {prompt_key(p) for p in ledger.read(self.run, step, ["prompt"]).column("prompt").to_pylist()}
+                self._prompts[step] = {
+                    prompt_key(p)
+                    for p in ledger.read(self.run, step, ["prompt"]).column("prompt").to_pylist()
+                }
         return [step for step in self.steps() if key in self._prompts[step]]
 
     def sample(self, step: int, position: int) -> Sample:
         stamp, table = self._read(step)
         if not 0 <= position < table.num_rows:
-            raise TelescopeError(f"step {step} has {table.num_rows} recorded samples: 0 to {table.num_rows - 1}")
+            raise TelescopeError(
+                f"step {step} has {table.num_rows} recorded samples: 0 to {table.num_rows - 1}"
+            )
         return self._sample((*stamp, position), lambda: ledger.sample_of(table, position))
 
     def _read(self, step: int) -> tuple[tuple[int, int], pa.Table]:
         try:
-            stamp = (step, ledger.path_of(self.run, step).stat().st_mtime_ns)  # a resumed run writes some steps again
+            stamp = (
+                step,
+                ledger.path_of(self.run, step).stat().st_mtime_ns,
+            )  # a resumed run writes some steps again
         except (OSError, OverflowError):
             raise TelescopeError("the ledger has no such step") from None
         return stamp, self._table(stamp, lambda: ledger.read(self.run, step))
@@ -119,7 +143,11 @@ def curves(path: Path) -> dict[str, list[list[float]]]:
             continue
         for name in CURVES:
             value = row.get(name) if isinstance(row, dict) else None
-            if isinstance(value, int | float) and math.isfinite(value) and isinstance(row.get("step"), int):
+            if (
+                isinstance(value, int | float)
+                and math.isfinite(value)
+                and isinstance(row.get("step"), int)
+            ):
                 found.setdefault(name, []).append([row["step"], float(f"{value:.7g}")])
     return {name: _thin(points) for name, points in found.items()}
 
@@ -129,7 +157,9 @@ def _lines(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8", errors="replace") as file:
             yield from file
     except OSError as error:
-        raise TelescopeError(f"{path} cannot be read: {error.strerror}; a run writes its metrics into that file") from None
+        raise TelescopeError(
+            f"{path} cannot be read: {error.strerror}; a run writes its metrics into that file"
+        ) from None
 
 
 def prompt_key(prompt: str) -> str:
@@ -139,7 +169,9 @@ def prompt_key(prompt: str) -> str:
 def index_rows(table: pa.Table, right: float) -> list[dict[str, Any]]:
     """What sorting, filtering and grouping need, for every sample of a step: from a few columns, not from whole samples."""
     prompts, scores = (table.column(name).to_pylist() for name in ("prompt", "score"))
-    advantages, whitened = (_per_row(table.column(name).combine_chunks()) for name in ("advantages", "whitened"))
+    advantages, whitened = (
+        _per_row(table.column(name).combine_chunks()) for name in ("advantages", "whitened")
+    )
     rows = zip(prompts, scores, advantages, whitened, _last_clipped(table), strict=True)
     return [
         {
@@ -159,7 +191,9 @@ def index_rows(table: pa.Table, right: float) -> list[dict[str, Any]]:
 def _per_row(lists: pa.ListArray) -> list[np.ndarray]:
     """Each row's numbers, flags as 0 and 1. By hand, because Arrow's to_numpy first imports pandas: a third of a second."""
     values = lists.values.cast(pa.float32())
-    flat = np.frombuffer(values.buffers()[1] or b"", np.float32)[values.offset : values.offset + len(values)]
+    flat = np.frombuffer(values.buffers()[1] or b"", np.float32)[
+        values.offset : values.offset + len(values)
+    ]
     return [flat[i:j] for i, j in itertools.pairwise(lists.offsets.to_pylist())]
 
 
@@ -173,15 +207,24 @@ def _last_clipped(table: pa.Table) -> list[np.ndarray]:
 
 def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
     """Sample.to_json for a browser: floats at 7 digits, non-finite as null, long text and tokens cut, only the last update's ρ."""
-    out = replace(sample, columns={}, token_ids=[], token_bytes=[], actor_updates=[], critic_updates=[]).to_json()  # it copies deeply
+    out = replace(
+        sample, columns={}, token_ids=[], token_bytes=[], actor_updates=[], critic_updates=[]
+    ).to_json()  # it copies deeply
     shown = min(len(sample), max_tokens)
     update = sample.actor_updates[-1] if sample.actor_updates else None
-    out["columns"] = {name: _numbers(c if name in _WHOLE else c[:shown]) for name, c in sample.columns.items()}
+    out["columns"] = {
+        name: _numbers(c if name in _WHOLE else c[:shown]) for name, c in sample.columns.items()
+    }
     out["token_ids"] = sample.token_ids[:shown]
     out["token_bytes"] = [list(b[:MAX_TOKEN_BYTES]) for b in sample.token_bytes[:shown]]
-    out["token_sizes"] = {t: len(b) for t, b in enumerate(sample.token_bytes[:shown]) if len(b) > MAX_TOKEN_BYTES}
+    out["token_sizes"] = {
+        t: len(b) for t, b in enumerate(sample.token_bytes[:shown]) if len(b) > MAX_TOKEN_BYTES
+    }
     out["length"] = len(sample)
-    out["prompt"], out["response"] = _text(sample.prompt, MAX_TEXT), _text(sample.response, MAX_TEXT)
+    out["prompt"], out["response"] = (
+        _text(sample.prompt, MAX_TEXT),
+        _text(sample.response, MAX_TEXT),
+    )
     out["parts"] = {_text(k, 80): _number(v) for k, v in list(sample.parts.items())[:20]}
     out["updates"] = len(sample.actor_updates)
     if update is not None:
@@ -208,13 +251,21 @@ def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str,
                 | {"formula_in_words": formula(trace, lang, "kid", estimator)}
                 for lang in LANGS
             }
-        out.append({k: _text(v, MAX_TRACE_TEXT) if isinstance(v, str) else v for k, v in trace.to_json().items()} | {"words": key})
+        out.append(
+            {
+                k: _text(v, MAX_TRACE_TEXT) if isinstance(v, str) else v
+                for k, v in trace.to_json().items()
+            }
+            | {"words": key}
+        )
     return out
 
 
 def dumps(value: Any) -> bytes:
     """Strict JSON as UTF-8; half a surrogate pair, which UTF-8 cannot say, stays an escape."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def _text(text: str, limit: int) -> str:

@@ -40,14 +40,18 @@ def write_report(run: Path, out: Path) -> Path:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise TelescopeError(f"cannot write the report {out}: {error.strerror}; choose another path with -o") from error
+        raise TelescopeError(
+            f"cannot write the report {out}: {error.strerror}; choose another path with -o"
+        ) from error
     return out
 
 
 def _data(run: RunData) -> dict[str, Any]:
     """The newest step first, with half of the room; the others share the rest."""
     info, recorded = run.info(), run.steps()
-    room = MAX_BYTES - sum(len(asset) for asset in _assets()) - len(dumps(info)) - 60_000  # the last for the words of the traces
+    room = (
+        MAX_BYTES - sum(len(asset) for asset in _assets()) - len(dumps(info)) - 60_000
+    )  # the last for the words of the traces
     steps: dict[int, Any] = {}
     words: dict[str, Any] = {}
     chosen = _chosen_steps(recorded)
@@ -59,7 +63,11 @@ def _data(run: RunData) -> dict[str, Any]:
             _log.warning("left out of the report: %s", error)
         else:
             room -= used
-    return {"run": info | {"recorded": len(recorded), "steps": sorted(steps)}, "steps": steps, "words": words}
+    return {
+        "run": info | {"recorded": len(recorded), "steps": sorted(steps)},
+        "steps": steps,
+        "words": words,
+    }
 
 
 def _step(run: RunData, step: int, room: int, words: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -87,7 +95,9 @@ def _chosen_steps(steps: list[int]) -> list[int]:
     """The last step, the first, and some between: newest first."""
     if len(steps) <= MAX_STEPS:
         return steps[::-1]
-    return [steps[round(i * (len(steps) - 1) / (MAX_STEPS - 1))] for i in reversed(range(MAX_STEPS))]
+    return [
+        steps[round(i * (len(steps) - 1) / (MAX_STEPS - 1))] for i in reversed(range(MAX_STEPS))
+    ]
 
 
 def _chosen_samples(index: list[dict[str, Any]]) -> list[int]:
@@ -98,7 +108,10 @@ def _chosen_samples(index: list[dict[str, Any]]) -> list[int]:
     groups = [group[:4] for group in by_prompt.values()]
     striking = sorted(groups, key=lambda group: -max(index[i]["max_abs_a"] or 0.0 for i in group))
     chosen: list[int] = []
-    for group, room in [*((group, SAMPLES // 2) for group in striking), *((group, SAMPLES) for group in groups)]:
+    for group, room in [
+        *((group, SAMPLES // 2) for group in striking),
+        *((group, SAMPLES) for group in groups),
+    ]:
         if group[0] not in chosen and len(chosen) < room:
             chosen += group
     return sorted(chosen)
@@ -118,8 +131,15 @@ def _escaped(json: bytes) -> bytes:
 def _assets() -> tuple[bytes, bytes, bytes]:
     """HTML, style and script. A file on disk cannot import another, so the modules become one, in the order of their imports."""
     static = files("telescope.viewer") / "static"
-    html, css, *scripts = (static.joinpath(name).read_bytes() for name in ("index.html", "page.css", *SCRIPTS))
-    lines = (line for script in scripts for line in script.splitlines(keepends=True) if not line.startswith(b"import "))
+    html, css, *scripts = (
+        static.joinpath(name).read_bytes() for name in ("index.html", "page.css", *SCRIPTS)
+    )
+    lines = (
+        line
+        for script in scripts
+        for line in script.splitlines(keepends=True)
+        if not line.startswith(b"import ")
+    )
     return html, css, b"".join(line.removeprefix(b"export ") for line in lines)
 
 
@@ -132,11 +152,20 @@ def _html(data: dict[str, Any]) -> bytes:
     parts = {
         b"<!--policy-->": f'<meta http-equiv="Content-Security-Policy" content="{policy}">'.encode(),
         b'<link rel="stylesheet" href="page.css">': b"<style>" + css + b"</style>",
-        b"<!--data-->": b'<script type="application/json" id="data">' + _escaped(dumps(data)) + b"</script>",
-        b'<script type="module" src="page.js"></script>': b'<script type="module">' + js + b"</script>",
+        b"<!--data-->": b'<script type="application/json" id="data">'
+        + _escaped(dumps(data))
+        + b"</script>",
+        b'<script type="module" src="page.js"></script>': b'<script type="module">'
+        + js
+        + b"</script>",
     }
     head, body = b"", html
-    for mark, part in parts.items():  # in the order of the file, each mark searched only after the last: data holds no marks
+    for (
+        mark,
+        part,
+    ) in (
+        parts.items()
+    ):  # in the order of the file, each mark searched only after the last: data holds no marks
         before, found, body = body.partition(mark)
         assert found, f"index.html has no {mark!r}"
         head += before + part

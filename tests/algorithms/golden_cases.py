@@ -22,12 +22,18 @@ class Case:
 
     @property
     def mask(self) -> torch.Tensor:
-        return self.inputs[next(k for k in ("response_mask", "loss_mask", "mask") if k in self.inputs)]
+        return self.inputs[
+            next(k for k in ("response_mask", "loss_mask", "mask") if k in self.inputs)
+        ]
 
     @property
     def denominators(self) -> dict[str, float]:
         """What `aggregate` takes in the `_global` cases."""
-        names = {"num_tokens": "batch_num_tokens", "num_rows": "global_batch_size", "horizon": "loss_scale_factor"}
+        names = {
+            "num_tokens": "batch_num_tokens",
+            "num_rows": "global_batch_size",
+            "horizon": "loss_scale_factor",
+        }
         return {ours: self[theirs] for ours, theirs in names.items() if theirs in self.inputs}
 
     @property
@@ -47,7 +53,9 @@ def load() -> dict[str, Case]:
             elif array.ndim == 0:
                 case.inputs[variable] = array.item()
             else:
-                case.inputs[variable] = torch.from_numpy(array) if array.dtype.kind in "fib" else array.tolist()
+                case.inputs[variable] = (
+                    torch.from_numpy(array) if array.dtype.kind in "fib" else array.tolist()
+                )
     return cases
 
 

@@ -31,7 +31,13 @@ from telescope.credit import compute_advantages
 from tests.algorithms.golden_cases import CASES, Case
 
 COVERED: list[str] = []
-ELSEWHERE = ("adv__", "rollout_is__", "rollout_rs__", "offpolicy_metrics__", "quirk__")  # other files, or not in the package
+ELSEWHERE = (
+    "adv__",
+    "rollout_is__",
+    "rollout_rs__",
+    "offpolicy_metrics__",
+    "quirk__",
+)  # other files, or not in the package
 OTHER_FILE = ("policy__vanilla__rollout_is_weights",)  # test_golden_policies.py
 
 
@@ -42,7 +48,14 @@ def golden(family: str):
     return pytest.mark.parametrize("case", [pytest.param(CASES[name], id=name) for name in names])
 
 
-def agree(case: Case, ours: dict[str, torch.Tensor], *, mask: torch.Tensor | None = None, rtol: float = 1e-6, atol: float = 1e-7):
+def agree(
+    case: Case,
+    ours: dict[str, torch.Tensor],
+    *,
+    mask: torch.Tensor | None = None,
+    rtol: float = 1e-6,
+    atol: float = 1e-7,
+):
     """Every recorded output is compared: at mask 1, and with 0 off it, if a mask is given."""
     assert ours.keys() == case.out.keys()
     if "f32" in case.name:
@@ -63,9 +76,15 @@ def gradient(total: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 @golden("gae")
 def test_gae_is_verls_before_and_after_whitening(case):
-    advantages, returns = gae(case["token_level_rewards"], case["values"], case.mask, gamma=case["gamma"], lam=case["lam"])
+    advantages, returns = gae(
+        case["token_level_rewards"], case["values"], case.mask, gamma=case["gamma"], lam=case["lam"]
+    )
     whitened = masked_whiten(advantages, case.mask)
-    agree(case, {"advantages_raw": advantages, "advantages_whitened": whitened, "returns": returns}, mask=case.mask)
+    agree(
+        case,
+        {"advantages_raw": advantages, "advantages_whitened": whitened, "returns": returns},
+        mask=case.mask,
+    )
 
 
 @golden("masked_stats")
@@ -84,10 +103,14 @@ def test_masked_statistics_are_verls(case):
     if "error" in case.out:  # verl refuses to whiten fewer than two tokens; ours have no spread
         assert ours.pop("masked_var_unbiased") == 0
         assert (ours.pop("masked_whiten_shift_mean_true") == 0).all()
-        assert torch.equal(ours.pop("masked_whiten_shift_mean_false"), values.where(mask.bool(), 0.0))
+        assert torch.equal(
+            ours.pop("masked_whiten_shift_mean_false"), values.where(mask.bool(), 0.0)
+        )
         case = Case(case.name, case.inputs, {k: v for k, v in case.out.items() if k != "error"})
     # verl divides by n + 1e-8, so its mean of equal numbers is not that number; only there does it show
-    agree(case, ours, mask=mask, atol=1e-6 if case.name == "masked_stats__constant_values" else 1e-7)
+    agree(
+        case, ours, mask=mask, atol=1e-6 if case.name == "masked_stats__constant_values" else 1e-7
+    )
 
 
 @golden("kl_penalty")
@@ -105,19 +128,29 @@ def test_kl_estimates_and_their_gradients_are_verls(case):
 def test_k3s_gradient_does_not_vanish_past_the_cap_where_verls_does():
     case = CASES["kl_penalty__extreme"]
     log_prob = case["log_prob"].clone().requires_grad_()
-    ours, verl = gradient(kl_penalty(log_prob, case["ref_log_prob"], "k3").sum(), log_prob), torch.from_numpy(case.out["k3_grad"])
+    ours, verl = (
+        gradient(kl_penalty(log_prob, case["ref_log_prob"], "k3").sum(), log_prob),
+        torch.from_numpy(case.out["k3_grad"]),
+    )
     d = case["log_prob"] - case["ref_log_prob"]
     freed = (verl == 0) & (d != 0)
     assert freed.any()
     torch.testing.assert_close(ours[~freed], verl[~freed], rtol=1e-6, atol=1e-7)
-    assert torch.equal(ours[freed].sign(), d[freed].sign())  # still pulled back towards the reference
+    assert torch.equal(
+        ours[freed].sign(), d[freed].sign()
+    )  # still pulled back towards the reference
     assert ours[freed].abs().min() > 0.99
 
 
-@pytest.mark.parametrize(("alias", "kind"), [("kl", "k1"), ("mse", "k2"), ("low_var_kl", "k3"), ("kl+", "k1+"), ("low_var_kl+", "k3+")])
+@pytest.mark.parametrize(
+    ("alias", "kind"),
+    [("kl", "k1"), ("mse", "k2"), ("low_var_kl", "k3"), ("kl+", "k1+"), ("low_var_kl+", "k3+")],
+)
 def test_verls_other_names_of_a_kl_kind_mean_the_same(alias, kind):
     case = CASES["kl_penalty__extreme"]
-    assert torch.equal(*(kl_penalty(case["log_prob"], case["ref_log_prob"], k) for k in (alias, kind)))
+    assert torch.equal(
+        *(kl_penalty(case["log_prob"], case["ref_log_prob"], k) for k in (alias, kind))
+    )
 
 
 @golden("agg_loss")
@@ -130,11 +163,17 @@ def test_aggregation_is_verls(case):
 @golden("value_loss")
 def test_value_loss_is_verls(case):
     vpreds = case["vpreds"].clone().requires_grad_()
-    terms = clipped_value_loss(vpreds, case["values"], case["returns"], case.mask, clip_value=case["cliprange_value"])
+    terms = clipped_value_loss(
+        vpreds, case["values"], case["returns"], case.mask, clip_value=case["cliprange_value"]
+    )
     loss = case.ranks * aggregate(terms.loss, case.mask, case["loss_agg_mode"], **case.denominators)
     clipfrac = masked_mean(terms.clipped.double(), case.mask)
     assert not terms.loss[~case.mask.bool()].any()
-    agree(case, {"vf_loss": loss, "vf_clipfrac": clipfrac, "grad_vpreds": gradient(loss, vpreds)}, mask=case.mask)
+    agree(
+        case,
+        {"vf_loss": loss, "vf_clipfrac": clipfrac, "grad_vpreds": gradient(loss, vpreds)},
+        mask=case.mask,
+    )
 
 
 @golden("policy__vanilla")
@@ -166,7 +205,10 @@ def test_clipped_policy_loss_is_verls(case):
 def test_kl_coefficient_moves_as_verls_does(case):
     from telescope.trainer import Trainer
 
-    credit = CreditConfig(kl_target=case["target_kl"] if case["type"] == "adaptive" else None, kl_horizon=case["horizon"])
+    credit = CreditConfig(
+        kl_target=case["target_kl"] if case["type"] == "adaptive" else None,
+        kl_horizon=case["horizon"],
+    )
     run = SimpleNamespace(config=SimpleNamespace(credit=credit), kl_coef=case["init_kl_coef"])
     betas = [run.kl_coef]
     for kl, n_steps in zip(case["current_kl"].tolist(), case["n_steps"].tolist(), strict=True):
@@ -178,11 +220,22 @@ def test_kl_coefficient_moves_as_verls_does(case):
 @golden("apply_kl_penalty")
 def test_rewards_with_the_kl_taken_off_are_verls(case):
     mask, zeros = case.mask, torch.zeros_like(case["token_level_scores"])
-    columns = {name: case[name] for name in ("response_mask", "token_level_scores", "old_log_probs", "ref_log_prob")}
+    columns = {
+        name: case[name]
+        for name in ("response_mask", "token_level_scores", "old_log_probs", "ref_log_prob")
+    }
     batch = TokenBatch({**columns, "values": zeros, "bootstrap": zeros[:, 0]})
-    batch = compute_advantages(batch, CreditConfig(kl_kind=case["kl_penalty"]), kl_coef=case["init_kl_coef"])
+    batch = compute_advantages(
+        batch, CreditConfig(kl_kind=case["kl_penalty"]), kl_coef=case["init_kl_coef"]
+    )
     kl = masked_mean(batch["kl"], mask, -1).mean()  # verl's metric: mean over rows of row means
-    beta = adapt_kl_coef(case["init_kl_coef"], float(kl), target=case["target_kl"], horizon=case["horizon"], n_steps=len(batch))
+    beta = adapt_kl_coef(
+        case["init_kl_coef"],
+        float(kl),
+        target=case["target_kl"],
+        horizon=case["horizon"],
+        n_steps=len(batch),
+    )
     ours = {
         "token_level_rewards": batch["token_level_rewards"],
         "metric_reward_kl_penalty": kl,
@@ -218,14 +271,18 @@ def test_no_golden_case_is_silently_skipped():
         "apply_kl_penalty": 8,
         "logits": 2,
     }
-    rest = {name for name in CASES if not name.startswith(ELSEWHERE)} - set(COVERED) - set(OTHER_FILE)
+    rest = (
+        {name for name in CASES if not name.startswith(ELSEWHERE)} - set(COVERED) - set(OTHER_FILE)
+    )
     assert {name.split("__")[1] for name in rest if name.startswith("policy__")} == {
         "bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro", "geo_mean", "gpg", "gspo", "kl_cov", "reinforce", "sapo",
     }  # fmt: skip
     assert all(name.startswith("policy__") for name in rest)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rollout_is__") and name.endswith("_tis")])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith("rollout_is__") and name.endswith("_tis")]
+)
 def test_importance_weights(name: str) -> None:
     case = CASES[name]
     mask = case.mask
@@ -233,5 +290,7 @@ def test_importance_weights(name: str) -> None:
     level, cap = str(case["rollout_is"]), float(case["rollout_is_threshold"])
     weights = importance_weights(old, rollout, mask, level=level, cap=cap)
     on = mask.bool().numpy()
-    np.testing.assert_allclose(weights.numpy()[on], case.out["weights"][on], rtol=2e-4 if "f32" in name else 1e-6)
+    np.testing.assert_allclose(
+        weights.numpy()[on], case.out["weights"][on], rtol=2e-4 if "f32" in name else 1e-6
+    )
     assert (weights.numpy()[~on] == 0).all()

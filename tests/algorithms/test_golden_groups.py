@@ -25,12 +25,18 @@ from telescope.algorithms import (
 from telescope.algorithms.groups import Groups
 from tests.algorithms.golden_cases import CASES, Case
 
-DIFFERS = {"adv__optimal_token_baseline__holes"}  # verl's tir_ variant counts time in actions, and so do we
+DIFFERS = {
+    "adv__optimal_token_baseline__holes"
+}  # verl's tir_ variant counts time in actions, and so do we
 
 
 def group(case: Case) -> torch.Tensor:
     index = case["index"]
-    return index if torch.is_tensor(index) else torch.tensor([sorted(set(index)).index(name) for name in index])
+    return (
+        index
+        if torch.is_tensor(index)
+        else torch.tensor([sorted(set(index)).index(name) for name in index])
+    )
 
 
 def by_std(case: Case, with_std, without):
@@ -40,18 +46,29 @@ def by_std(case: Case, with_std, without):
 def passk(case: Case, rewards: torch.Tensor):
     credit = grpo_passk(rewards, case.mask, group(case))
     raw = credit.advantages * credit.scale[:, None]
-    return credit if case["norm_adv_by_std_in_grpo"] else credit._replace(advantages=raw, returns=raw)
+    return (
+        credit if case["norm_adv_by_std_in_grpo"] else credit._replace(advantages=raw, returns=raw)
+    )
 
 
 def parts(case: Case, rewards: torch.Tensor):
-    given = case.inputs.get("component_rewards", masked_sum(rewards, case.mask, -1)[:, None]).double()
+    given = case.inputs.get(
+        "component_rewards", masked_sum(rewards, case.mask, -1)[:, None]
+    ).double()
     weights = case.inputs.get("component_weights", torch.ones(given.shape[1]))
     return gdpo(given, weights, case.mask, group(case))
 
 
 def token_baseline(case: Case, rewards: torch.Tensor):
     weights = case.inputs.get("rollout_is_weights")
-    return optimal_token_baseline(rewards, case["old_log_probs"], case["sum_pi_squared"], case.mask, group(case), weights=weights)
+    return optimal_token_baseline(
+        rewards,
+        case["old_log_probs"],
+        case["sum_pi_squared"],
+        case.mask,
+        group(case),
+        weights=weights,
+    )
 
 
 def to_go(case: Case, rewards: torch.Tensor):
@@ -72,7 +89,11 @@ OURS = {
     "optimal_token_baseline": token_baseline,
     "tir_optimal_token_baseline": token_baseline,
 }
-COVERED = [name for name, case in CASES.items() if name.startswith("adv__") and case["estimator"] in OURS and name not in DIFFERS]
+COVERED = [
+    name
+    for name, case in CASES.items()
+    if name.startswith("adv__") and case["estimator"] in OURS and name not in DIFFERS
+]
 
 
 @pytest.mark.parametrize("name", COVERED)
@@ -83,7 +104,10 @@ def test_estimators_without_a_critic_are_verls(name):
     advantages, returns = OURS[case["estimator"]](case, rewards)[:2]
     assert (advantages[~on] == 0).all()
     assert (returns[~on] == 0).all()
-    loose = "f32" in name or case["estimator"] in ("grpo_vectorized", "gdpo")  # where verl computes in float32
+    loose = "f32" in name or case["estimator"] in (
+        "grpo_vectorized",
+        "gdpo",
+    )  # where verl computes in float32
     tolerance = {"rtol": 2e-4, "atol": 2e-5} if loose else {"rtol": 1e-6, "atol": 1e-7}
     keep, alone = on, "no_zero_tail" in name or case["estimator"] == "rloo_vectorized"
     if alone:  # nothing to compare with: our baseline is 0, verl's the response itself
@@ -91,7 +115,9 @@ def test_estimators_without_a_critic_are_verls(name):
     theirs = case.out.get("advantages_unwhitened", case.out["advantages"])
     np.testing.assert_allclose(advantages[keep], theirs[keep], **tolerance)
     if "advantages_unwhitened" in case.out:
-        np.testing.assert_allclose(masked_whiten(advantages, case.mask)[on], case.out["advantages"][on], **tolerance)
+        np.testing.assert_allclose(
+            masked_whiten(advantages, case.mask)[on], case.out["advantages"][on], **tolerance
+        )
     if case["estimator"] not in ("reinforce_plus_plus_baseline", "gdpo"):
         np.testing.assert_allclose(returns[keep], case.out["returns"][keep], **tolerance)
 
@@ -108,7 +134,10 @@ def compared(case: Case) -> torch.Tensor:
 def test_no_estimator_case_is_silently_skipped():
     assert len(COVERED) == 105 - 8 - 1  # all but gpg's 8 and the one that differs
     rest = {name for name in CASES if name.startswith("adv__")} - set(COVERED)
-    assert Counter(CASES[name]["estimator"] for name in rest) == {"gpg": 8, "optimal_token_baseline": 1}
+    assert Counter(CASES[name]["estimator"] for name in rest) == {
+        "gpg": 8,
+        "optimal_token_baseline": 1,
+    }
 
 
 # ---- what ours does where verl breaks ----
@@ -152,16 +181,25 @@ def test_a_group_without_a_token_has_advantage_zero_instead_of_nan():
     assert np.isnan(case.out["advantages"]).any()
     assert ours(case).isfinite().all()
     some = case.mask.bool().any(1)
-    np.testing.assert_allclose(ours(case)[some], case.out["advantages"][some.numpy()], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        ours(case)[some], case.out["advantages"][some.numpy()], rtol=1e-6, atol=1e-7
+    )
 
 
-@pytest.mark.parametrize("name", ["rloo_singletons", "rloo_vectorized_singletons", "grpo_passk_singleton"])
+@pytest.mark.parametrize(
+    "name", ["rloo_singletons", "rloo_vectorized_singletons", "grpo_passk_singleton"]
+)
 def test_a_group_of_one_is_compared_with_zero_by_every_estimator(name):
     """verl: the reward itself, 0, or an exception, depending on the variant. The trainer refuses rollout.n = 1 for them all."""
     case = quirk(name)
     rewards, mask = case["token_level_rewards"], case.mask
     alone = torch.arange(len(rewards))
-    outcome = rewards.where(mask.bool(), 0.0).sum(-1, keepdim=True).expand_as(rewards).where(mask.bool(), 0.0)
+    outcome = (
+        rewards.where(mask.bool(), 0.0)
+        .sum(-1, keepdim=True)
+        .expand_as(rewards)
+        .where(mask.bool(), 0.0)
+    )
     for estimator in (rloo, opo, dr_grpo):
         torch.testing.assert_close(estimator(rewards, mask, alone).advantages, outcome)
     for estimator in (grpo, grpo_passk):
@@ -175,11 +213,18 @@ def test_an_empty_responses_parts_count_in_the_group_but_are_written_nowhere():
     advantages = ours(case)
     assert (advantages[empty] == 0).all()
     on = case.mask.bool()
-    np.testing.assert_allclose(advantages[on], case.out["advantages_unwhitened"][on.numpy()], rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(
+        advantages[on], case.out["advantages_unwhitened"][on.numpy()], rtol=2e-4, atol=2e-5
+    )
 
 
 def test_token_baselines_count_time_in_actions_where_tools_wrote_tokens():
-    holes, right = quirk("optimal_token_baseline_zero_tail_with_holes"), quirk("tir_optimal_token_baseline_zero_tail_with_holes")
+    holes, right = (
+        quirk("optimal_token_baseline_zero_tail_with_holes"),
+        quirk("tir_optimal_token_baseline_zero_tail_with_holes"),
+    )
     on = holes.mask.bool()
-    np.testing.assert_allclose(ours(holes)[on], right.out["advantages"][on.numpy()], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        ours(holes)[on], right.out["advantages"][on.numpy()], rtol=1e-6, atol=1e-7
+    )
     assert not np.allclose(ours(holes)[on], holes.out["advantages"][on.numpy()])

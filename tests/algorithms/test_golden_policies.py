@@ -31,17 +31,27 @@ def clip(case: Case) -> dict[str, float]:
 
 
 def dppo(case: Case, log_prob, *rest):
-    return dppo_loss(log_prob, *rest, divergence=case["loss_name"][-2:], ratio_cap=case["clip_ratio_c"], **clip(case))
+    return dppo_loss(
+        log_prob,
+        *rest,
+        divergence=case["loss_name"][-2:],
+        ratio_cap=case["clip_ratio_c"],
+        **clip(case),
+    )
 
 
 def clip_cov(case: Case, log_prob, old, advantages, mask):
     selected = torch.from_numpy(case.out["selected"])
     bounds = {"low": case["clip_cov_lb"], "high": case["clip_cov_ub"]}
-    mine = select_clip_cov(log_prob, old, advantages, mask, share=case["clip_cov_ratio"], **bounds, **clip(case))
+    mine = select_clip_cov(
+        log_prob, old, advantages, mask, share=case["clip_cov_ratio"], **bounds, **clip(case)
+    )
     if case["clip_cov_ratio"] == 1:
         assert torch.equal(mine, selected)
     else:  # a random subset of the candidates: as many, out of the same ones
-        candidates = select_clip_cov(log_prob, old, advantages, mask, share=1.0, **bounds, **clip(case))
+        candidates = select_clip_cov(
+            log_prob, old, advantages, mask, share=1.0, **bounds, **clip(case)
+        )
         assert mine.sum() == selected.sum()
         assert not (selected & ~candidates).any()
     return clip_cov_loss(log_prob, old, advantages, mask, selected, **clip(case))
@@ -56,16 +66,23 @@ def kl_cov(case: Case, log_prob, old, advantages, mask):
 OURS = {
     "gspo": lambda case, *given: gspo_loss(*given, **clip(case)),
     "cispo": lambda case, *given: cispo_loss(*given, **clip(case)),
-    "sapo": lambda case, *given: sapo_loss(*given, tau_positive=case["tau_pos"], tau_negative=case["tau_neg"]),
+    "sapo": lambda case, *given: sapo_loss(
+        *given, tau_positive=case["tau_pos"], tau_negative=case["tau_neg"]
+    ),
     "geo_mean": lambda case, *given: geo_mean_loss(*given, **clip(case)),
     "dppo_tv": dppo,
     "dppo_kl": dppo,
     "dro": lambda case, *given: dro_loss(*given, beta=case["dro_beta"]),
     "clip_cov": clip_cov,
     "kl_cov": kl_cov,
-    "vanilla": lambda case, *given: clipped_policy_loss(*given, dual_clip=case["clip_ratio_c"], **clip(case)),
+    "vanilla": lambda case, *given: clipped_policy_loss(
+        *given, dual_clip=case["clip_ratio_c"], **clip(case)
+    ),
 }
-ALWAYS_BY_ROW = {"geo_mean", "sapo"}  # verl reads loss_agg_mode and ignores it; ours take what is asked for
+ALWAYS_BY_ROW = {
+    "geo_mean",
+    "sapo",
+}  # verl reads loss_agg_mode and ignores it; ours take what is asked for
 DIFFERS = {
     "policy__geo_mean__rollout_is_weights",  # verl takes the geometric mean of the weights; ours weigh every token's term
     "policy__geo_mean__global_seq-mean-token-sum",  # verl ignores the global counts
@@ -76,14 +93,18 @@ DIFFERS = {
 NAMES = [
     name
     for name, case in CASES.items()
-    if name.startswith("policy__") and case["loss_name"] in OURS and (case["loss_name"] != "vanilla" or "rollout_is" in name)
+    if name.startswith("policy__")
+    and case["loss_name"] in OURS
+    and (case["loss_name"] != "vanilla" or "rollout_is" in name)
 ]
 
 
 def evaluated(case: Case):
     """(terms, loss, gradient), with NaN wherever the mask is 0."""
     on = case.mask.bool()
-    log_prob, old, advantages = (case[k].masked_fill(~on, float("nan")) for k in ("log_prob", "old_log_prob", "advantages"))
+    log_prob, old, advantages = (
+        case[k].masked_fill(~on, float("nan")) for k in ("log_prob", "old_log_prob", "advantages")
+    )
     log_prob.requires_grad_()
     terms = OURS[case["loss_name"]](case, log_prob, old, advantages, case.mask)
     weights = case.inputs.get("rollout_is_weights", torch.ones_like(log_prob)).where(on, 0.0)
@@ -103,15 +124,27 @@ def test_policy_losses_are_verls(name):
     if (
         "extreme" not in name and case["loss_name"] != "kl_cov"
     ):  # verl does not cut |log ρ| at 20 everywhere; kl_cov's metric is mean |log ρ|
-        np.testing.assert_allclose(-masked_mean(terms.log_ratio, case.mask).detach(), case.out["metric_ppo_kl"], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(
+            -masked_mean(terms.log_ratio, case.mask).detach(),
+            case.out["metric_ppo_kl"],
+            rtol=1e-6,
+            atol=1e-7,
+        )
 
 
 def test_geo_mean_takes_the_global_denominators_that_verl_ignores():
-    case, plain = CASES["policy__geo_mean__global_seq-mean-token-sum"], CASES["policy__geo_mean__zero_row"]
+    case, plain = (
+        CASES["policy__geo_mean__global_seq-mean-token-sum"],
+        CASES["policy__geo_mean__zero_row"],
+    )
     _, loss, _ = evaluated(case)
-    np.testing.assert_allclose(loss, case.out["loss"] * len(case.mask) / case["global_batch_size"] * case.ranks, rtol=1e-6)
+    np.testing.assert_allclose(
+        loss, case.out["loss"] * len(case.mask) / case["global_batch_size"] * case.ranks, rtol=1e-6
+    )
     rows = int(plain.mask.bool().any(1).sum())
-    np.testing.assert_allclose(evaluated(plain)[1], plain.out["loss"] * len(plain.mask) / rows, rtol=1e-6)
+    np.testing.assert_allclose(
+        evaluated(plain)[1], plain.out["loss"] * len(plain.mask) / rows, rtol=1e-6
+    )
 
 
 def test_geo_mean_with_importance_weights_differs_from_verl_in_the_mean_of_the_weights_alone():
@@ -124,7 +157,11 @@ def test_geo_mean_with_importance_weights_differs_from_verl_in_the_mean_of_the_w
     weights = case["rollout_is_weights"]
 
     def weighed(row: torch.Tensor):
-        return evaluated(replace(case, inputs=case.inputs | {"rollout_is_weights": row[:, None].expand_as(weights)}))[1:]
+        return evaluated(
+            replace(
+                case, inputs=case.inputs | {"rollout_is_weights": row[:, None].expand_as(weights)}
+            )
+        )[1:]
 
     loss, gradient = weighed(masked_mean(weights.log(), case.mask, -1).exp())
     np.testing.assert_allclose(loss, case.out["loss"], rtol=1e-6, atol=1e-7)
@@ -141,13 +178,21 @@ def test_a_ratio_beyond_e20_has_no_gradient_in_any_loss(loss):
     case = CASES[f"policy__{loss}__extreme"]
     inside = (case["log_prob"] - case["old_log_prob"]).abs() < 20
     gradient = evaluated(case)[2]
-    np.testing.assert_allclose(gradient[inside], case.out["grad_log_prob"][inside.numpy()], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        gradient[inside], case.out["grad_log_prob"][inside.numpy()], rtol=1e-6, atol=1e-7
+    )
     assert not gradient[~inside].any()
 
 
 def test_no_policy_case_is_silently_skipped():
-    others = {case["loss_name"] for name, case in CASES.items() if name.startswith("policy__")} - set(OURS)
-    assert others == {"gpg", "reinforce", "bypass_mode"}  # REINFORCE without a ratio: not in the package
+    others = {
+        case["loss_name"] for name, case in CASES.items() if name.startswith("policy__")
+    } - set(OURS)
+    assert others == {
+        "gpg",
+        "reinforce",
+        "bypass_mode",
+    }  # REINFORCE without a ratio: not in the package
     assert len(NAMES) == 80
     assert set(NAMES) >= DIFFERS
 
@@ -155,7 +200,11 @@ def test_no_policy_case_is_silently_skipped():
 # ---- rejection by bounds ----
 
 LEVELS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
-REJECTIONS = [name for name, case in CASES.items() if name.startswith("rollout_rs__") and case["rollout_rs"] in LEVELS]
+REJECTIONS = [
+    name
+    for name, case in CASES.items()
+    if name.startswith("rollout_rs__") and case["rollout_rs"] in LEVELS
+]
 
 
 def bounds(text: str) -> dict[str, float]:
@@ -167,8 +216,17 @@ def bounds(text: str) -> dict[str, float]:
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_rejection_keeps_verls_tokens_once_its_bounds_are_turned_over(name):
     case = CASES[name]
-    old, rollout = (case[k].masked_fill(~case.mask.bool(), float("nan")) for k in ("old_log_prob", "rollout_log_prob"))
-    kept = kept_by_ratio(old, rollout, case.mask, level=LEVELS[case["rollout_rs"]], **bounds(case["rollout_rs_threshold"]))
+    old, rollout = (
+        case[k].masked_fill(~case.mask.bool(), float("nan"))
+        for k in ("old_log_prob", "rollout_log_prob")
+    )
+    kept = kept_by_ratio(
+        old,
+        rollout,
+        case.mask,
+        level=LEVELS[case["rollout_rs"]],
+        **bounds(case["rollout_rs_threshold"]),
+    )
     assert torch.equal(kept, torch.from_numpy(case.out["modified_response_mask"]).bool())
 
 
@@ -179,24 +237,32 @@ def test_eight_rejection_cases_are_of_ratios():
 def test_bounds_apply_to_the_ratio_they_name():
     case = CASES["quirk__rs_token_k1_bounds_are_on_inverse_ratio"]
     ratio = (case["old_log_prob"] - case["rollout_log_prob"]).exp()[0]
-    kept = kept_by_ratio(case["old_log_prob"], case["rollout_log_prob"], case.mask, level="token", low=0.4, high=1.1)[0]
+    kept = kept_by_ratio(
+        case["old_log_prob"], case["rollout_log_prob"], case.mask, level="token", low=0.4, high=1.1
+    )[0]
     assert kept.tolist() == [0.4 <= float(r) <= 1.1 for r in ratio]
     verl = torch.from_numpy(case.out["modified_response_mask"])[0].bool()
-    assert verl[(ratio > 1.9) & (ratio < 2.1)].all()  # verl keeps a ratio of 2 and rejects one of 0.5
+    assert verl[
+        (ratio > 1.9) & (ratio < 2.1)
+    ].all()  # verl keeps a ratio of 2 and rejects one of 0.5
     assert not verl[(ratio > 0.49) & (ratio < 0.51)].any()
     assert kept[(ratio > 0.49) & (ratio < 0.51)].all()
 
 
 def test_a_nan_in_padding_gets_weight_zero():
     case = CASES["quirk__rollout_is_nan_under_mask"]
-    weights = importance_weights(case["old_log_prob"], case["rollout_log_prob"], case.mask, level="token", cap=2.0)
+    weights = importance_weights(
+        case["old_log_prob"], case["rollout_log_prob"], case.mask, level="token", cap=2.0
+    )
     assert np.isnan(case.out["weights"]).any()
     on = case.mask.bool()
     assert (weights[~on] == 0).all()
     np.testing.assert_allclose(weights[on], case.out["weights"][on.numpy()], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rollout_is__") and name.endswith("_icepop")])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith("rollout_is__") and name.endswith("_icepop")]
+)
 def test_icepop_is_a_weight_and_a_rejection_with_the_same_bounds(name):
     case = CASES[name]
     low, high = (float(x) for x in case["rollout_is_threshold"].split("_"))
@@ -210,6 +276,11 @@ def test_icepop_is_a_weight_and_a_rejection_with_the_same_bounds(name):
 def test_geo_mean_without_a_token_is_zero():
     case = CASES["quirk__geo_mean_all_masked"]
     log_prob = case["log_prob"].clone().requires_grad_()
-    loss = aggregate(geo_mean_loss(log_prob, case["old_log_prob"], case["advantages"], case.mask, **clip(case)).loss, case.mask)
+    loss = aggregate(
+        geo_mean_loss(
+            log_prob, case["old_log_prob"], case["advantages"], case.mask, **clip(case)
+        ).loss,
+        case.mask,
+    )
     assert float(loss.detach()) == 0
     assert not torch.autograd.grad(loss, log_prob)[0].any()

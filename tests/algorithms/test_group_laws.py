@@ -69,7 +69,12 @@ def test_group_advantages_average_to_zero_and_do_not_feel_a_shift_of_all_outcome
             rows = group == number
             if rows.sum() > 1:  # a group of one is compared with 0
                 assert float(plain[rows, 0].mean()) == pytest.approx(0, abs=1e-9)
-                torch.testing.assert_close(estimator(moved, mask, group).advantages[rows], plain[rows], rtol=1e-6, atol=1e-9)
+                torch.testing.assert_close(
+                    estimator(moved, mask, group).advantages[rows],
+                    plain[rows],
+                    rtol=1e-6,
+                    atol=1e-9,
+                )
 
 
 @pytest.mark.parametrize("estimator", BY_GROUP)
@@ -90,7 +95,9 @@ def test_the_record_explains_the_advantage(estimator):
 
 def test_opo_with_equal_lengths_is_the_group_mean():
     rewards = torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.0, 0.0]])
-    torch.testing.assert_close(*(f(rewards, torch.ones(3, 2), torch.zeros(3)).advantages for f in (opo, dr_grpo)))
+    torch.testing.assert_close(
+        *(f(rewards, torch.ones(3, 2), torch.zeros(3)).advantages for f in (opo, dr_grpo))
+    )
 
 
 def test_only_the_best_of_k_is_credited_with_what_it_adds():
@@ -98,14 +105,18 @@ def test_only_the_best_of_k_is_credited_with_what_it_adds():
     tied = grpo_passk(rewards, torch.ones(4, 1), torch.zeros(4)).advantages
     assert (tied == 0).all()  # without it the other one would have been as good
     alone = grpo_passk(rewards[:3], torch.ones(3, 1), torch.zeros(3))
-    assert (alone.advantages * alone.scale[:, None]).squeeze(1).tolist() == pytest.approx([0, 0.5, 0])
+    assert (alone.advantages * alone.scale[:, None]).squeeze(1).tolist() == pytest.approx(
+        [0, 0.5, 0]
+    )
 
 
 def test_a_token_baseline_with_equal_weights_is_the_mean_return_of_those_who_got_so_far():
     rewards = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
     # π = ½, Σπ² = ½: every token adds ½ to W, so that at step t all have the same W
-    credit = optimal_token_baseline(rewards, torch.full((3, 3), math.log(0.5)), torch.full((3, 3), 0.5), mask, torch.zeros(3))
+    credit = optimal_token_baseline(
+        rewards, torch.full((3, 3), math.log(0.5)), torch.full((3, 3), 0.5), mask, torch.zeros(3)
+    )
     assert credit.baselines[:, 0].tolist() == pytest.approx([0.5] * 3)  # (1 + 0 + ½)/3
     assert credit.baselines[:2, 1].tolist() == pytest.approx([0.5] * 2)  # (1 + 0)/2
     assert credit.baselines[0, 2] == 0  # nobody else got so far
@@ -114,11 +125,15 @@ def test_a_token_baseline_with_equal_weights_is_the_mean_return_of_those_who_got
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_token_baseline_of_a_sure_policy_is_the_mean_return(dtype: torch.dtype):
-    pi = torch.full((3, 2), 0.9999, dtype=dtype)  # 1 − 2π + Σπ² = 1e-8: less than a float32 near 1 can hold
+    pi = torch.full(
+        (3, 2), 0.9999, dtype=dtype
+    )  # 1 − 2π + Σπ² = 1e-8: less than a float32 near 1 can hold
     rewards = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 0.5]], dtype=dtype)
     for noise in (0.0, 3e-7, -3e-7):
         sum_pi_squared = pi**2 + noise * torch.tensor([[1.0], [-1.0], [1.0]], dtype=dtype)
-        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(3, 2), torch.zeros(3))
+        credit = optimal_token_baseline(
+            rewards, pi.log(), sum_pi_squared, torch.ones(3, 2), torch.zeros(3)
+        )
         assert (credit.baselines == 0.5).all()
 
 
@@ -128,7 +143,9 @@ def test_a_token_baseline_lies_within_the_returns_whatever_the_rounding():
         pi = 1 - torch.rand(4, 3, generator=make) * 1e-4
         sum_pi_squared = pi**2 + 3e-6 * torch.randn(4, 3, generator=make)
         rewards = torch.randn(4, 3, generator=make)
-        credit = optimal_token_baseline(rewards, pi.log(), sum_pi_squared, torch.ones(4, 3), torch.zeros(4))
+        credit = optimal_token_baseline(
+            rewards, pi.log(), sum_pi_squared, torch.ones(4, 3), torch.zeros(4)
+        )
         assert (credit.baselines <= credit.returns.amax(0)).all()
         assert (credit.baselines >= credit.returns.amin(0)).all()
 
@@ -136,7 +153,14 @@ def test_a_token_baseline_lies_within_the_returns_whatever_the_rounding():
 def test_importance_weights_however_small_keep_their_part_in_a_token_baseline():
     half = torch.full((2, 1), 0.5)  # π = ½, Σπ² = ½: both squared norms are ½
     weights = torch.tensor([[1e-4], [2e-4]])
-    credit = optimal_token_baseline(torch.tensor([[0.0], [1.0]]), half.log(), half, torch.ones(2, 1), torch.zeros(2), weights=weights)
+    credit = optimal_token_baseline(
+        torch.tensor([[0.0], [1.0]]),
+        half.log(),
+        half,
+        torch.ones(2, 1),
+        torch.zeros(2),
+        weights=weights,
+    )
     assert credit.baselines.squeeze(1).tolist() == pytest.approx([0.8] * 2)  # 4·1/(1 + 4)
 
 
@@ -145,9 +169,18 @@ def test_shares_add_up_to_the_outcome():
     mask[:, 0] = True
     rewards = rewards.nan_to_num().double()
     some = torch.rand_like(rewards) + 0.1
-    for weights in (torch.ones_like(rewards), last_actions(mask), last_actions(mask, 3), some, 0 * some, (some * 3e38).float()):
+    for weights in (
+        torch.ones_like(rewards),
+        last_actions(mask),
+        last_actions(mask, 3),
+        some,
+        0 * some,
+        (some * 3e38).float(),
+    ):
         advantages = spread(rewards, weights, mask).advantages
-        torch.testing.assert_close(advantages.sum(1), rewards.where(mask, 0.0).sum(1), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            advantages.sum(1), rewards.where(mask, 0.0).sum(1), rtol=0, atol=1e-12
+        )
         assert (advantages[~mask] == 0).all()
 
 
@@ -155,7 +188,10 @@ def test_shares_add_up_to_the_outcome():
     ("k", "weights"),
     [
         (1, [[0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),
-        (2, [[0, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),  # over the tool's two tokens
+        (
+            2,
+            [[0, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
+        ),  # over the tool's two tokens
         (9, [[1, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),  # all there are
     ],
 )
@@ -165,19 +201,33 @@ def test_the_last_k_actions_are_counted_without_the_tools_tokens(k: int, weights
 
 
 def test_without_any_weight_every_token_has_the_same_share():
-    rewards, mask = torch.tensor([[0.0, 0.0, 3.0]] * 3), torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 0]])
-    weights = torch.tensor([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 1.0, 1.0]])  # in the second only off the mask
-    assert spread(rewards, weights, mask).advantages.tolist() == [[1.0, 1.0, 1.0], [1.5, 0.0, 1.5], [0.0, 0.0, 0.0]]
+    rewards, mask = (
+        torch.tensor([[0.0, 0.0, 3.0]] * 3),
+        torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 0]]),
+    )
+    weights = torch.tensor(
+        [[0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 1.0, 1.0]]
+    )  # in the second only off the mask
+    assert spread(rewards, weights, mask).advantages.tolist() == [
+        [1.0, 1.0, 1.0],
+        [1.5, 0.0, 1.5],
+        [0.0, 0.0, 0.0],
+    ]
 
 
 def test_weights_whose_sum_is_too_large_for_float32_are_shares_all_the_same():
     weights = torch.tensor([[3e38, 1e38]])
-    assert spread(torch.tensor([[0.0, 8.0]]), weights, torch.ones(1, 2)).advantages.tolist() == [[6.0, 2.0]]
+    assert spread(torch.tensor([[0.0, 8.0]]), weights, torch.ones(1, 2)).advantages.tolist() == [
+        [6.0, 2.0]
+    ]
 
 
 def test_an_empty_batch_and_empty_rows_have_no_credit():
     for estimator in BY_GROUP:
-        assert estimator(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(0)).advantages.shape == (0, 4)
+        assert estimator(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(0)).advantages.shape == (
+            0,
+            4,
+        )
         credit = estimator(torch.full((3, 2), NAN), torch.zeros(3, 2), torch.zeros(3))
         assert (credit.advantages == 0).all()
 
@@ -189,7 +239,13 @@ def test_gae_takes_a_lambda_for_each_row():
     lam[0] = 0.0
     both = gae(rewards, values, mask, gamma=0.99, lam=lam)
     for row in range(5):
-        one = gae(rewards[row : row + 1], values[row : row + 1], mask[row : row + 1], gamma=0.99, lam=float(lam[row]))
+        one = gae(
+            rewards[row : row + 1],
+            values[row : row + 1],
+            mask[row : row + 1],
+            gamma=0.99,
+            lam=float(lam[row]),
+        )
         for mine, wanted in zip(both, one, strict=True):
             torch.testing.assert_close(mine[row], wanted[0])
     assert length_adaptive_lam(torch.ones(1, 100), alpha=0.05).tolist() == pytest.approx([0.8])
@@ -224,7 +280,11 @@ def test_on_policy_every_loss_has_the_policy_gradient(name):
     gradient = torch.autograd.grad(LOSSES[name](new, old, advantages, mask).loss.sum(), new)[0]
     wanted = -advantages.where(mask, 0.0)
     if name == "geo_mean":
-        wanted = (wanted.sum(1, keepdim=True) / mask.sum(1, keepdim=True)).expand_as(wanted).where(mask, 0.0)
+        wanted = (
+            (wanted.sum(1, keepdim=True) / mask.sum(1, keepdim=True))
+            .expand_as(wanted)
+            .where(mask, 0.0)
+        )
     torch.testing.assert_close(gradient, wanted)
 
 
@@ -246,16 +306,25 @@ def test_what_stands_off_the_mask_reaches_neither_loss_nor_gradient(name):
 
 
 def test_gspo_clips_by_the_response_not_by_the_token():
-    old, new = torch.zeros(1, 2), torch.tensor([[0.5, -0.5]])  # ratios 1.65 and 0.61, but together 1
+    old, new = (
+        torch.zeros(1, 2),
+        torch.tensor([[0.5, -0.5]]),
+    )  # ratios 1.65 and 0.61, but together 1
     terms = gspo_loss(new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP)
     assert terms.loss.tolist() == [[-1.0, -1.0]]
     assert not terms.clipped.any()
-    assert clipped_policy_loss(new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP).clipped.tolist() == [[True, False]]
+    assert clipped_policy_loss(
+        new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP
+    ).clipped.tolist() == [[True, False]]
 
 
 def test_geo_mean_takes_a_token_without_an_advantage_as_unmoved():
     new, old = torch.tensor([[-0.5, -0.5]]), torch.tensor([[-1.0, -0.5]])  # log ρ = ½ and 0
-    loss = lambda *a: geo_mean_loss(new, old, torch.tensor([a]), torch.ones(1, 2), **CLIP).loss.unique().item()  # noqa: E731
+
+    def loss(*a: float) -> float:
+        terms = geo_mean_loss(new, old, torch.tensor([a]), torch.ones(1, 2), **CLIP)
+        return terms.loss.unique().item()
+
     assert loss(0.0, 1.0) == pytest.approx(-0.5)  # −e⁰·½
     assert loss(-1.0, 1.5) == pytest.approx(-math.exp(0.25) / 4)  # free to rise
     assert loss(1.0, 1.0) == pytest.approx(-math.exp(0.1))  # bounded by ε = 0.2
@@ -263,13 +332,19 @@ def test_geo_mean_takes_a_token_without_an_advantage_as_unmoved():
 
 def test_cispo_keeps_the_gradient_where_ppo_drops_it():
     old, new, one = torch.zeros(1, 1), torch.tensor([[1.0]], requires_grad=True), torch.ones(1, 1)
-    assert torch.autograd.grad(clipped_policy_loss(new, old, one, one, **CLIP).loss.sum(), new)[0] == 0
-    assert torch.autograd.grad(cispo_loss(new, old, one, one, **CLIP).loss.sum(), new)[0] == pytest.approx(-1.2)
+    assert (
+        torch.autograd.grad(clipped_policy_loss(new, old, one, one, **CLIP).loss.sum(), new)[0] == 0
+    )
+    assert torch.autograd.grad(cispo_loss(new, old, one, one, **CLIP).loss.sum(), new)[
+        0
+    ] == pytest.approx(-1.2)
 
 
 def test_dppo_stops_at_the_divergence_and_only_on_the_way_out():
     old = torch.tensor([[0.5, 0.5, 0.001]]).log()
-    new = torch.tensor([[0.8, 0.8, 0.01]]).log()  # |π − π_old| = 0.3, 0.3 and 0.009, though the last ratio is 10
+    new = torch.tensor(
+        [[0.8, 0.8, 0.01]]
+    ).log()  # |π − π_old| = 0.3, 0.3 and 0.009, though the last ratio is 10
     advantages, mask = torch.tensor([[1.0, -1.0, 1.0]]), torch.ones(1, 3)
     terms = dppo_loss(new, old, advantages, mask, divergence="tv", ratio_cap=20.0, **CLIP)
     assert terms.clipped.tolist() == [[True, False, False]]  # the second is on its way back
@@ -278,7 +353,9 @@ def test_dppo_stops_at_the_divergence_and_only_on_the_way_out():
 
 def test_dro_is_still_where_the_log_ratio_is_the_advantage_over_beta():
     new = torch.tensor([[-1.0]], requires_grad=True)
-    loss = dro_loss(new, torch.tensor([[-1.5]]), torch.tensor([[1.0]]), torch.ones(1, 1), beta=2.0).loss.sum()
+    loss = dro_loss(
+        new, torch.tensor([[-1.5]]), torch.tensor([[1.0]]), torch.ones(1, 1), beta=2.0
+    ).loss.sum()
     assert torch.autograd.grad(loss, new)[0] == 0
 
 
@@ -297,11 +374,18 @@ def test_covariances_choose_as_many_tokens_as_asked_from_the_mask():
     assert top.sum() == int(0.1 * mask.sum())
     assert not (top & ~mask).any()
     bounds = {"low": 0.0, "high": 5.0, **CLIP}
-    some = [select_clip_cov(new, new, advantages, mask, share=0.1, **bounds, generator=make.manual_seed(3)) for _ in range(2)]
+    some = [
+        select_clip_cov(
+            new, new, advantages, mask, share=0.1, **bounds, generator=make.manual_seed(3)
+        )
+        for _ in range(2)
+    ]
     assert torch.equal(*some)
     assert some[0].sum() == int(0.1 * mask.sum())
     assert not select_kl_cov(new, advantages, torch.zeros_like(mask), share=0.1).any()
-    assert not select_clip_cov(new, new, advantages, torch.zeros_like(mask), share=0.1, **bounds).any()
+    assert not select_clip_cov(
+        new, new, advantages, torch.zeros_like(mask), share=0.1, **bounds
+    ).any()
 
 
 # ---- rejection and value losses
@@ -311,19 +395,34 @@ def test_rejection_by_the_whole_response_takes_all_of_it_or_nothing():
     old, sampler = torch.zeros(2, 3), torch.tensor([[-0.5, 0.5, NAN], [-0.5, -0.5, -0.5]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     bounds = {"low": 0.8, "high": 1.8}
-    assert kept_by_ratio(old, sampler, mask, level="token", **bounds).tolist() == [[True, False, False], [True] * 3]
-    assert kept_by_ratio(old, sampler, mask, level="sequence", **bounds).tolist() == [[True, True, False], [False] * 3]
-    assert kept_by_ratio(old, sampler, mask, level="geometric", **bounds).tolist() == [[True, True, False], [True] * 3]
+    assert kept_by_ratio(old, sampler, mask, level="token", **bounds).tolist() == [
+        [True, False, False],
+        [True] * 3,
+    ]
+    assert kept_by_ratio(old, sampler, mask, level="sequence", **bounds).tolist() == [
+        [True, True, False],
+        [False] * 3,
+    ]
+    assert kept_by_ratio(old, sampler, mask, level="geometric", **bounds).tolist() == [
+        [True, True, False],
+        [True] * 3,
+    ]
 
 
 def test_huber_is_the_squared_error_near_and_linear_far():
-    values, zeros, mask = torch.tensor([[0.5, -3.0, NAN]]), torch.zeros(1, 3), torch.tensor([[1, 1, 0]])
+    values, zeros, mask = (
+        torch.tensor([[0.5, -3.0, NAN]]),
+        torch.zeros(1, 3),
+        torch.tensor([[1, 1, 0]]),
+    )
     near = clipped_value_loss(values, zeros, zeros, mask, clip_value=None)
     far = huber_value_loss(values, zeros, zeros, mask, clip_value=None, delta=1.0)
     assert far.loss[0].tolist() == pytest.approx([0.125, 2.5, 0.0])
     assert near.loss[0, 0] == far.loss[0, 0]
     wide = huber_value_loss(values, zeros + 0.1, zeros, mask, clip_value=0.2, delta=100.0)
-    torch.testing.assert_close(wide.loss, clipped_value_loss(values, zeros + 0.1, zeros, mask, clip_value=0.2).loss)
+    torch.testing.assert_close(
+        wide.loss, clipped_value_loss(values, zeros + 0.1, zeros, mask, clip_value=0.2).loss
+    )
 
 
 def test_a_return_becomes_shares_of_bins_that_can_be_checked_by_hand():
@@ -331,13 +430,17 @@ def test_a_return_becomes_shares_of_bins_that_can_be_checked_by_hand():
     returns, mask = torch.tensor([[0.0, 1.0, -7.0, NAN]]), torch.tensor([[1, 1, 1, 0]])
     shares = hl_gauss_targets(returns[:, :3], bins=2, low=-1.0, high=1.0, sigma=1.0)[0]
     end = (0.5 - 0.158655) / (0.5 - 0.022750)
-    assert shares.flatten().tolist() == pytest.approx([0.5, 0.5, 1 - end, end, end, 1 - end], abs=2e-6)
+    assert shares.flatten().tolist() == pytest.approx(
+        [0.5, 0.5, 1 - end, end, end, 1 - end], abs=2e-6
+    )
     logits = torch.tensor([0.0, math.log(3)]).expand(1, 4, 2)  # p = 1/4, 3/4
     terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=1.0)
     low, high = math.log(4), math.log(4 / 3)
     expected = [(low + high) / 2, (1 - end) * low + end * high, end * low + (1 - end) * high, 0.0]
     assert terms.loss[0].tolist() == pytest.approx(expected, abs=2e-6)
-    assert hl_gauss_values(logits, low=-1.0, high=1.0)[0].tolist() == pytest.approx([0.25] * 4)  # ¼·(−½) + ¾·½
+    assert hl_gauss_values(logits, low=-1.0, high=1.0)[0].tolist() == pytest.approx(
+        [0.25] * 4
+    )  # ¼·(−½) + ¾·½
     assert not terms.clipped.any()
 
 
@@ -351,7 +454,16 @@ def test_the_shares_of_a_return_sum_to_one_and_mean_it(spread: float):
     torch.testing.assert_close(shares.sum(-1), torch.ones_like(returns))
     error = float((shares @ middles - returns).abs().max()) / width
     assert error <= math.exp(-2 * (math.pi * spread) ** 2) / math.pi + 2e-6
-    at_end = hl_gauss_targets(torch.tensor([high, 99.0], dtype=torch.float64), bins=bins, low=low, high=high, sigma=sigma) @ middles
+    at_end = (
+        hl_gauss_targets(
+            torch.tensor([high, 99.0], dtype=torch.float64),
+            bins=bins,
+            low=low,
+            high=high,
+            sigma=sigma,
+        )
+        @ middles
+    )
     assert at_end[0] == at_end[1]
     assert 0.4 * width < high - float(at_end[0]) < 0.9 * width
 
@@ -368,12 +480,20 @@ def test_a_gaussian_much_wider_than_the_range_gives_every_bin_the_same(sigma: fl
 
 def test_the_gradient_of_a_histogram_is_prediction_less_target():
     torch.manual_seed(0)
-    logits, returns, mask = torch.randn(2, 3, 9, requires_grad=True), torch.randn(2, 3), torch.tensor([[1, 1, 0], [1, 1, 1]])
+    logits, returns, mask = (
+        torch.randn(2, 3, 9, requires_grad=True),
+        torch.randn(2, 3),
+        torch.tensor([[1, 1, 0], [1, 1, 1]]),
+    )
     terms = hl_gauss_loss(logits, returns, mask, low=-2.0, high=2.0, sigma=0.3)
     terms.loss.sum().backward()
     shares = hl_gauss_targets(returns, bins=9, low=-2.0, high=2.0, sigma=0.3).float()
-    torch.testing.assert_close(logits.grad, (logits.detach().softmax(-1) - shares) * mask.unsqueeze(-1))
-    recorded = (terms.first_bin.unsqueeze(-1) + torch.arange(terms.log_p.shape[-1])) * mask.unsqueeze(-1)
+    torch.testing.assert_close(
+        logits.grad, (logits.detach().softmax(-1) - shares) * mask.unsqueeze(-1)
+    )
+    recorded = (
+        terms.first_bin.unsqueeze(-1) + torch.arange(terms.log_p.shape[-1])
+    ) * mask.unsqueeze(-1)
     held = torch.where(mask.bool(), shares.gather(-1, recorded).sum(-1), 1.0)
     torch.testing.assert_close(held, torch.ones(2, 3))  # the recorded bins hold the target
     worked = -(shares.gather(-1, recorded) * terms.log_p).sum(-1)
@@ -381,7 +501,10 @@ def test_the_gradient_of_a_histogram_is_prediction_less_target():
 
 
 def test_a_histogram_that_fits_its_target_has_its_value():
-    returns, mask = torch.tensor([[0.3, -0.62, 5.0, NAN]], dtype=torch.float64), torch.tensor([[1, 1, 1, 0]])
+    returns, mask = (
+        torch.tensor([[0.3, -0.62, 5.0, NAN]], dtype=torch.float64),
+        torch.tensor([[1, 1, 1, 0]]),
+    )
     logits = torch.zeros(1, 4, 41, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([logits], max_iter=200, line_search_fn="strong_wolfe")
 

@@ -30,9 +30,24 @@ from telescope.algorithms import (
 from telescope.batch import TokenBatch
 
 law = settings(max_examples=60, deadline=None, derandomize=True)
-MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+MODES = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
 # holes at the start, inside, at the end; no token; one token; every token
-HOLES = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0, 1], [1, 1, 1, 0, 0, 0, 0], [0] * 7, [0, 0, 0, 1, 0, 0, 0], [1] * 7])
+HOLES = torch.tensor(
+    [
+        [0, 0, 1, 1, 1, 1, 1],
+        [1, 1, 0, 0, 1, 0, 1],
+        [1, 1, 1, 0, 0, 0, 0],
+        [0] * 7,
+        [0, 0, 0, 1, 0, 0, 0],
+        [1] * 7,
+    ]
+)
 
 
 def close(ours: Tensor, wanted: Tensor, atol: float = 1e-12) -> None:
@@ -59,16 +74,27 @@ class Rows:
     lam: float
 
     def gae(self, **changed):
-        return gae(self.rewards, self.values, self.mask, **{"gamma": self.gamma, "lam": self.lam, "bootstrap": self.bootstrap} | changed)
+        return gae(
+            self.rewards,
+            self.values,
+            self.mask,
+            **{"gamma": self.gamma, "lam": self.lam, "bootstrap": self.bootstrap} | changed,
+        )
 
     def td_errors(self):
-        return td_errors(self.rewards, self.values, self.mask, gamma=self.gamma, bootstrap=self.bootstrap)
+        return td_errors(
+            self.rewards, self.values, self.mask, gamma=self.gamma, bootstrap=self.bootstrap
+        )
 
     def observed(self):
-        return monte_carlo_returns(self.rewards, self.mask, gamma=self.gamma, bootstrap=self.bootstrap)
+        return monte_carlo_returns(
+            self.rewards, self.mask, gamma=self.gamma, bootstrap=self.bootstrap
+        )
 
     def n_step(self, n: int):
-        return n_step_advantages(self.rewards, self.values, self.mask, n=n, gamma=self.gamma, bootstrap=self.bootstrap)
+        return n_step_advantages(
+            self.rewards, self.values, self.mask, n=n, gamma=self.gamma, bootstrap=self.bootstrap
+        )
 
     def kept(self, x: Tensor) -> Tensor:
         return x.where(self.mask.bool(), 0.0)
@@ -81,11 +107,24 @@ class Rows:
 @st.composite
 def rows(draw) -> Rows:
     length = draw(st.integers(1, 9))
-    mask = torch.tensor(draw(st.lists(st.lists(st.integers(0, 1), min_size=length, max_size=length), min_size=1, max_size=3)))
+    mask = torch.tensor(
+        draw(
+            st.lists(
+                st.lists(st.integers(0, 1), min_size=length, max_size=length),
+                min_size=1,
+                max_size=3,
+            )
+        )
+    )
     seed, fraction = draw(st.integers(0, 99)), st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
     shape = tuple(mask.shape)
     return Rows(
-        noise(*shape, seed=seed), noise(*shape, seed=seed + 100), mask, noise(shape[0], seed=seed + 200), draw(fraction), draw(fraction)
+        noise(*shape, seed=seed),
+        noise(*shape, seed=seed + 100),
+        mask,
+        noise(shape[0], seed=seed + 200),
+        draw(fraction),
+        draw(fraction),
     )
 
 
@@ -96,8 +135,17 @@ def plain_loop(r: Rows) -> tuple[Tensor, Tensor]:
         next_value, next_advantage = float(r.bootstrap[b]), 0.0
         for t in reversed(actions):
             value = float(r.values[b, t])
-            next_advantage = float(r.rewards[b, t]) + r.gamma * next_value - value + r.gamma * r.lam * next_advantage
-            advantages[b, t], returns[b, t], next_value = next_advantage, next_advantage + value, value
+            next_advantage = (
+                float(r.rewards[b, t])
+                + r.gamma * next_value
+                - value
+                + r.gamma * r.lam * next_advantage
+            )
+            advantages[b, t], returns[b, t], next_value = (
+                next_advantage,
+                next_advantage + value,
+                value,
+            )
     return advantages, returns
 
 
@@ -136,7 +184,10 @@ def test_gae_is_the_finite_mixture_of_n_step_advantages(r):
         for i, t in enumerate(actions):
             left = len(actions) - i  # N: actions from here to the end
             shorter = sum(r.lam ** (n - 1) * n_step[n - 1][b, t] for n in range(1, left))
-            close(advantages[b, t], (1 - r.lam) * shorter + r.lam ** (left - 1) * n_step[left - 1][b, t])
+            close(
+                advantages[b, t],
+                (1 - r.lam) * shorter + r.lam ** (left - 1) * n_step[left - 1][b, t],
+            )
 
 
 @law
@@ -158,10 +209,16 @@ def test_gae_is_the_plain_loop_for_any_mask(r):
 def test_blocked_scan_is_the_plain_loop_at_any_length(length, holes):
     cut = torch.tensor([length, length // 2 + 1, length // 3])
     mask = (noise(3, length, seed=9) > -0.5) if holes else torch.arange(length) < cut[:, None]
-    r = Rows(noise(3, length, seed=1), noise(3, length, seed=2), mask, noise(3, seed=3), 0.999, 0.97)
+    r = Rows(
+        noise(3, length, seed=1), noise(3, length, seed=2), mask, noise(3, seed=3), 0.999, 0.97
+    )
     for ours, wanted in zip(r.gae(), plain_loop(r), strict=True):
         close(ours, wanted, atol=1e-10)
-    close(r.observed(), plain_loop(Rows(r.rewards, torch.zeros_like(r.values), mask, r.bootstrap, r.gamma, 1.0))[0], atol=1e-10)
+    close(
+        r.observed(),
+        plain_loop(Rows(r.rewards, torch.zeros_like(r.values), mask, r.bootstrap, r.gamma, 1.0))[0],
+        atol=1e-10,
+    )
 
 
 @law
@@ -172,18 +229,27 @@ def test_a_bootstrap_is_a_terminal_reward_of_gamma_times_it(r):
         if actions:
             paid[b, actions[-1]] += r.gamma * r.bootstrap[b]
     fake = Rows(paid, r.values, r.mask, torch.zeros_like(r.bootstrap), r.gamma, r.lam)
-    for ours, wanted in ((r.gae()[0], fake.gae(bootstrap=None)[0]), (r.observed(), fake.observed()), (r.n_step(2), fake.n_step(2))):
+    for ours, wanted in (
+        (r.gae()[0], fake.gae(bootstrap=None)[0]),
+        (r.observed(), fake.observed()),
+        (r.n_step(2), fake.n_step(2)),
+    ):
         close(ours, wanted)
 
 
 def test_td_errors_add_up_but_advantages_do_not():
-    r = Rows(tensor([[0, 0, 1]]), tensor([[0.25, 0.5, 0.75]]), torch.ones(1, 3), tensor([0.0]), 1.0, 0.5)
+    r = Rows(
+        tensor([[0, 0, 1]]), tensor([[0.25, 0.5, 0.75]]), torch.ones(1, 3), tensor([0.0]), 1.0, 0.5
+    )
     close(r.td_errors(), tensor([[0.25, 0.25, 0.25]]))  # they sum to G − V₀ = 0.75
     close(r.gae()[0], tensor([[0.4375, 0.375, 0.25]]))  # these sum to 1.0625
 
 
 def test_integer_rewards_are_discounted_as_floats():
-    close(monte_carlo_returns(torch.tensor([[0, 0, 4]]), torch.ones(1, 3), gamma=0.5).double(), tensor([[1, 2, 4]]))
+    close(
+        monte_carlo_returns(torch.tensor([[0, 0, 4]]), torch.ones(1, 3), gamma=0.5).double(),
+        tensor([[1, 2, 4]]),
+    )
 
 
 def test_a_large_reward_at_the_end_costs_a_short_sum_no_digits():
@@ -196,7 +262,11 @@ def test_a_large_reward_at_the_end_costs_a_short_sum_no_digits():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("holes", [False, True], ids=["padded", "holes"])
 def test_half_precision_is_summed_in_float32(dtype, holes):
-    rewards, values, mask = (0.1 * noise(2, 1025)).to(dtype), noise(2, 1025, seed=1).to(dtype), torch.ones(2, 1025)
+    rewards, values, mask = (
+        (0.1 * noise(2, 1025)).to(dtype),
+        noise(2, 1025, seed=1).to(dtype),
+        torch.ones(2, 1025),
+    )
     mask[:, 3:9] = 0 if holes else 1
     functions = [
         lambda r, v: gae(r, v, mask, gamma=1.0, lam=1.0),
@@ -204,7 +274,9 @@ def test_half_precision_is_summed_in_float32(dtype, holes):
         lambda r, v: [n_step_advantages(r, v, mask, n=5, gamma=1.0)],
     ]
     for function in functions:
-        for ours, wanted in zip(function(rewards, values), function(rewards.float(), values.float()), strict=True):
+        for ours, wanted in zip(
+            function(rewards, values), function(rewards.float(), values.float()), strict=True
+        ):
             assert ours.dtype is dtype
             assert torch.equal(ours, wanted.to(dtype))
 
@@ -230,22 +302,36 @@ FUNCTIONS = {
     "masked_sum": lambda a, b, c, m: (masked_sum(a, m), masked_sum(a, m, -1)),
     "masked_mean": lambda a, b, c, m: (masked_mean(a, m), masked_mean(a, m, -1)),
     "masked_var": lambda a, b, c, m: (masked_var(a, m), masked_var(a, m, unbiased=False)),
-    "masked_whiten": lambda a, b, c, m: (masked_whiten(a, m), masked_whiten(a, m, shift_mean=False)),
+    "masked_whiten": lambda a, b, c, m: (
+        masked_whiten(a, m),
+        masked_whiten(a, m, shift_mean=False),
+    ),
     "clipped_policy_loss": lambda a, b, c, m: _terms(clipped_policy_loss(a, b, c, m)),
-    "clipped_policy_loss dual": lambda a, b, c, m: _terms(clipped_policy_loss(a, b, c, m, dual_clip=1.5)),
+    "clipped_policy_loss dual": lambda a, b, c, m: _terms(
+        clipped_policy_loss(a, b, c, m, dual_clip=1.5)
+    ),
     "surrogate_loss": lambda a, b, c, m: _terms(surrogate_loss(a, b, c, m)),
     "clipped_value_loss": lambda a, b, c, m: _terms(clipped_value_loss(a, b, c, m)),
-    "clipped_value_loss plain": lambda a, b, c, m: _terms(clipped_value_loss(a, b, c, m, clip_value=None)),
-    **{f"aggregate {mode}": lambda a, b, c, m, mode=mode: (aggregate(a, m, mode, horizon=7),) for mode in MODES},
+    "clipped_value_loss plain": lambda a, b, c, m: _terms(
+        clipped_value_loss(a, b, c, m, clip_value=None)
+    ),
+    **{
+        f"aggregate {mode}": lambda a, b, c, m, mode=mode: (aggregate(a, m, mode, horizon=7),)
+        for mode in MODES
+    },
 }
-every_function = pytest.mark.parametrize("function", [pytest.param(f, id=name) for name, f in FUNCTIONS.items()])
+every_function = pytest.mark.parametrize(
+    "function", [pytest.param(f, id=name) for name, f in FUNCTIONS.items()]
+)
 
 
 def abc() -> list[Tensor]:
     return [noise(*HOLES.shape, seed=seed) for seed in (1, 2, 3)]
 
 
-def outputs_and_gradients(function, inputs: list[Tensor], mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def outputs_and_gradients(
+    function, inputs: list[Tensor], mask: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
     leaves = [x.clone().requires_grad_() for x in inputs]
     outputs = function(*leaves, mask)
     total = sum((out * noise(*out.shape, seed=7)).sum() for out in outputs if out.requires_grad)
@@ -257,7 +343,10 @@ def outputs_and_gradients(function, inputs: list[Tensor], mask: Tensor) -> tuple
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30])
 def test_what_stands_off_the_mask_changes_no_output_and_no_gradient(function, garbage):
     dirty = [x.where(HOLES.bool(), garbage) for x in abc()]
-    clean, ours = outputs_and_gradients(function, abc(), HOLES), outputs_and_gradients(function, dirty, HOLES)
+    clean, ours = (
+        outputs_and_gradients(function, abc(), HOLES),
+        outputs_and_gradients(function, dirty, HOLES),
+    )
     for side, side_clean in zip(ours, clean, strict=True):
         for mine, wanted in zip(side, side_clean, strict=True):
             assert torch.equal(mine, wanted)
@@ -268,10 +357,14 @@ def test_what_stands_off_the_mask_changes_no_output_and_no_gradient(function, ga
 @every_function
 def test_deleting_the_positions_off_the_mask_changes_nothing(function):
     def compact(x):
-        return torch.stack([torch.cat([row[on], row[~on]]) for row, on in zip(x, HOLES.bool(), strict=True)])
+        return torch.stack(
+            [torch.cat([row[on], row[~on]]) for row, on in zip(x, HOLES.bool(), strict=True)]
+        )
 
     pushed = [compact(x) for x in abc()]
-    for mine, wanted in zip(function(*abc(), HOLES), function(*pushed, compact(HOLES)), strict=True):
+    for mine, wanted in zip(
+        function(*abc(), HOLES), function(*pushed, compact(HOLES)), strict=True
+    ):
         close(*((compact(mine), wanted) if mine.shape == HOLES.shape else (mine, wanted)))
 
 
@@ -332,11 +425,18 @@ def test_whitening_is_over_the_batch_and_not_per_row():
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 1000])
 def test_equal_numbers_whiten_to_zero_exactly_in_float32(number, count):
     assert not masked_whiten(torch.full((count, 1), number), torch.ones(count, 1)).any()
-    assert masked_whiten(torch.full((count, 1), number, dtype=torch.float64), torch.ones(count, 1)).abs().max() < 1e-7
+    assert (
+        masked_whiten(torch.full((count, 1), number, dtype=torch.float64), torch.ones(count, 1))
+        .abs()
+        .max()
+        < 1e-7
+    )
 
 
 def test_one_token_whitens_to_zero():
-    assert torch.equal(masked_whiten(tensor([[5.0, 7.0]]), torch.tensor([[0, 1]])), tensor([[0.0, 0.0]]))
+    assert torch.equal(
+        masked_whiten(tensor([[5.0, 7.0]]), torch.tensor([[0, 1]])), tensor([[0.0, 0.0]])
+    )
 
 
 def test_statistics_of_four_numbers():
@@ -358,9 +458,17 @@ def one_token(loss, ratio: float, advantage: float, **options):
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "clipped"),
-    [(1.5, 1.0, -1.2, True), (0.5, 1.0, -0.5, False), (1.5, -1.0, 1.5, False), (0.5, -1.0, 0.8, True), (1.1, 2.0, -2.2, False)],
+    [
+        (1.5, 1.0, -1.2, True),
+        (0.5, 1.0, -0.5, False),
+        (1.5, -1.0, 1.5, False),
+        (0.5, -1.0, 0.8, True),
+        (1.1, 2.0, -2.2, False),
+    ],
 )
-def test_clipping_stops_only_steps_that_went_too_far_in_the_wanted_direction(ratio, advantage, loss, clipped):
+def test_clipping_stops_only_steps_that_went_too_far_in_the_wanted_direction(
+    ratio, advantage, loss, clipped
+):
     terms, grad = one_token(clipped_policy_loss, ratio, advantage)
     close(terms.loss.detach(), tensor([[loss]]))
     assert terms.clipped.item() is clipped
@@ -368,8 +476,12 @@ def test_clipping_stops_only_steps_that_went_too_far_in_the_wanted_direction(rat
 
 
 def test_the_two_sides_of_the_clip_are_separate():
-    assert one_token(clipped_policy_loss, 1.5, 1.0, clip_low=0.1, clip_high=0.4)[0].loss.item() == pytest.approx(-1.4)
-    assert one_token(clipped_policy_loss, 0.5, -1.0, clip_low=0.1, clip_high=0.4)[0].loss.item() == pytest.approx(0.9)
+    assert one_token(clipped_policy_loss, 1.5, 1.0, clip_low=0.1, clip_high=0.4)[
+        0
+    ].loss.item() == pytest.approx(-1.4)
+    assert one_token(clipped_policy_loss, 0.5, -1.0, clip_low=0.1, clip_high=0.4)[
+        0
+    ].loss.item() == pytest.approx(0.9)
 
 
 def test_dual_clip_stops_an_exploded_ratio_of_a_bad_token():
@@ -395,7 +507,10 @@ def test_a_ratio_of_one_gives_minus_the_advantage_and_clips_nothing(r):
 @given(rows())
 def test_the_clipped_objective_is_never_above_the_unclipped_and_dual_clip_bounds_it(r):
     new, old, advantages = r.values, r.values.flip(0, 1), r.rewards
-    cpi, clip = surrogate_loss(new, old, advantages, r.mask).loss, clipped_policy_loss(new, old, advantages, r.mask).loss
+    cpi, clip = (
+        surrogate_loss(new, old, advantages, r.mask).loss,
+        clipped_policy_loss(new, old, advantages, r.mask).loss,
+    )
     dual = clipped_policy_loss(new, old, advantages, r.mask, dual_clip=3.0).loss
     assert (clip >= cpi).all()
     assert (dual <= clip).all()
@@ -405,20 +520,31 @@ def test_the_clipped_objective_is_never_above_the_unclipped_and_dual_clip_bounds
 
 def test_value_loss_is_the_larger_of_the_two_errors_and_never_moves_its_target():
     values, returns = tensor([[1.0, 0.1]]).requires_grad_(), tensor([[1.0, 1.0]]).requires_grad_()
-    terms = clipped_value_loss(values, tensor([[0.0, 0.0]]), returns, torch.ones(1, 2), clip_value=0.5)
+    terms = clipped_value_loss(
+        values, tensor([[0.0, 0.0]]), returns, torch.ones(1, 2), clip_value=0.5
+    )
     close(terms.loss.detach(), tensor([[0.125, 0.405]]))  # ½·(0.5 − 1)², ½·(0.1 − 1)²
     assert terms.clipped.tolist() == [[True, False]]
-    to_values, to_returns = torch.autograd.grad(terms.loss.sum(), (values, returns), allow_unused=True)
+    to_values, to_returns = torch.autograd.grad(
+        terms.loss.sum(), (values, returns), allow_unused=True
+    )
     close(to_values, tensor([[0.0, -0.9]]))
     assert to_returns is None
-    plain = clipped_value_loss(values, tensor([[0.0, 0.0]]), returns, torch.ones(1, 2), clip_value=None)
+    plain = clipped_value_loss(
+        values, tensor([[0.0, 0.0]]), returns, torch.ones(1, 2), clip_value=None
+    )
     close(plain.loss.detach(), tensor([[0.0, 0.405]]))
     assert not plain.clipped.any()
 
 
 def test_a_row_of_three_and_a_row_of_one_in_each_aggregation():
-    loss, mask = tensor([[1, 2, 3], [4, 9, 9], [9, 9, 9]]), torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
-    assert [aggregate(loss, mask, mode).item() for mode in MODES] == pytest.approx([2.5, 10, 5, 3, 5 / 3])
+    loss, mask = (
+        tensor([[1, 2, 3], [4, 9, 9], [9, 9, 9]]),
+        torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]]),
+    )
+    assert [aggregate(loss, mask, mode).item() for mode in MODES] == pytest.approx(
+        [2.5, 10, 5, 3, 5 / 3]
+    )
     with pytest.raises(ValueError, match="use one of token-mean"):
         aggregate(loss, mask, "mean")
 
@@ -436,7 +562,9 @@ def test_micro_batches_add_up_to_the_minibatch_in_loss_and_gradient(mode, split)
     shared = {"num_tokens": HOLES.sum(), "num_rows": HOLES.any(1).sum(), "horizon": 7}
     losses = []
     for loss, mask in zip(parts.split(split), HOLES.split(split), strict=True):
-        width = int(mask.any(0).nonzero().max()) + 1 if mask.any() else 1  # trimmed, as the trainer's micro-batches are
+        width = (
+            int(mask.any(0).nonzero().max()) + 1 if mask.any() else 1
+        )  # trimmed, as the trainer's micro-batches are
         losses.append(aggregate(loss[:, :width], mask[:, :width], mode, **shared))
     sum(losses).backward()
     close(sum(losses), aggregate(whole, HOLES, mode, horizon=7))
@@ -448,7 +576,9 @@ def test_micro_batches_add_up_to_the_minibatch_in_loss_and_gradient(mode, split)
 
 def test_log_probs_and_entropy_of_a_coin():
     logits = tensor([0.0, math.log(3)])  # probabilities ¼ and ¾
-    close(log_probs_from_logits(logits.expand(2, 2), torch.tensor([0, 1])).exp(), tensor([0.25, 0.75]))
+    close(
+        log_probs_from_logits(logits.expand(2, 2), torch.tensor([0, 1])).exp(), tensor([0.25, 0.75])
+    )
     close(entropy_from_logits(logits), tensor(-0.25 * math.log(0.25) - 0.75 * math.log(0.75)))
     close(entropy_from_logits(logits + 1000), entropy_from_logits(logits), atol=1e-9)
 
@@ -462,7 +592,12 @@ def test_a_token_of_probability_zero_adds_no_entropy_and_no_kl():
 @pytest.mark.parametrize("d", [0.0, 0.5, -0.5, 2.0, -2.0])
 def test_the_closed_forms_of_the_kl_estimates(d):
     forms = {"k1": d, "abs": abs(d), "k2": d * d / 2, "k3": math.exp(-d) + d - 1}
-    slopes = {"k1": 1.0, "abs": math.copysign(1.0, d) if d else 0.0, "k2": d, "k3": 1 - math.exp(-d)}
+    slopes = {
+        "k1": 1.0,
+        "abs": math.copysign(1.0, d) if d else 0.0,
+        "k2": d,
+        "k3": 1 - math.exp(-d),
+    }
     for kind, value in forms.items():
         for name, slope in ((kind, slopes[kind]), (kind + "+", d)):  # + takes k2's gradient
             log_prob = tensor(d - 1).requires_grad_()
@@ -477,7 +612,9 @@ def test_full_kl_is_the_expectation_of_k1_and_of_k3_and_its_gradient_that_of_k2(
     p = log_p.exp().detach()
     close((p * kl_penalty(log_p, ref, "k1")).sum(), full)
     close((p * kl_penalty(log_p, ref, "k3")).sum(), full)
-    of_k2 = torch.autograd.grad((p * kl_penalty(log_p, ref, "k2")).sum(), logits, retain_graph=True)[0]
+    of_k2 = torch.autograd.grad(
+        (p * kl_penalty(log_p, ref, "k2")).sum(), logits, retain_graph=True
+    )[0]
     close(of_k2, torch.autograd.grad(full, logits)[0])
     assert kl_penalty(logits, logits, "full").abs() < 1e-15
 
@@ -502,7 +639,10 @@ def test_k3_of_a_token_that_the_reference_bans_is_the_cap_and_pulls_back(dtype):
     k3 = kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3")
     assert k3.tolist() == [10.0, 0.0]
     assert torch.autograd.grad(k3.sum(), log_probs)[0].tolist() == [1.0, 0.0]  # 1 − e^(−∞)
-    assert kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3+").tolist() == [10.0, 0.0]
+    assert kl_penalty(log_probs, torch.tensor([-math.inf, -1.0], dtype=dtype), "k3+").tolist() == [
+        10.0,
+        0.0,
+    ]
 
 
 def test_an_unknown_kl_kind_is_refused_with_the_known_ones():

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from telescope.algorithms import adapt_kl_coef, aggregate, clipped_policy_loss, clipped_value_loss, gae, masked_whiten
+from telescope.algorithms import (
+    adapt_kl_coef,
+    aggregate,
+    clipped_policy_loss,
+    clipped_value_loss,
+    gae,
+    masked_whiten,
+)
 from telescope.batch import TokenBatch
 from telescope.errors import TelescopeError
 from tests.algorithms.golden_cases import CASES
@@ -25,15 +32,26 @@ def zeroed(case, name: str) -> torch.Tensor:
 
 
 def case_gae(case, rewards=None, values=None):
-    rewards, values = case["token_level_rewards"] if rewards is None else rewards, case["values"] if values is None else values
+    rewards, values = (
+        case["token_level_rewards"] if rewards is None else rewards,
+        case["values"] if values is None else values,
+    )
     return gae(rewards, values, case.mask, gamma=case["gamma"], lam=case["lam"])
 
 
 def policy(case, **replaced):
     """(loss, gradient with respect to log_prob)."""
-    given = {name: replaced.get(name, case[name]) for name in ("log_prob", "old_log_prob", "advantages")}
+    given = {
+        name: replaced.get(name, case[name]) for name in ("log_prob", "old_log_prob", "advantages")
+    }
     log_prob = given["log_prob"].clone().requires_grad_()
-    terms = clipped_policy_loss(log_prob, given["old_log_prob"], given["advantages"], case.mask, dual_clip=case["clip_ratio_c"])
+    terms = clipped_policy_loss(
+        log_prob,
+        given["old_log_prob"],
+        given["advantages"],
+        case.mask,
+        dual_clip=case["clip_ratio_c"],
+    )
     loss = aggregate(terms.loss, case.mask, case["loss_agg_mode"])
     return loss.detach(), torch.autograd.grad(loss, log_prob)[0]
 
@@ -42,7 +60,9 @@ def value(case, **replaced):
     """(loss, gradient with respect to vpreds)."""
     given = {name: replaced.get(name, case[name]) for name in ("vpreds", "values", "returns")}
     vpreds = given["vpreds"].clone().requires_grad_()
-    terms = clipped_value_loss(vpreds, given["values"], given["returns"], case.mask, clip_value=case["cliprange_value"])
+    terms = clipped_value_loss(
+        vpreds, given["values"], given["returns"], case.mask, clip_value=case["cliprange_value"]
+    )
     loss = aggregate(terms.loss, case.mask, case["loss_agg_mode"])
     return loss.detach(), torch.autograd.grad(loss, vpreds)[0]
 
@@ -62,7 +82,9 @@ def test_gae_never_reads_a_reward_off_the_mask():
     ours, clean = case_gae(case), case_gae(case, rewards=zeroed(case, "token_level_rewards"))
     assert torch.equal(ours[0], clean[0])
     on = case.mask.bool()
-    np.testing.assert_allclose(ours[0][on], case.out["advantages_raw"][on.numpy()], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        ours[0][on], case.out["advantages_raw"][on.numpy()], rtol=1e-6, atol=1e-7
+    )
 
 
 def test_a_batch_refuses_a_score_off_the_mask_instead_of_dropping_it():
@@ -87,7 +109,9 @@ def test_gae_takes_a_bool_mask_instead_of_raising():
     assert case.mask.dtype is torch.bool
     assert "RuntimeError" in case.out["error"].item()
     for mine, wanted in zip(
-        case_gae(case), gae(case["token_level_rewards"], case["values"], case.mask.double(), gamma=1.0, lam=1.0), strict=True
+        case_gae(case),
+        gae(case["token_level_rewards"], case["values"], case.mask.double(), gamma=1.0, lam=1.0),
+        strict=True,
     ):
         assert torch.equal(mine, wanted)
 
@@ -111,7 +135,16 @@ def test_an_infinite_old_log_prob_in_padding_reaches_neither_policy_loss_nor_gra
     np.testing.assert_allclose(grad, case.out["grad_log_prob"], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "seq-mean-token-mean",
+    ],
+)
 def test_a_micro_batch_without_action_tokens_has_loss_zero_and_gradient_zero(mode):
     case = quirk(f"vanilla_all_masked_{mode}")
     assert not case.mask.any()
@@ -143,14 +176,20 @@ def test_a_nan_in_padding_reaches_neither_value_loss_nor_gradient(name, column):
 def betas(case) -> list[float]:
     path = [case["init_kl_coef"]]
     for kl, n_steps in zip(case["current_kl"].tolist(), case["n_steps"].tolist(), strict=True):
-        path.append(adapt_kl_coef(path[-1], kl, target=case["target_kl"], horizon=case["horizon"], n_steps=n_steps))
+        path.append(
+            adapt_kl_coef(
+                path[-1], kl, target=case["target_kl"], horizon=case["horizon"], n_steps=n_steps
+            )
+        )
     return path
 
 
 def test_a_batch_larger_than_the_horizon_moves_beta_by_a_fifth_and_never_below_zero():
     case = quirk("adaptive_kl_negative_beta")
     assert case.out["beta"].min() < 0
-    assert betas(case) == pytest.approx([0.1, 0.08, 0.064, 0.0768])  # 64 samples on a horizon of 10 count as 10
+    assert betas(case) == pytest.approx(
+        [0.1, 0.08, 0.064, 0.0768]
+    )  # 64 samples on a horizon of 10 count as 10
 
 
 def test_a_nan_kl_leaves_beta_where_it_was():

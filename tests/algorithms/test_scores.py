@@ -48,7 +48,16 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_one() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "place"),
-    [(["2", "3", "3"], 1), (["2", "3", "3", "2"], 0), (["3", "2"], 0), ([None, "2", None], 1), ([None, None], None), ([], None)],
+    [
+        (["2", "3", "3"], 1),
+        (["2", "3", "3", "2"], 0),
+        (["3", "2"], 0),
+        ([None, "2", None], 1),
+        ([None, None], None),
+        ([], None),
+    ],
 )
-def test_the_majority_is_the_most_frequent_answer_and_of_equals_the_earliest(answers: list[str | None], place: int | None) -> None:
+def test_the_majority_is_the_most_frequent_answer_and_of_equals_the_earliest(
+    answers: list[str | None], place: int | None
+) -> None:
     assert majority(answers) == place

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from telescope.algorithms import clipped_policy_loss, clipped_value_loss, masked_mean, masked_var, surrogate_loss
+from telescope.algorithms import (
+    clipped_policy_loss,
+    clipped_value_loss,
+    masked_mean,
+    masked_var,
+    surrogate_loss,
+)
 from telescope.batch import TokenBatch
 from telescope.config import CreditConfig
 from telescope.credit import compute_advantages
@@ -38,7 +44,9 @@ def demo() -> Sample:
         score=1.0,
         actor_updates=[
             ActorUpdate(0, 0, OLD, OLD, [], [], [], []),
-            ActorUpdate(0, 1, OLD, [-0.20, -0.20, -0.10, -0.30, -0.20, -0.10, -0.15], [], [], [], []),
+            ActorUpdate(
+                0, 1, OLD, [-0.20, -0.20, -0.10, -0.30, -0.20, -0.10, -0.15], [], [], [], []
+            ),
         ],
         critic_updates=[CriticUpdate(0, 0, [0.40, 0.55, 0.56, 0.90, 0.72, 0.88, 0.93], [], [])],
     )
@@ -86,7 +94,14 @@ def nearly_equal(length: int = 3, **settings: object) -> Sample:
     return fill(made)
 
 
-def trained(seed: int = 0, *, estimator: str = "gae", loss: str = "clip", kl_kind: str = "k1", whiten: bool = True) -> list[Sample]:
+def trained(
+    seed: int = 0,
+    *,
+    estimator: str = "gae",
+    loss: str = "clip",
+    kl_kind: str = "k1",
+    whiten: bool = True,
+) -> list[Sample]:
     """Four responses of random numbers, with holes and cut-off ends, through the credit stage and the losses in float32."""
     make = torch.Generator().manual_seed(seed)
     rows, width = 4, 12
@@ -114,15 +129,28 @@ def trained(seed: int = 0, *, estimator: str = "gae", loss: str = "clip", kl_kin
     terms = surrogate_loss(new, batch["old_log_probs"], batch["whitened"], batch.mask)
     if loss == "clip":
         clips = {"clip_low": 0.2, "clip_high": 0.3, "dual_clip": 1.5}
-        terms = clipped_policy_loss(new, batch["old_log_probs"], batch["whitened"], batch.mask, **clips)
-    critic = clipped_value_loss(values, batch["values"], batch["returns"], batch.mask, clip_value=0.2)
+        terms = clipped_policy_loss(
+            new, batch["old_log_probs"], batch["whitened"], batch.mask, **clips
+        )
+    critic = clipped_value_loss(
+        values, batch["values"], batch["returns"], batch.mask, clip_value=0.2
+    )
     out = []
     for b in range(rows):
 
         def pick(x: torch.Tensor, b: int = b) -> list:
             return x[b].tolist()
 
-        actor = ActorUpdate(0, 1, pick(batch["old_log_probs"]), pick(new * batch.mask), pick(terms.ratio), pick(terms.clipped), [], [])
+        actor = ActorUpdate(
+            0,
+            1,
+            pick(batch["old_log_probs"]),
+            pick(new * batch.mask),
+            pick(terms.ratio),
+            pick(terms.clipped),
+            [],
+            [],
+        )
         actor = replace(actor, dual_clipped=pick(terms.dual_clipped), loss=pick(terms.loss))
         out.append(
             Sample(
@@ -133,10 +161,20 @@ def trained(seed: int = 0, *, estimator: str = "gae", loss: str = "clip", kl_kin
                 settings=settings,
                 truncated=bool(truncated[b]),
                 bootstrap=float(batch["bootstrap"][b]),
-                whiten_mean=float(masked_mean(batch["advantages"].double(), batch.mask)) if whiten else None,
-                whiten_std=float((masked_var(batch["advantages"].double(), batch.mask) + 1e-8).sqrt()) if whiten else None,
+                whiten_mean=float(masked_mean(batch["advantages"].double(), batch.mask))
+                if whiten
+                else None,
+                whiten_std=float(
+                    (masked_var(batch["advantages"].double(), batch.mask) + 1e-8).sqrt()
+                )
+                if whiten
+                else None,
                 actor_updates=[actor],
-                critic_updates=[CriticUpdate(0, 1, pick(values * batch.mask), pick(critic.clipped), pick(critic.loss))],
+                critic_updates=[
+                    CriticUpdate(
+                        0, 1, pick(values * batch.mask), pick(critic.clipped), pick(critic.loss)
+                    )
+                ],
             )
         )
     return out

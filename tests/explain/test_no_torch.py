@@ -21,5 +21,7 @@ print(heavy)
 def test_explaining_imports_no_torch(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text("values = [0.3, 0.6]\nrewards = [0, 1]\n")
-    done = subprocess.run([sys.executable, "-c", _SCRIPT, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -14,16 +14,23 @@ from telescope.explain.trace import compare, traces
 from telescope.explain.whitening import whitening
 from tests.algorithms.golden_cases import GOLDEN
 
-EXAMPLES = {example["id"]: example for example in json.loads((GOLDEN / "worked_examples.json").read_text("utf-8"))}
+EXAMPLES = {
+    example["id"]: example
+    for example in json.loads((GOLDEN / "worked_examples.json").read_text("utf-8"))
+}
 
 
 def of_kind(*kinds: str):
-    return pytest.mark.parametrize("example", [pytest.param(e, id=name) for name, e in EXAMPLES.items() if e["kind"] in kinds])
+    return pytest.mark.parametrize(
+        "example", [pytest.param(e, id=name) for name, e in EXAMPLES.items() if e["kind"] in kinds]
+    )
 
 
 def as_toml(data: dict) -> str:
     return "".join(
-        f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in data.items() if k != "expected"
+        f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v, ensure_ascii=False)}\n"
+        for k, v in data.items()
+        if k != "expected"
     )
 
 
@@ -39,7 +46,11 @@ def as_csv(data: dict) -> str:
     return text.getvalue()
 
 
-FORMATS = {"toml": as_toml, "json": lambda data: json.dumps(data, ensure_ascii=False), "csv": as_csv}
+FORMATS = {
+    "toml": as_toml,
+    "json": lambda data: json.dumps(data, ensure_ascii=False),
+    "csv": as_csv,
+}
 
 
 @pytest.fixture(params=FORMATS)
@@ -73,7 +84,9 @@ def test_every_gae_example_comes_out(example, write):
     assert full.whiten_std == near((want["whiten_var_bessel"] + 1e-8) ** 0.5)
     for t in range(len(sample)):
         others = {trace.name: trace.result for trace in compare(sample, t)}
-        assert (others["td0"], others["monte_carlo"]) == near((want["td0_advantages"][t], want["mc_advantages"][t]))
+        assert (others["td0"], others["monte_carlo"]) == near(
+            (want["td0_advantages"][t], want["mc_advantages"][t])
+        )
         found = {trace.name: trace for trace in traces(sample, t)}
         assert found["advantage_sum"].result == near(want["advantages"][t])
         assert all(trace.ok is not False for trace in found.values())
@@ -86,7 +99,9 @@ def test_the_kl_example_comes_out(example, write):
     for kind, key in {"k1": "kl", "k2": "kl_k2", "k3": "kl_k3_low_var", "abs": "kl_abs"}.items():
         full = fill(read_one(write({**example, "kl_kind": kind})))
         assert full.columns["kl"] == near(example["expected"][key])
-    assert fill(read_one(write(example))).columns["token_level_rewards"] == near(example["expected"]["token_level_rewards"])
+    assert fill(read_one(write(example))).columns["token_level_rewards"] == near(
+        example["expected"]["token_level_rewards"]
+    )
 
 
 @of_kind("surrogate")
@@ -115,7 +130,9 @@ def test_every_value_loss_example_comes_out(example, write):
 @of_kind("whiten")
 def test_whitening_one_response_takes_its_own_mean(example, write):
     if example["id"] != "whiten-global-vs-row":  # a batch of two
-        assert fill(read_one(write(example))).columns["whitened"] == near(example["expected"]["whitened"])
+        assert fill(read_one(write(example))).columns["whitened"] == near(
+            example["expected"]["whitened"]
+        )
 
 
 def test_a_batch_is_whitened_over_all_its_tokens_and_row_by_row_only_for_contrast(tmp_path):
@@ -124,7 +141,9 @@ def test_a_batch_is_whitened_over_all_its_tokens_and_row_by_row_only_for_contras
     path.write_text(json.dumps(example), "utf-8")
     batch = read_numbers(path)
     assert [(x.index, x.count, len(x)) for x in batch] == [(0, 2, 4), (1, 2, 4)]
-    for sample, together, by_row in zip(batch, want["whitened_global"], want["whitened_per_row_WRONG"], strict=True):
+    for sample, together, by_row in zip(
+        batch, want["whitened_global"], want["whitened_per_row_WRONG"], strict=True
+    ):
         assert fill(sample).columns["whitened"] == near(together)
         for t in range(sum(sample.mask)):
             mean, variance, std, row = whitening(batch, sample, t)
@@ -155,7 +174,10 @@ AS_CSV = "response,values,score,lam\nx,0.2,,1\nx,0.4,1,\ny,0.4,0,\n"
     [
         ("tables.toml", TOGETHER),
         ("rows.toml", "values = [[0.2, 0.4], [0.4]]\nscore = [1.0, 0.0]\nlam = 1.0\n"),
-        ("padded.toml", "values = [[0.2, 0.4], [0.4, 9]]\nscore = [1.0, 0.0]\nmask = [[1, 1], [1, 0]]\nlam = 1.0\n"),
+        (
+            "padded.toml",
+            "values = [[0.2, 0.4], [0.4, 9]]\nscore = [1.0, 0.0]\nmask = [[1, 1], [1, 0]]\nlam = 1.0\n",
+        ),
         ("list.json", AS_JSON),
         ("shared.json", f'{{"responses": {AS_JSON}, "gamma": 1.0}}'),
         ("column.csv", AS_CSV),
@@ -184,8 +206,17 @@ def test_what_was_given_for_a_batch_stays(tmp_path):
 
 
 def test_the_value_after_the_last_token_is_not_read(write):
-    given, want = EXAMPLES["values-mask-off-by-one"]["input"], EXAMPLES["values-mask-off-by-one"]["expected"]["response_mask_as_fixed"]
-    data = {"values": given["slice"], "mask": [1, 1, 1, 0], "rewards": given["token_level_rewards"], "gamma": 1.0, "lam": 0.95}
+    given, want = (
+        EXAMPLES["values-mask-off-by-one"]["input"],
+        EXAMPLES["values-mask-off-by-one"]["expected"]["response_mask_as_fixed"],
+    )
+    data = {
+        "values": given["slice"],
+        "mask": [1, 1, 1, 0],
+        "rewards": given["token_level_rewards"],
+        "gamma": 1.0,
+        "lam": 0.95,
+    }
     full = fill(read_one(write(data)))
     for name in ("deltas", "advantages", "returns"):
         assert full.columns[name] == near(want[name])
@@ -193,7 +224,9 @@ def test_the_value_after_the_last_token_is_not_read(write):
 
 def test_a_single_score_sits_on_the_last_token_the_policy_wrote(tmp_path):
     (tmp_path / "x.toml").write_text('tokens = ["a", "b", "tool"]\nmask = [1, 1, 0]\nscore = 1.0\n')
-    (tmp_path / "x.csv").write_text("tokens,mask,score\na,1,\nb,1,1.0\ntool,0,\n")  # in a table it stands where it was paid
+    (tmp_path / "x.csv").write_text(
+        "tokens,mask,score\na,1,\nb,1,1.0\ntool,0,\n"
+    )  # in a table it stands where it was paid
     for name in ("x.toml", "x.csv"):
         sample = read_one(tmp_path / name)
         assert fill(sample).columns["token_level_rewards"] == [0.0, 1.0, 0.0]
@@ -201,7 +234,17 @@ def test_a_single_score_sits_on_the_last_token_the_policy_wrote(tmp_path):
 
 
 def test_other_names_and_the_batch_statistics_are_understood(write):
-    data = {"V": [0.5, 0.5], "r": [0.0, 1.0], "γ": 0.5, "λ": 1.0, "mu": 0.1, "sigma": 2.0, "bootstrap": 0.4, "eps": 0.1, "prompt": "1+1?"}
+    data = {
+        "V": [0.5, 0.5],
+        "r": [0.0, 1.0],
+        "γ": 0.5,
+        "λ": 1.0,
+        "mu": 0.1,
+        "sigma": 2.0,
+        "bootstrap": 0.4,
+        "eps": 0.1,
+        "prompt": "1+1?",
+    }
     sample = read_one(write(data))
     full = fill(sample)
     assert full.columns["deltas"] == near([-0.25, 0.7])
@@ -211,8 +254,12 @@ def test_other_names_and_the_batch_statistics_are_understood(write):
 
 
 def test_a_number_may_begin_with_its_point(tmp_path):
-    (tmp_path / "x.toml").write_text("tokens = ['.5', \"a.7 .8\"] # not .9\nvalues = [.3, -.4]\nrewards = [0.25,.75]\nlam=.5\n")
-    (tmp_path / "x.json").write_text('{"tokens": [".5", "a.7 .8"], "values": [.3, -.4], "rewards": [0.25, .75], "lam": .5}')
+    (tmp_path / "x.toml").write_text(
+        "tokens = ['.5', \"a.7 .8\"] # not .9\nvalues = [.3, -.4]\nrewards = [0.25,.75]\nlam=.5\n"
+    )
+    (tmp_path / "x.json").write_text(
+        '{"tokens": [".5", "a.7 .8"], "values": [.3, -.4], "rewards": [0.25, .75], "lam": .5}'
+    )
     for name in ("x.toml", "x.json"):
         sample = read_one(tmp_path / name)
         assert sample.columns == {"values": [0.3, -0.4], "token_level_rewards": [0.25, 0.75]}
@@ -221,7 +268,12 @@ def test_a_number_may_begin_with_its_point(tmp_path):
 
 
 def test_the_correction_for_the_sampler_may_be_chosen(write):
-    data = {"values": [0.1, 0.2], "score": 1.0, "old": [-0.1, -2.0], "rollout_log_probs": [-0.2, -0.1]}
+    data = {
+        "values": [0.1, 0.2],
+        "score": 1.0,
+        "old": [-0.1, -2.0],
+        "rollout_log_probs": [-0.2, -0.1],
+    }
     weights = {
         (("importance", "token"),): [0.1, -1.9],
         (("importance", "sequence"),): [-1.8, -1.8],
@@ -231,11 +283,15 @@ def test_the_correction_for_the_sampler_may_be_chosen(write):
     for chosen, logs in weights.items():
         sample = read_one(write({**data, **dict(chosen)}))
         found = [next(x for x in traces(sample, t) if x.name == "weight") for t in range(2)]
-        assert [x.result for x in found] == near([0.0 if log is None else math.exp(log) for log in logs])
+        assert [x.result for x in found] == near(
+            [0.0 if log is None else math.exp(log) for log in logs]
+        )
         assert [x.state == "rejected" for x in found] == [log is None for log in logs]
 
 
-@pytest.mark.parametrize(("form", "none"), [("json", None), ("json", "none"), ("toml", "none"), ("csv", "none")])
+@pytest.mark.parametrize(
+    ("form", "none"), [("json", None), ("json", "none"), ("toml", "none"), ("csv", "none")]
+)
 def test_a_setting_that_may_be_none_can_be_given_so(form, none, tmp_path):
     names = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
     path = tmp_path / f"x.{form}"
@@ -244,15 +300,43 @@ def test_a_setting_that_may_be_none_can_be_given_so(form, none, tmp_path):
 
 
 def test_the_largest_and_smallest_numbers_stay_finite(write):
-    big = {"values": [1e30, -1e30], "score": 1e30, "old": [-1e30, -0.1], "ref": [-0.1, -1e30], "beta": 1e30, "mean": -1e30, "std": 1e-30}
-    for more in ({}, {"kl_kind": "k2", "lam_alpha": 1e-30}, {"bootstrap": -1e30, "huber_delta": 1e-30, "estimator": "monte_carlo"}):
+    big = {
+        "values": [1e30, -1e30],
+        "score": 1e30,
+        "old": [-1e30, -0.1],
+        "ref": [-0.1, -1e30],
+        "beta": 1e30,
+        "mean": -1e30,
+        "std": 1e-30,
+    }
+    for more in (
+        {},
+        {"kl_kind": "k2", "lam_alpha": 1e-30},
+        {"bootstrap": -1e30, "huber_delta": 1e-30, "estimator": "monte_carlo"},
+    ):
         sample = read_one(write({**big, **more}))
-        assert all(math.isfinite(trace.result) for t in range(2) for trace in [*traces(sample, t), *compare(sample, t)])
+        assert all(
+            math.isfinite(trace.result)
+            for t in range(2)
+            for trace in [*traces(sample, t), *compare(sample, t)]
+        )
 
 
 def test_each_name_of_the_worked_examples_is_known():
-    known = {name for example in EXAMPLES.values() if example["kind"] in ("gae", "kl", "surrogate", "value_loss") for name in example}
-    assert {"token_level_rewards", "values", "old_log_probs", "ref_log_prob", "vpreds", "advantages"} <= known & LISTS.keys()
+    known = {
+        name
+        for example in EXAMPLES.values()
+        if example["kind"] in ("gae", "kl", "surrogate", "value_loss")
+        for name in example
+    }
+    assert {
+        "token_level_rewards",
+        "values",
+        "old_log_probs",
+        "ref_log_prob",
+        "vpreds",
+        "advantages",
+    } <= known & LISTS.keys()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +350,10 @@ def test_each_name_of_the_worked_examples_is_known():
         ({"values": [0.1], "mask": [0]}, "at least one 1"),
         ({"values": [0.1, 0.2], "mask": [1, 0], "scores": [0.0, 1.0]}, "a score of 1 on token 1"),
         ({"new": [-0.1], "values": [0.1]}, "need the old ones too"),
-        ({"old": [0.9], "values": [0.1]}, r"old_log_probs\[0\] = 0.9: it must lie between -inf and 0"),
+        (
+            {"old": [0.9], "values": [0.1]},
+            r"old_log_probs\[0\] = 0.9: it must lie between -inf and 0",
+        ),
         ({"score": 1.0, "values": [0.1], "beta": 0.1}, "beta = 0.1 needs the kl of each token"),
         ({"values": [0.1], "mean": 0.1}, "give whiten_mean and whiten_std together"),
         ({"values": [0.1], "whiten": "maybe"}, "use true or false"),
@@ -276,13 +363,22 @@ def test_each_name_of_the_worked_examples_is_known():
         ({"values": [0.1], "huber_delta": 0}, "huber_delta = 0: it must lie between"),
         ({"values": [0.1], "eps": -0.1}, "eps = -0.1: it must lie between 0 and 1"),
         ({"values": [0.1], "mean": 0.0, "std": 1e-320}, "std = 9.99989e-321: it must lie between"),
-        ({"values": [0.1], "bootstrap": 1e308}, r"bootstrap is too large: give numbers between −1e\+30 and 1e\+30"),
+        (
+            {"values": [0.1], "bootstrap": 1e308},
+            r"bootstrap is too large: give numbers between −1e\+30 and 1e\+30",
+        ),
         ({"values": [0.1, -1e300]}, r"values\[1\] is too large"),
         ({"values": [0.1], "beta": 1e300}, "beta is too large"),
         ({"ref": [-1e300], "old": [-0.1]}, r"ref_log_prob\[0\] is too large"),
         ({"values": [0.1], "score": 1e39}, r"score.* is too large"),
-        ({"values": [0.1], "reject": 1}, "reject = 1.*: use one of off, token, sequence, geometric"),
-        ({"values": [0.1], "importance": "yes"}, "importance = 'yes': use one of off, token, sequence"),
+        (
+            {"values": [0.1], "reject": 1},
+            "reject = 1.*: use one of off, token, sequence, geometric",
+        ),
+        (
+            {"values": [0.1], "importance": "yes"},
+            "importance = 'yes': use one of off, token, sequence",
+        ),
         ({"values": [0.1], "reject_low": 0}, "reject_low = 0: it must lie between"),
         ({"values": [0.1], "reject_low": 3}, "reject_low = 3 keeps nothing below reject_high = 2"),
     ],
@@ -315,7 +411,11 @@ def test_a_mistake_gets_one_clear_line(data, message, write):
             "response 1: token_level_rewards has 2 numbers and values",
         ),
         ("x.json", '{"values": [[0.1], []]}', "response 1: no token"),
-        ("x.json", '{"values": [[0.1], 0.2]}', r"response 1: values = 0\.2: give a list with one number per token"),
+        (
+            "x.json",
+            '{"values": [[0.1], 0.2]}',
+            r"response 1: values = 0\.2: give a list with one number per token",
+        ),
         (
             "x.json",
             '[{"values": [0.1], "lam": 1}, {"values": [0.1]}]',
@@ -326,12 +426,20 @@ def test_a_mistake_gets_one_clear_line(data, message, write):
             '[{"advantages": [1], "mean": 0, "std": 1}, {"advantages": [1]}]',
             "whiten_mean is 0.0 in response 0 and None in response 1",
         ),
-        ("x.json", '[{"advantages": [1]}, {"values": [1]}]', "response 1 has no advantages: whitening takes all responses"),
+        (
+            "x.json",
+            '[{"advantages": [1]}, {"values": [1]}]',
+            "response 1 has no advantages: whitening takes all responses",
+        ),
         ("x.json", '{"values": [NaN]}', "is not a number"),
         ("x.json", '{"values": [Infinity]}', r"values\[0\] is too large"),
         ("x.json", f'{{"values": [{"9" * 400}]}}', r"values\[0\] is too large"),
         ("x.toml", f"values = [0x{'f' * 5000}]", r"values\[0\] is too large"),
-        ("x.json", '{"values": [0.1, 0.2], "rewards": [1]}', "token_level_rewards has 1 numbers and values has 2"),
+        (
+            "x.json",
+            '{"values": [0.1, 0.2], "rewards": [1]}',
+            "token_level_rewards has 1 numbers and values has 2",
+        ),
         ("x.json", "{}", r"no token.*values = \[0\.3, 0\.4\]"),
         ("x.json", '{"tokens": "是的"}', "tokens must be a list"),
         ("x.json", '{"values": 3}', "give a list with one number per token"),

@@ -31,17 +31,32 @@ def test_every_question_has_an_answer_for_every_kind_of_sample(lang, level):
     one = Sample([0], [b"x"], [1], {"token_level_rewards": [1.0], "values": [0.4]})
     bare = Sample([0], [b"x"], [0], {})
     raw = replace(demo(), settings=Settings(whiten=False))
-    for sample in (demo(), with_tool(), THREE, one, bare, raw, *trained(1, estimator="monte_carlo"), *trained(1, estimator="td0")):
+    for sample in (
+        demo(),
+        with_tool(),
+        THREE,
+        one,
+        bare,
+        raw,
+        *trained(1, estimator="monte_carlo"),
+        *trained(1, estimator="td0"),
+    ):
         for number in ALL:
             text = answer(number, sample, lang, level)
             assert text
-            assert not re.search(r"\{|\}(?!\})|nan", text.replace("{n<N}", "").replace("{t+1}", "")), (number, text)
+            assert not re.search(
+                r"\{|\}(?!\})|nan", text.replace("{n<N}", "").replace("{t+1}", "")
+            ), (number, text)
 
 
 @LANGS
 def test_both_languages_and_levels_name_the_same_numbers(lang):
     """The child's numbers are a part of the expert's facts: nothing else is computed for a child."""
-    known = {number for value in facts(demo(), lang).values() for number in re.findall(r"\d*\.\d+", value)}
+    known = {
+        number
+        for value in facts(demo(), lang).values()
+        for number in re.findall(r"\d*\.\d+", value)
+    }
     for number in ALL:
         own = set(re.findall(r"(?<![\w.])\.\d+", answer(number, demo(), lang, "kid")))
         assert own <= known | {".01", ".9", ".91"}, number  # the counterexample of question 3
@@ -49,20 +64,31 @@ def test_both_languages_and_levels_name_the_same_numbers(lang):
 
 def test_the_two_languages_say_the_same_numbers():
     for number in ALL:
-        zh, en = (set(re.findall(r"\d*\.\d+", answer(number, demo(), lang))) for lang in ("zh", "en"))
+        zh, en = (
+            set(re.findall(r"\d*\.\d+", answer(number, demo(), lang))) for lang in ("zh", "en")
+        )
         assert zh == en, number
 
 
 @LANGS
 def test_every_question_has_a_childs_title_and_answer_without_symbols(lang):
     symbol = re.compile(r"[γλδπρμσβ]|V_|\[|\d\.?e[+−-]?\d|critic|TD|GAE")
-    small = replace(demo(), columns={**demo().columns, "ref_log_prob": [x - 1e-7 for x in demo().columns["old_log_probs"]]})
+    small = replace(
+        demo(),
+        columns={
+            **demo().columns,
+            "ref_log_prob": [x - 1e-7 for x in demo().columns["old_log_probs"]],
+        },
+    )
     three = replace(THREE, token_bytes=[b"a", b"b", b"c"])
     for sample in (demo(), small, three, EXAMPLE, *trained(2)):
         for number, title in titles(lang, "kid"):
             assert f"kid_{lang}" in _questions()[number]
             assert not symbol.search(title), number
-            assert not symbol.search(answer(number, sample, lang, "kid")), (number, answer(number, sample, lang, "kid"))
+            assert not symbol.search(answer(number, sample, lang, "kid")), (
+                number,
+                answer(number, sample, lang, "kid"),
+            )
 
 
 def test_each_placeholder_is_a_fact():
@@ -74,7 +100,10 @@ def test_each_placeholder_is_a_fact():
 
 
 def test_the_example_of_three_tokens():
-    assert "λ=0: [.1, .2, .4]; λ=.5: [.3, .4, .4]; λ=.95: [.651, .58, .4]; λ=1: [.7, .6, .4]" in answer(11, THREE, "en")
+    assert (
+        "λ=0: [.1, .2, .4]; λ=.5: [.3, .4, .4]; λ=.95: [.651, .58, .4]; λ=1: [.7, .6, .4]"
+        in answer(11, THREE, "en")
+    )
     assert "δ[0] = .1" in answer(12, THREE, "en")
     assert "G − V = .7" in answer(12, THREE, "en")
     assert "the extra .6 being the later δ" in answer(12, THREE, "en")
@@ -90,8 +119,9 @@ def test_the_value_after_a_token_is_the_next_one_the_policy_will_use():
 
 
 def test_a_cut_off_response_says_what_follows_its_end():
-    assert "After the last token 5 it is .8 (the response was cut off; the critic's estimate continues it)." in answer(
-        15, with_tool(), "en"
+    assert (
+        "After the last token 5 it is .8 (the response was cut off; the critic's estimate continues it)."
+        in answer(15, with_tool(), "en")
     )
     assert "treated as the end" in answer(15, replace(with_tool(), bootstrap=0.0), "en")
     assert "nothing is left to come" in answer(15, THREE, "en")
@@ -121,7 +151,9 @@ def test_the_clipped_objective_stands_beside_the_surrogate():
     assert f"mean {num(trpo)}; PPO's clipped terms" in text
     assert f"mean {num(ppo)}. Whitened" in text
     assert ppo < trpo
-    assert "With the new log-probs given" in answer(7, from_numbers({"old": [-0.5], "new": [-0.4], "advantages": [1.0]}), "en")
+    assert "With the new log-probs given" in answer(
+        7, from_numbers({"old": [-0.5], "new": [-0.4], "advantages": [1.0]}), "en"
+    )
 
 
 @LANGS
@@ -146,7 +178,9 @@ def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():
 
 def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():
     bare = Sample([0], [b"x"], [1], {"values": [0.4]})
-    assert answer(12, bare, "en").startswith("(This sample has no token_level_rewards; the numbers are of the built-in example")
+    assert answer(12, bare, "en").startswith(
+        "(This sample has no token_level_rewards; the numbers are of the built-in example"
+    )
     assert answer(12, bare, "zh").startswith("（这条样本没有 token_level_rewards")
 
 
@@ -161,21 +195,32 @@ def numbers_of(**given):
 
 def test_other_lambdas_are_those_where_the_runs_own_depends_on_the_length():
     text = answer(11, numbers_of(lam_alpha=0.5), "en")
-    assert "λ=0: [.2, .7, .2]; λ=.5: [.6, .8, .2]; λ=.95: [1.045, .89, .2]; λ=1: [1.1, .9, .2]" in text
+    assert (
+        "λ=0: [.2, .7, .2]; λ=.5: [.6, .8, .2]; λ=.95: [1.045, .89, .2]; λ=1: [1.1, .9, .2]" in text
+    )
     assert "This sample (λ=.3333): A = [.4556, .7667, .2]" in text
     assert "really got G[0] = 1.4," in answer(5, numbers_of(lam_alpha=0.5), "en")
 
 
 def test_a_critic_with_a_lambda_of_its_own_has_targets_of_its_own():
-    own = from_numbers({"rewards": [-0.1, 0.2, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.5, "lam_critic": 1.0})
+    own = from_numbers(
+        {"rewards": [-0.1, 0.2, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.5, "lam_critic": 1.0}
+    )
     assert fill(own).columns["returns"] == pytest.approx([1.1, 1.2, 1.0])
     assert fill(own).columns["advantages"] == pytest.approx([0.3, 0.6, 0.4])
     assert "advantage .3, target .8 + .3 = 1.1." in answer(2, own, "en")
     assert "returns = [1.1, 1.2, 1] = advantages of λ=1 + values" in answer(2, own, "en")
     assert "λ-returns (λ=1)" in answer(19, own, "en")
     for number in (1, 2, 4, 11, 18, 19):
-        assert "λ of its own, 1, not A's .5" in answer(number, replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}), "en")
-        assert "another one" in answer(number, replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}), "en", "kid")
+        assert "λ of its own, 1, not A's .5" in answer(
+            number, replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}), "en"
+        )
+        assert "another one" in answer(
+            number,
+            replace(own, columns={**own.columns, "token_level_scores": [0.0] * 3}),
+            "en",
+            "kid",
+        )
     assert "of its own" not in answer(1, THREE, "en")
 
 
@@ -189,7 +234,15 @@ def test_a_tools_tokens_at_the_end_and_no_later_steps(lang, level):
 
 
 def test_what_was_cut_off_is_a_guess_and_not_what_came():
-    cut = from_numbers({"rewards": [0.1, 1.0], "values": [0.3, 0.4], "estimator": "monte_carlo", "bootstrap": 0.5, "gamma": 0.9})
+    cut = from_numbers(
+        {
+            "rewards": [0.1, 1.0],
+            "values": [0.3, 0.4],
+            "estimator": "monte_carlo",
+            "bootstrap": 0.5,
+            "gamma": 0.9,
+        }
+    )
     assert "really got G[0] = 1 (plus a guess where it was cut off, .405)" in answer(5, cut, "en")
     assert "真正得到的是 1（截断处另接一个猜测 .405）" in answer(5, cut, "zh", "kid")
     assert "G[0] − V[0] = 1.405 − .3 = 1.105" in answer(10, cut, "en")
@@ -203,7 +256,9 @@ def test_sums_have_the_digits_that_they_need():
     ):
         for number in (1, 2, 9, 10):
             text = answer(number, from_numbers(given), "en").replace("−", "-").replace("×", "*")
-            for left, right in re.findall(r"= ([\d.()+* -]*[+-] [\d.()+* -]*) = (-?\d*\.?\d+)", text):
+            for left, right in re.findall(
+                r"= ([\d.()+* -]*[+-] [\d.()+* -]*) = (-?\d*\.?\d+)", text
+            ):
                 assert eval(left) == pytest.approx(float(right), rel=2e-3), (number, left, right)
                 found += 1
     assert found > 8
@@ -217,7 +272,12 @@ def test_a_huber_loss_is_said_and_used():
 
 
 def test_rejected_tokens_take_no_part_in_the_terms():
-    given = {"old": [-0.5, -1.0, -2.0], "new": [-0.4, -1.5, -1.0], "rollout_log_probs": [-0.9, -1.1, -1.9], "reject": "token"}
+    given = {
+        "old": [-0.5, -1.0, -2.0],
+        "new": [-0.4, -1.5, -1.0],
+        "rollout_log_probs": [-0.9, -1.1, -1.9],
+        "reject": "token",
+    }
     text = answer(7, numbers_of(**given, reject_high=1.3), "en")
     assert "ρ = [.6065, 2.718]" in text
     assert "Tokens left out of the update: [0]." in text

@@ -61,7 +61,14 @@ def hostile() -> Sample:
     data = {"values": [0.1] * n, "token_level_rewards": [0.2] * n}
     encoded = [*(text.encode() for text in texts[:-1]), b"\xff\xfe"]
     return Sample(
-        list(range(n)), encoded, [1] * n, data, prompt="".join(texts), response="\x1b[2J" * 9, run="\x1b[31m", parts={"\x1b": 1.0}
+        list(range(n)),
+        encoded,
+        [1] * n,
+        data,
+        prompt="".join(texts),
+        response="\x1b[2J" * 9,
+        run="\x1b[31m",
+        parts={"\x1b": 1.0},
     )
 
 
@@ -86,7 +93,9 @@ def test_what_the_model_wrote_cannot_reach_the_terminal():
     for color in (False, True):
         text = render(hostile(), token=1, width=80, color=color)
         text = re.sub(r"\x1b\[[\d;]*m", "", text) if color else text
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]", text)
+        assert not re.search(
+            r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]", text
+        )
         assert len(text) < 20_000
 
 
@@ -110,12 +119,16 @@ def test_color_is_off_when_asked_and_always_with_no_color(monkeypatch):
 
 
 def test_color_changes_no_character():
-    assert re.sub(r"\x1b\[[\d;]*m", "", render(demo(), color=True, width=80)) == render(demo(), color=False, width=80)
+    assert re.sub(r"\x1b\[[\d;]*m", "", render(demo(), color=True, width=80)) == render(
+        demo(), color=False, width=80
+    )
 
 
 def test_a_wrong_number_is_marked_in_the_table_and_in_its_term():
     sample = demo()
-    spoiled = replace(sample, columns={**sample.columns, "deltas": [0.5, *sample.columns["deltas"][1:]]})
+    spoiled = replace(
+        sample, columns={**sample.columns, "deltas": [0.5, *sample.columns["deltas"][1:]]}
+    )
     text = render(spoiled, token=0, lang="en", width=100, color=False)
     assert "▶0✗" in text
     assert "+.500✗" in text
@@ -130,11 +143,20 @@ def test_every_recorded_number_carries_its_tick():
         assert recorded == 9 * sum(sample.mask)  # A has two traces and is one number
 
 
-@pytest.mark.parametrize(("column", "mark"), [("advantages", "+.370✗"), ("deltas", "+.112✗"), ("returns", ".970✗"), ("whitened", "+.437✗")])
+@pytest.mark.parametrize(
+    ("column", "mark"),
+    [("advantages", "+.370✗"), ("deltas", "+.112✗"), ("returns", ".970✗"), ("whitened", "+.437✗")],
+)
 def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mark):
     sample = demo()
     spoiled = [x + 0.01 if t == 3 else x for t, x in enumerate(sample.columns[column])]
-    text = render(replace(sample, columns={**sample.columns, column: spoiled}), token=0, lang="en", width=100, color=False)
+    text = render(
+        replace(sample, columns={**sample.columns, column: spoiled}),
+        token=0,
+        lang="en",
+        width=100,
+        color=False,
+    )
     assert "63 recorded numbers recomputed: 62 ✓ 1 ✗" in text
     table = text.partition(" i  token")[2].partition("recorded numbers")[0]
     assert table.count("✗") == 2  # of the row and of the number
@@ -143,7 +165,9 @@ def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mar
 
 def test_one_wrong_advantage_typed_by_hand_is_one_cross():
     given = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6], "advantages": [0.651, 0.5, 0.4]}
-    assert "3 recorded numbers recomputed: 2 ✓ 1 ✗" in render(from_numbers(given), lang="en", color=False)
+    assert "3 recorded numbers recomputed: 2 ✓ 1 ✗" in render(
+        from_numbers(given), lang="en", color=False
+    )
 
 
 def test_what_stands_after_the_end_is_named_and_no_tools_word():
@@ -152,9 +176,16 @@ def test_what_stands_after_the_end_is_named_and_no_tools_word():
     assert "slot 3 after the end holds V .5, r .7: not used" in text
     assert "⚙[1]" in text  # between the policy's own tokens: a tool's
     assert "⚙[3]" not in text
-    assert "padding" in render(from_numbers(data), token=3, lang="en", color=False).rpartition("token 3")[2]
+    assert (
+        "padding"
+        in render(from_numbers(data), token=3, lang="en", color=False).rpartition("token 3")[2]
+    )
     clean = render(
-        from_numbers({**data, "values": [0.3, 0, 0.6, 0], "rewards": [0, 0, 1, 0], "mask": [1, 1, 1, 0]}), lang="en", color=False
+        from_numbers(
+            {**data, "values": [0.3, 0, 0.6, 0], "rewards": [0, 0, 1, 0], "mask": [1, 1, 1, 0]}
+        ),
+        lang="en",
+        color=False,
     )
     assert "padding after the end of the response, not used: 3\n" in clean
     assert "holds" not in clean
@@ -162,15 +193,23 @@ def test_what_stands_after_the_end_is_named_and_no_tools_word():
 
 
 def test_typed_numbers_without_anything_to_check_say_so():
-    sample = Sample([0, 1], [b"a", b"b"], [1, 1], {"token_level_rewards": [0.0, 1.0], "values": [0.3, 0.6]})
+    sample = Sample(
+        [0, 1], [b"a", b"b"], [1, 1], {"token_level_rewards": [0.0, 1.0], "values": [0.3, 0.6]}
+    )
     text = render(sample, lang="en", color=False)
     assert "nothing recorded to check" in text
     assert "of this response alone" in text
 
 
 def test_one_response_through_the_roles_says_that_the_statistics_are_its_own():
-    batch, one = trained(1)[0], demo()  # fill gave the demo μ and σ of its own tokens, as a batch of one response has
-    for lang, note in (("en", "μ and σ are of this response alone"), ("zh", "μ、σ 只来自这一条回答")):
+    batch, one = (
+        trained(1)[0],
+        demo(),
+    )  # fill gave the demo μ and σ of its own tokens, as a batch of one response has
+    for lang, note in (
+        ("en", "μ and σ are of this response alone"),
+        ("zh", "μ、σ 只来自这一条回答"),
+    ):
         assert note in render(one, lang=lang, color=False)
         assert note not in render(batch, lang=lang, color=False)
     assert "whole batch" not in render(one, token=3, lang="en", color=False).partition("Â₃")[2]
@@ -178,7 +217,10 @@ def test_one_response_through_the_roles_says_that_the_statistics_are_its_own():
 
 def test_new_log_probs_given_by_hand_are_called_that():
     given = {"values": [0.1, 0.2], "rewards": [0, 1], "old": [-0.5, -0.4], "whiten": False}
-    moved, first = (render(from_numbers(x), token=0, lang="en", width=160, color=False) for x in ({**given, "new": [-0.24, -0.4]}, given))
+    moved, first = (
+        render(from_numbers(x), token=0, lang="en", width=160, color=False)
+        for x in ({**given, "new": [-0.24, -0.4]}, given)
+    )
     assert "ρ and ✂: of the new log-probs that were given" in moved
     assert "epoch 0" not in moved
     assert "exactly 1" not in moved
@@ -188,7 +230,10 @@ def test_new_log_probs_given_by_hand_are_called_that():
     assert "exactly 1" not in render(demo(), token=3, lang="en", width=160, update=1, color=False)
 
 
-@pytest.mark.parametrize(("lang", "said"), [("en", "(i = 3, counted from 0; in papers t = 2)"), ("zh", "(i = 3，从 0 数；论文里 t = 2)")])
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [("en", "(i = 3, counted from 0; in papers t = 2)"), ("zh", "(i = 3，从 0 数；论文里 t = 2)")],
+)
 def test_t_is_the_index_of_papers_and_nothing_else(lang, said):
     text = render(with_tool(), token=3, lang=lang, width=80, color=False)
     assert said in text  # tokens 1 and 2 are the tool's
@@ -197,22 +242,34 @@ def test_t_is_the_index_of_papers_and_nothing_else(lang, said):
 
 
 def test_the_last_token_is_not_chosen_because_there_every_estimator_is_the_same():
-    spread = from_numbers({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.0]})  # |A| is largest on the last token
+    spread = from_numbers(
+        {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.0]}
+    )  # |A| is largest on the last token
     assert "▶0" in render(spread, lang="en", color=False)
     assert "▶0" in render(from_numbers({"rewards": [1], "values": [0.4]}), lang="en", color=False)
     text = render(spread, token=2, lang="en", width=160, color=False)
     assert "the last token, no δ follows: A is δ" in text
-    assert "credit = this surprise =" in render(spread, token=2, lang="en", level="kid", color=False)
+    assert "credit = this surprise =" in render(
+        spread, token=2, lang="en", level="kid", color=False
+    )
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
     small = replace(demo(), settings=replace(demo().settings, kl_coef=1e-5))
-    blank = {name: demo().columns[name] for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")}
-    text = render(replace(small, columns=blank), token=3, lang=lang, level="kid", width=200, color=False)
+    blank = {
+        name: demo().columns[name]
+        for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")
+    }
+    text = render(
+        replace(small, columns=blank), token=3, lang=lang, level="kid", width=200, color=False
+    )
     assert not re.search(r"\de[−-]", text)
     assert "−.000002" in text  # 1e-5 × .18
-    assert {"zh": "折扣 × 远处再打的折 × 下一个词的功劳", "en": "discount × extra discount × the next word's credit"}[lang] in text
+    assert {
+        "zh": "折扣 × 远处再打的折 × 下一个词的功劳",
+        "en": "discount × extra discount × the next word's credit",
+    }[lang] in text
     assert {"zh": "下一个小分（打一次折）", "en": "the next mark (discounted once)"}[lang] in text
     assert plain("−4e−07 + (−6.8e−06)", "almost 0") == "almost 0 + (−.000007)"
 
@@ -220,18 +277,23 @@ def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
 @pytest.mark.parametrize("estimator", ["td0", "monte_carlo"])
 def test_lambda_is_named_only_where_it_is_used(estimator):
     sample = trained(1, estimator=estimator)[0]
-    text, gae = (render(x, token=0, lang="en", width=200, color=False) for x in (sample, trained(1)[0]))
+    text, gae = (
+        render(x, token=0, lang="en", width=200, color=False) for x in (sample, trained(1)[0])
+    )
     assert f"estimator {estimator}" in text.splitlines()[0]
     assert "λ" not in text.splitlines()[0]
     assert "λ .9" in gae.splitlines()[0]
     assert "λ-return" not in text
     assert "λ-return" in gae
-    assert "λ .75" in render(replace(demo(), settings=Settings(lam_alpha=4 / 7)), lang="en", color=False)  # 1 − 1/(7·4/7)
+    assert "λ .75" in render(
+        replace(demo(), settings=Settings(lam_alpha=4 / 7)), lang="en", color=False
+    )  # 1 − 1/(7·4/7)
 
 
 def test_without_a_token_the_largest_advantage_is_taken_apart():
-    assert "token 0 «是» (i = 0, counted from 0; in papers t = 1) · largest |A| before the last token" in render(
-        demo(), lang="en", width=100, color=False
+    assert (
+        "token 0 «是» (i = 0, counted from 0; in papers t = 1) · largest |A| before the last token"
+        in render(demo(), lang="en", width=100, color=False)
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from telescope.batch import COLUMNS
-from telescope.cli import main
+from telescope.commands import main
 from telescope.explain.markdown import page
 from telescope.explain.objectives import OBJECTIVES
 from telescope.explain.questions import answer, titles
@@ -21,7 +21,11 @@ from tests.explain.samples import demo, nearly_equal, trained, with_tool
 
 LANGS = pytest.mark.parametrize("lang", ["zh", "en"])
 LEVELS = pytest.mark.parametrize("level", ["expert", "kid"])
-PAGES = [[], *(["--token", str(t)] for t in range(6)), *(["--question", str(n)] for n in range(1, 24))]
+PAGES = [
+    [],
+    *(["--token", str(t)] for t in range(6)),
+    *(["--question", str(n)] for n in range(1, 24)),
+]
 PAGES += [["--columns"], ["--metaphors"], ["--questions"], ["--flow"]]
 
 
@@ -53,8 +57,14 @@ def test_the_notation_of_the_terminal_translates(formula, want):
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("A return is a sample of Q(s,a), λ-returns too", "A return is a sample of $Q(s,a)$, $\\lambda$-returns too"),
-        ("`gae` 倒推A[0] = δ[0] + γλ·A[n] = .6211；", "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{n} = .6211$；"),
+        (
+            "A return is a sample of Q(s,a), λ-returns too",
+            "A return is a sample of $Q(s,a)$, $\\lambda$-returns too",
+        ),
+        (
+            "`gae` 倒推A[0] = δ[0] + γλ·A[n] = .6211；",
+            "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{n} = .6211$；",
+        ),
         ("values[0] = .2 与 old_log_probs (1, 6)", "`values[0]` = .2 与 `old_log_probs` (1, 6)"),
         ("only −V[0] remains (A<0), 4 of 5", "only $-V_{0}$ remains $(A<0)$, 4 of 5"),
         ("token 0 «1+1=2 δ₀ $x$ `y`»: 3/8", "token 0 «1+1=2 δ₀ &#36;x&#36; &#96;y&#96;»: 3/8"),
@@ -78,24 +88,61 @@ def formulas() -> set[str]:
     compared = replace(base, columns={**base.columns, "baselines": [0.1] * len(base)}, scale=0.5)
     logs = [[-1.0 - k / 10 for k in range(11)] for _ in range(len(base))]
     bins = CriticUpdate(0, 0, base.columns["values"], [], [], logs, [20] * len(base))
-    settings = [{"kl_kind": kind, "kl_loss_coef": 0.1, "kl_loss_kind": kind} for kind in ("k1", "abs", "k2", "k3")]
-    settings += [{"estimator": name} for name in ("uniform", "last_token", "attention", "gdpo", "reinforce++")]
-    settings += [{"loss": name} for name in OBJECTIVES] + [{"huber_delta": 0.1}, {"clip_value": None}, {"lam_critic": 1.0}]
-    settings += [{"importance": name} for name in ("token", "sequence")] + [{"reject": "token"}, {"reject": "token", "reject_low": 1.5}]
+    settings = [
+        {"kl_kind": kind, "kl_loss_coef": 0.1, "kl_loss_kind": kind}
+        for kind in ("k1", "abs", "k2", "k3")
+    ]
+    settings += [
+        {"estimator": name}
+        for name in ("uniform", "last_token", "attention", "gdpo", "reinforce++")
+    ]
+    settings += [{"loss": name} for name in OBJECTIVES] + [
+        {"huber_delta": 0.1},
+        {"clip_value": None},
+        {"lam_critic": 1.0},
+    ]
+    settings += [{"importance": name} for name in ("token", "sequence")] + [
+        {"reject": "token"},
+        {"reject": "token", "reject_low": 1.5},
+    ]
     samples += [replace(base, settings=replace(base.settings, **changed)) for changed in settings]
-    samples += [replace(compared, settings=replace(base.settings, estimator=name)) for name in ("grpo", "remax")]
+    samples += [
+        replace(compared, settings=replace(base.settings, estimator=name))
+        for name in ("grpo", "remax")
+    ]
     hl_gauss = replace(base.settings, bins=51, value_low=-2.0, value_high=2.0, value_sigma=0.06)
     samples.append(replace(base, settings=hl_gauss, critic_updates=[bins]))
-    samples.append(replace(base, actor_updates=[replace(base.actor_updates[0], selected=[True] * len(base))]))
+    samples.append(
+        replace(base, actor_updates=[replace(base.actor_updates[0], selected=[True] * len(base))])
+    )
     samples[-1] = replace(samples[-1], settings=replace(base.settings, loss="kl_cov"))
-    found = [trace for sample in samples for t in range(len(sample)) for trace in [*traces(sample, t), *compare(sample, t)]]
+    found = [
+        trace
+        for sample in samples
+        for t in range(len(sample))
+        for trace in [*traces(sample, t), *compare(sample, t)]
+    ]
     batch = whiten_together([replace(demo(), whiten_mean=None, whiten_std=None) for _ in range(2)])
     found += whitening(batch, batch[0], 0)
     names = {trace.name for trace in found}
-    assert {"kl_loss", "weight", "objective", "value_loss", "row", "n_step", "surrogate", "batch_std"} <= names
+    assert {
+        "kl_loss",
+        "weight",
+        "objective",
+        "value_loss",
+        "row",
+        "n_step",
+        "surrogate",
+        "batch_std",
+    } <= names
     out = {tex(text) for trace in found for text in (trace.formula, trace.substituted)}
     out |= {tex(column.formula) for column in COLUMNS.values() if column.formula}
-    said = [text for lang in ("zh", "en") for n, title in titles(lang) for text in (title, answer(n, demo(), lang))]
+    said = [
+        text
+        for lang in ("zh", "en")
+        for n, title in titles(lang)
+        for text in (title, answer(n, demo(), lang))
+    ]
     return out | {inline for text in said for inline in re.findall(r"\$([^$]+)\$", prose(text))}
 
 
@@ -106,7 +153,9 @@ def test_every_formula_is_ascii_and_balanced():
         assert text.isascii(), text
         assert not re.search(r"[$#&]|\\\W(?<!\\_)(?<!\\%)", text), text
         bare = re.sub(r"\\text\{[^{}]*\}|\\mathrm\{[^{}]*\}|\\[a-z]+", "", text)
-        assert not re.search(r"[A-Za-z]{2,}", bare), text  # a word is set as one, not as a product of letters
+        assert not re.search(r"[A-Za-z]{2,}", bare), (
+            text
+        )  # a word is set as one, not as a product of letters
         depth = 0
         for character in text:
             depth += (character == "{") - (character == "}")
@@ -117,25 +166,38 @@ def test_every_formula_is_ascii_and_balanced():
 def test_a_tex_renderer_takes_every_formula():
     mathtext = pytest.importorskip("matplotlib.mathtext")
     parser = mathtext.MathTextParser("path")
-    for text in {re.sub(r"\d*\.?\d+", "1", text) for text in formulas()}:  # whatever the numbers: it takes its time
+    for text in {
+        re.sub(r"\d*\.?\d+", "1", text) for text in formulas()
+    }:  # whatever the numbers: it takes its time
         parser.parse(f"${text}$")
 
 
 def numbers(text: str) -> list[float]:
     """Every number of a text in its order, indices and exponents included, however they are set."""
-    text = re.sub(r" \\times 10\^\{(-?\d+)\}", r"e\1", html.unescape(text)).replace(r"\frac{1}{2}", "½")
-    text = re.sub(r"[⁰¹²³⁴-⁹]+", lambda found: " " + found[0].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")), text)
+    text = re.sub(r" \\times 10\^\{(-?\d+)\}", r"e\1", html.unescape(text)).replace(
+        r"\frac{1}{2}", "½"
+    )
+    text = re.sub(
+        r"[⁰¹²³⁴-⁹]+",
+        lambda found: " " + found[0].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")),
+        text,
+    )
     text = text.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉−", "0123456789-"))
     return [float(x) for x in re.findall(r"\d*\.?\d+(?:e-?\d+)?", text)]
 
 
 @LANGS
 @LEVELS
-def test_every_page_of_the_worked_example_has_the_same_numbers_in_tex(lang, level, capsys, monkeypatch):
+def test_every_page_of_the_worked_example_has_the_same_numbers_in_tex(
+    lang, level, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "100")
     formulas_seen = 0
     for asked in PAGES:
-        plain, made = (explained(capsys, *asked, "--lang", lang, "--level", level, *more) for more in ([], ["--tex"]))
+        plain, made = (
+            explained(capsys, *asked, "--lang", lang, "--level", level, *more)
+            for more in ([], ["--tex"])
+        )
         assert numbers(made) == numbers(plain), asked
         assert "$$" not in plain
         for formula in re.findall(r"\$\$?([^$]+)\$\$?", made):
@@ -147,7 +209,13 @@ def test_every_page_of_the_worked_example_has_the_same_numbers_in_tex(lang, leve
 @LANGS
 @LEVELS
 def test_a_recorded_response_has_the_same_numbers_in_tex(lang, level):
-    for sample in (demo(), with_tool(), nearly_equal(), nearly_equal(9, estimator="grpo"), *trained(4)):
+    for sample in (
+        demo(),
+        with_tool(),
+        nearly_equal(),
+        nearly_equal(9, estimator="grpo"),
+        *trained(4),
+    ):
         for t in range(len(sample)):
             said = {"token": t, "lang": lang, "level": level, "width": 100}
             assert numbers(page(sample, **said)) == numbers(render(sample, color=False, **said))
@@ -161,7 +229,10 @@ def explained(capsys, *arguments: str) -> str:
 def test_the_page_of_the_worked_example(capsys):
     made = explained(capsys, "--tex", "--lang", "zh", "--token", "0")
     assert "**提示** 请问1+1=2？\n\n**回答** 是的，等于2！" in made
-    assert "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -.01 + 1\\cdot.25 - .2 = .04$$" in made
+    assert (
+        "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -.01 + 1\\cdot.25 - .2 = .04$$"
+        in made
+    )
     assert made.count("```") == 4  # the fence posts and the table stay drawings
 
 
@@ -175,7 +246,9 @@ def test_a_dialogue_is_saved_with_its_formulas_in_tex(tmp_path, capsys):
 
 def test_a_recorded_number_keeps_its_tick_and_a_tokens_text_is_not_markdown(tmp_path, capsys):
     path = tmp_path / "x.json"
-    path.write_text('{"tokens": ["<b>*x*", "$y$"], "rewards": [0, 1], "values": [0.3, 0.6], "deltas": [0.3, 0.4], "prompt": "[a](b) `c`"}')
+    path.write_text(
+        '{"tokens": ["<b>*x*", "$y$"], "rewards": [0, 1], "values": [0.3, 0.6], "deltas": [0.3, 0.4], "prompt": "[a](b) `c`"}'
+    )
     made = explained(capsys, "--numbers", str(path), "--tex", "--lang", "en", "--token", "0")
     assert "\n\n✓ recorded .3\n\n" in made
     outside = re.sub(r"```text.*?```", "", made, flags=re.S)

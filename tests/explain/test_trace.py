@@ -16,7 +16,19 @@ from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sampl
 from telescope.explain.trace import compare, traces
 from tests.explain.samples import demo, nearly_equal, row, trained, with_tool
 
-BASICS = ["kl", "reward", "delta", "advantage_sum", "advantage", "return", "whitened", "ratio", "clip", "surrogate", "value_loss"]
+BASICS = [
+    "kl",
+    "reward",
+    "delta",
+    "advantage_sum",
+    "advantage",
+    "return",
+    "whitened",
+    "ratio",
+    "clip",
+    "surrogate",
+    "value_loss",
+]
 
 
 def by_name(sample: Sample, t: int, update: int = -1) -> dict:
@@ -35,7 +47,9 @@ def test_everything_the_trainer_computes_is_confirmed(estimator, loss, whiten):
                 assert bool(found) == bool(sample.mask[t])
                 assert not [trace for trace in found if trace.ok is False]
                 unchecked = {trace.name for trace in found if trace.ok is None}
-                assert unchecked == ({"surrogate" if loss == "clip" else "clip"} if found else set())
+                assert unchecked == (
+                    {"surrogate" if loss == "clip" else "clip"} if found else set()
+                )
                 states |= {(trace.name, trace.state) for trace in found if trace.state}
     assert {("clip", "inside"), ("clip", "kept"), ("clip", "clipped"), ("clip", "dual")} <= states
     assert {("value_loss", "inside"), ("value_loss", "kept"), ("value_loss", "clipped")} <= states
@@ -52,7 +66,11 @@ def test_the_worked_token_of_the_design():
     assert found["advantage_sum"].result == pytest.approx(0.36009125)
     assert found["advantage"].substituted == ".102 + .95·.2717"
     assert found["whitened"].substituted == "(.3601 − .2951)/.1524"
-    assert (found["clip"].state, num(found["clip"].result), num(found["surrogate"].result)) == ("clipped", ".5119", ".5263")
+    assert (found["clip"].state, num(found["clip"].result), num(found["surrogate"].result)) == (
+        "clipped",
+        ".5119",
+        ".5263",
+    )
 
 
 def test_in_the_first_minibatch_the_ratio_is_one_and_the_term_is_the_advantage():
@@ -74,7 +92,10 @@ def test_a_tool_takes_no_time_step_and_the_end_of_a_cut_off_response_has_a_value
 
 def test_fill_equals_the_trainers_functions_on_holes_and_cut_off_ends():
     for sample in trained(3):
-        given = {name: sample.columns[name] for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")}
+        given = {
+            name: sample.columns[name]
+            for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")
+        }
         blank = replace(sample.actor_updates[0], ratio=[], clipped=[], dual_clipped=[], loss=[])
         critic = replace(sample.critic_updates[0], clipped=[], loss=[])
         full = fill(replace(sample, columns=given, actor_updates=[blank], critic_updates=[critic]))
@@ -82,7 +103,9 @@ def test_fill_equals_the_trainers_functions_on_holes_and_cut_off_ends():
             if name in sample.columns:
                 assert full.columns[name] == pytest.approx(sample.columns[name], abs=1e-5), name
         for name in ("ratio", "loss"):
-            assert getattr(full.actor_updates[0], name) == pytest.approx(getattr(sample.actor_updates[0], name), abs=1e-4)
+            assert getattr(full.actor_updates[0], name) == pytest.approx(
+                getattr(sample.actor_updates[0], name), abs=1e-4
+            )
         assert full.actor_updates[0].clipped == sample.actor_updates[0].clipped
         assert full.actor_updates[0].dual_clipped == sample.actor_updates[0].dual_clipped
         assert full.critic_updates[0].clipped == sample.critic_updates[0].clipped
@@ -115,7 +138,10 @@ def test_a_wrong_clip_flag_is_marked():
     assert found["ratio"].ok is True
 
 
-@pytest.mark.parametrize(("kind", "kl"), [("k1", 0.39), ("abs", 0.39), ("k2", 0.5 * 0.39**2), ("k3+", math.exp(-0.39) + 0.39 - 1)])
+@pytest.mark.parametrize(
+    ("kind", "kl"),
+    [("k1", 0.39), ("abs", 0.39), ("k2", 0.5 * 0.39**2), ("k3+", math.exp(-0.39) + 0.39 - 1)],
+)
 def test_the_kl_term_of_the_loss_is_shown_with_the_updates_own_policy(kind, kl):
     sample = replace(demo(), settings=Settings(kl_coef=0.1, kl_loss_coef=0.2, kl_loss_kind=kind))
     found = traces(sample, 3)
@@ -148,7 +174,12 @@ def test_a_number_that_is_not_finite_is_wrong_and_stays_json():
 def test_the_states_of_the_clipped_term(ratio, advantage, state, term):
     settings, log = Settings(dual_clip=3.0, whiten=False), math.log(ratio)
     sample = Sample(
-        [0], [b"x"], [1], {"advantages": [advantage]}, settings, actor_updates=[ActorUpdate(0, 0, [-9.0], [log - 9], [], [], [], [])]
+        [0],
+        [b"x"],
+        [1],
+        {"advantages": [advantage]},
+        settings,
+        actor_updates=[ActorUpdate(0, 0, [-9.0], [log - 9], [], [], [], [])],
     )
     found = by_name(sample, 0)
     assert found["clip"].state == state
@@ -157,15 +188,21 @@ def test_the_states_of_the_clipped_term(ratio, advantage, state, term):
     assert found["clip"].result <= found["surrogate"].result or state == "dual"
 
 
-@pytest.mark.parametrize(("v", "state", "loss"), [(0.4, "inside", 0.18), (0.9, "clipped", 0.125), (-0.5, "kept", 1.125)])
+@pytest.mark.parametrize(
+    ("v", "state", "loss"), [(0.4, "inside", 0.18), (0.9, "clipped", 0.125), (-0.5, "kept", 1.125)]
+)
 def test_the_states_of_the_value_loss(v, state, loss):
     columns = {"values": [0.3], "returns": [1.0]}
-    found = by_name(Sample([0], [b"x"], [1], columns, critic_updates=[CriticUpdate(0, 0, [v], [], [])]), 0)
+    found = by_name(
+        Sample([0], [b"x"], [1], columns, critic_updates=[CriticUpdate(0, 0, [v], [], [])]), 0
+    )
     assert (found["value_loss"].state, found["value_loss"].result) == (state, pytest.approx(loss))
 
 
 def test_without_value_clipping_the_loss_is_half_the_squared_error():
-    sample = Sample([0], [b"x"], [1], {"values": [0.3], "returns": [1.0]}, Settings(clip_value=None))
+    sample = Sample(
+        [0], [b"x"], [1], {"values": [0.3], "returns": [1.0]}, Settings(clip_value=None)
+    )
     found = by_name(replace(sample, critic_updates=[CriticUpdate(0, 0, [0.5], [], [])]), 0)
     assert found["value_loss"].formula == "L_V₀ = ½·(v₀ − R₀)²"
     assert found["value_loss"].result == pytest.approx(0.125)
@@ -173,7 +210,11 @@ def test_without_value_clipping_the_loss_is_half_the_squared_error():
 
 def test_other_estimators_beside_gae_are_those_of_the_library():
     for sample in trained(5):
-        mask, r, v = row(sample.mask), row(sample.columns["token_level_rewards"]), row(sample.columns["values"])
+        mask, r, v = (
+            row(sample.mask),
+            row(sample.columns["token_level_rewards"]),
+            row(sample.columns["values"]),
+        )
         end = row([sample.bootstrap])[0]
         for t in (t for t, m in enumerate(sample.mask) if m):
             results = [trace.result for trace in compare(sample, t, ns=(3,), lams=(0.5,))]
@@ -198,7 +239,9 @@ def test_a_long_sum_is_shortened_in_print_but_not_in_the_result():
     sample = Sample(list(range(n)), [b"x"] * n, [1] * n, {"deltas": [1.0] * n}, Settings(lam=0.9))
     found = by_name(sample, 0)["advantage_sum"]
     assert found.formula == "A₀ = δ₀ + .9·δ₁ + .9²·δ₂ + … + .9⁴⁹·δ₄₉"
-    assert found.substituted == "1 + .9 + .81 + …(7.233) + .005726"  # what was left out is said, so that it adds up
+    assert (
+        found.substituted == "1 + .9 + .81 + …(7.233) + .005726"
+    )  # what was left out is said, so that it adds up
     assert found.result == pytest.approx((1 - 0.9**n) / 0.1)
 
 
@@ -212,13 +255,17 @@ def test_the_outcome_of_a_group_shows_the_digits_that_its_mean_leaves():
 OTHERS = [{"estimator": name} for name in ("monte_carlo", "grpo", "remax")]
 
 
-@pytest.mark.parametrize("settings", [{}, *OTHERS, {"gamma": 0.99999}, {"lam_critic": 1.0}, {"kl_kind": "k2"}])
+@pytest.mark.parametrize(
+    "settings", [{}, *OTHERS, {"gamma": 0.99999}, {"lam_critic": 1.0}, {"kl_kind": "k2"}]
+)
 @pytest.mark.parametrize("length", [2, 3, 9])
 def test_the_numbers_of_every_sum_add_up_to_its_result(settings, length):
     sample, checked = nearly_equal(length, **settings), 0
     for t in range(length):
         for trace in [*traces(sample, t), *compare(sample, t)]:
-            text = trace.substituted.translate(str.maketrans({"−": "-", "·": "*", "…": "", "½": ".5", "×": "*"})).replace(")²", ")**2")
+            text = trace.substituted.translate(
+                str.maketrans({"−": "-", "·": "*", "…": "", "½": ".5", "×": "*"})
+            ).replace(")²", ")**2")
             if re.fullmatch(r"[\d.e+*/() -]+|\.5\*max\(.*", text):
                 assert eval(text) == pytest.approx(trace.result, rel=3e-3, abs=1e-12), trace
                 checked += 1
@@ -226,14 +273,30 @@ def test_the_numbers_of_every_sum_add_up_to_its_result(settings, length):
 
 
 def test_only_what_cancels_gets_more_digits():
-    assert enough([0.651, -0.58]) == enough([1 / 3, 2 / 3, -0.1]) == enough([0.3, -0.3]) == enough([math.inf, -math.inf]) == 4
+    assert (
+        enough([0.651, -0.58])
+        == enough([1 / 3, 2 / 3, -0.1])
+        == enough([0.3, -0.3])
+        == enough([math.inf, -math.inf])
+        == 4
+    )
     assert enough([1 / 3, -0.3333]) == 7
     assert enough([123456.789, -123456.0]) == 9
-    assert (num(1 / 3, 7), num(123456.789, 9), num(123456.789), num(1.0, 9)) == (".3333333", "123456.789", "123457", "1")
+    assert (num(1 / 3, 7), num(123456.789, 9), num(123456.789), num(1.0, 9)) == (
+        ".3333333",
+        "123456.789",
+        "123457",
+        "1",
+    )
 
 
 def test_large_numbers_in_float32_are_not_called_wrong():
-    sample = Sample([0], [b"x"], [1], {"token_level_rewards": [1000.0], "values": [999.9], "deltas": [0.1 + 3e-5]})
+    sample = Sample(
+        [0],
+        [b"x"],
+        [1],
+        {"token_level_rewards": [1000.0], "values": [999.9], "deltas": [0.1 + 3e-5]},
+    )
     assert by_name(sample, 0)["delta"].ok is True
 
 
@@ -243,7 +306,15 @@ def test_a_token_that_is_not_there_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("x", "text"), [(0.651, ".651"), (-0.018, "−.018"), (0.0, "0"), (1.23456, "1.235"), (3.2e-5, "3.2e−05"), (123456.0, "123456")]
+    ("x", "text"),
+    [
+        (0.651, ".651"),
+        (-0.018, "−.018"),
+        (0.0, "0"),
+        (1.23456, "1.235"),
+        (3.2e-5, "3.2e−05"),
+        (123456.0, "123456"),
+    ],
 )
 def test_numbers_are_printed_short(x, text):
     assert num(x) == text

@@ -27,11 +27,19 @@ def reward(response_ids):
 @pytest.fixture
 def recorded(make_config):
     """A run of one step with two epochs of two minibatches, its last batch, and what the losses were given."""
-    config = make_config(("steps", "1"), ("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("ledger.samples", "5"))
+    config = make_config(
+        ("steps", "1"),
+        ("actor.epochs", "2"),
+        ("actor.minibatches", "2"),
+        ("critic.epochs", "2"),
+        ("ledger.samples", "5"),
+    )
     trainer = Trainer(config, reward=reward)
     seen = {}
     original = trainer.roles.actor.update_actor
-    trainer.roles.actor.update_actor = lambda batch, ledger: seen.update(batch=batch) or original(batch, ledger)
+    trainer.roles.actor.update_actor = lambda batch, ledger: (
+        seen.update(batch=batch) or original(batch, ledger)
+    )
     trainer.fit()
     return config, seen["batch"]
 
@@ -45,7 +53,10 @@ def test_what_is_read_back_is_what_the_batch_held(recorded) -> None:
         assert sample.token_ids == batch.info["response_ids"][i]
         for name, values in sample.columns.items():
             assert values == batch[name][i, :n].tolist()
-        assert (sample.whiten_mean, sample.whiten_std) == (float(batch["whiten_mean"][i]), float(batch["whiten_std"][i]))
+        assert (sample.whiten_mean, sample.whiten_std) == (
+            float(batch["whiten_mean"][i]),
+            float(batch["whiten_std"][i]),
+        )
         assert sample.score == batch.info["score"][i]
         assert sample.parts == {"reward": sample.score}
         assert sample.prompt == batch.info["prompt"][i]
@@ -59,7 +70,10 @@ def test_every_row_has_each_of_its_updates_once_and_in_order(recorded) -> None:
         assert [u.epoch for u in sample.actor_updates] == [0, 1]
         assert [u.epoch for u in sample.critic_updates] == [0, 1]
         for update in sample.actor_updates:
-            expected = [torch.exp(torch.tensor(a) - torch.tensor(b)) for a, b in zip(update.log_probs, update.old_log_probs, strict=True)]
+            expected = [
+                torch.exp(torch.tensor(a) - torch.tensor(b))
+                for a, b in zip(update.log_probs, update.old_log_probs, strict=True)
+            ]
             assert update.ratio == pytest.approx([float(e) for e in expected], abs=1e-6)
         first = sample.actor_updates[0]
         if first.minibatch == 0:
@@ -79,7 +93,9 @@ def test_the_settings_are_those_of_the_step(recorded) -> None:
 
 
 def test_the_schema_is_made_from_the_column_table() -> None:
-    assert set(PER_TOKEN) == {name for name, c in COLUMNS.items() if c.anchor in ("action", "state")} - {"selected"}  # noted by its update
+    assert set(PER_TOKEN) == {
+        name for name, c in COLUMNS.items() if c.anchor in ("action", "state")
+    } - {"selected"}  # noted by its update
     assert set(PER_TOKEN) <= set(SCHEMA.names)
 
 
@@ -102,9 +118,16 @@ def test_a_ledger_that_is_off_writes_nothing_and_one_with_every_skips_steps(make
 def test_recording_changes_no_number_of_the_run(make_config) -> None:
     rows = []
     for setting in ("all", "off"):
-        trainer = Trainer(make_config(("name", setting), ("ledger.samples", setting)), reward=reward)
+        trainer = Trainer(
+            make_config(("name", setting), ("ledger.samples", setting)), reward=reward
+        )
         trainer.fit()
-        rows.append([{k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))} for row in trainer.history()])
+        rows.append(
+            [
+                {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
+                for row in trainer.history()
+            ]
+        )
     assert rows[0] == rows[1]
 
 
@@ -118,7 +141,15 @@ def test_a_missing_step_and_a_missing_sample_are_named(recorded) -> None:
 
 def test_a_stray_file_in_the_ledger_is_no_step(tmp_path) -> None:
     (tmp_path / "ledger").mkdir()
-    for name in ("step_000010", "step_000002", "step_1234567", "step_abc", "step_000002 (copy)", "step_2", "step_"):
+    for name in (
+        "step_000010",
+        "step_000002",
+        "step_1234567",
+        "step_abc",
+        "step_000002 (copy)",
+        "step_2",
+        "step_",
+    ):
         (tmp_path / "ledger" / f"{name}.parquet").touch()
     assert ledger.steps(tmp_path) == [2, 10, 1234567]
 
@@ -136,7 +167,9 @@ def test_a_damaged_file_and_one_of_a_newer_version_are_refused(recorded) -> None
         ledger.read(config.run_dir, 1)
 
 
-def test_a_full_disk_while_writing_the_ledger_is_one_clear_line(make_config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_while_writing_the_ledger_is_one_clear_line(
+    make_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -160,7 +193,10 @@ assert 'torch' not in sys.modules
 def test_a_character_split_over_tokens_keeps_its_bytes() -> None:
     alphabet = {char: i for i, char in enumerate(pre_tokenizers.ByteLevel.alphabet())}
     backend = Tokenizer(models.BPE(alphabet, []))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.pre_tokenizer, backend.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     ids = tokenizer("中 a").input_ids
     assert [TokenBytes(tokenizer)[i] for i in ids] == [b"\xe4", b"\xb8", b"\xad", b" ", b"a"]

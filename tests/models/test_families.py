@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from telescope import Trainer
+from telescope.data.arithmetic import make_tokenizer
 from telescope.models.load import quiet
-from telescope.tasks.arithmetic import make_tokenizer
 from tests.fakes import tiny_config
 
 SMALL = {
@@ -22,12 +22,24 @@ FAMILIES = {
     "llama, tied": transformers.LlamaConfig(**SMALL, tie_word_embeddings=True),
     "qwen2": transformers.Qwen2Config(**SMALL, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**SMALL),
-    "qwen3 moe": transformers.Qwen3MoeConfig(**SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    "qwen3 moe": transformers.Qwen3MoeConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16
+    ),
     "mistral": transformers.MistralConfig(**SMALL, sliding_window=5),
     "gemma": transformers.GemmaConfig(**SMALL),
     "gemma2": transformers.Gemma2Config(**SMALL),
-    "gemma3": transformers.Gemma3TextConfig(**SMALL, sliding_window=5, layer_types=["sliding_attention", "full_attention"]),
-    "gpt2": transformers.GPT2Config(vocab_size=26, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=None, eos_token_id=1),
+    "gemma3": transformers.Gemma3TextConfig(
+        **SMALL, sliding_window=5, layer_types=["sliding_attention", "full_attention"]
+    ),
+    "gpt2": transformers.GPT2Config(
+        vocab_size=26,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=64,
+        bos_token_id=None,
+        eos_token_id=1,
+    ),
 }
 
 
@@ -35,7 +47,9 @@ def write_family(name: str, folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name])
-        for parameter in model.parameters():  # far from HF's start, where every norm is 1 and every token as likely as any other
+        for parameter in (
+            model.parameters()
+        ):  # far from HF's start, where every norm is 1 and every token as likely as any other
             parameter.data += 0.2 * torch.randn_like(parameter)
         model.save_pretrained(folder)
         make_tokenizer().save_pretrained(folder)
@@ -60,5 +74,10 @@ def test_a_family_trains_samples_consistently_and_resumes(family: Path, tmp_path
     for role in ("actor", "critic"):
         ours, restored = (getattr(t.roles, role).model.state_dict() for t in (trainer, again))
         assert all(torch.equal(ours[name], restored[name]) for name in ours)
-    start = Trainer(tiny_config(tmp_path / "fresh", family), reward=reward).roles.actor.model.state_dict()
-    assert any(not torch.equal(start[name], ours) for name, ours in trainer.roles.actor.model.state_dict().items())
+    start = Trainer(
+        tiny_config(tmp_path / "fresh", family), reward=reward
+    ).roles.actor.model.state_dict()
+    assert any(
+        not torch.equal(start[name], ours)
+        for name, ours in trainer.roles.actor.model.state_dict().items()
+    )

@@ -14,7 +14,15 @@ import torch.distributed as dist
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.models.forward import policy_forward, value_forward
-from telescope.models.load import fingerprint, is_packable, load_critic, load_policy, load_sliced, new_policy, new_value_model
+from telescope.models.load import (
+    fingerprint,
+    is_packable,
+    load_critic,
+    load_policy,
+    load_sliced,
+    new_policy,
+    new_value_model,
+)
 from telescope.models.parallel import ProcessGroup
 from tests.fakes import hand_batch
 from tests.models.test_families import FAMILIES, write_family
@@ -25,13 +33,17 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[ProcessGroup]:
     """A group of this process alone: slicing is the same code, and Ray's tests have several."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1
+    )
     yield ProcessGroup(CPU)
     dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt2"], ids=str)
-def test_a_sliced_family_computes_what_the_whole_one_does(family: str, tmp_path: Path, ranks: ProcessGroup) -> None:
+def test_a_sliced_family_computes_what_the_whole_one_does(
+    family: str, tmp_path: Path, ranks: ProcessGroup
+) -> None:
     config = ModelConfig(path=str(write_family(family, tmp_path / "model")))
     batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]])
     policy, critic = load_policy(config, CPU), load_critic(config, CPU)
@@ -40,22 +52,33 @@ def test_a_sliced_family_computes_what_the_whole_one_does(family: str, tmp_path:
     assert (print_of_policy, print_of_critic) == (fingerprint(policy), fingerprint(critic))
     assert is_packable(one) == is_packable(policy)
     assert one.generation_config.eos_token_id == policy.generation_config.eos_token_id
-    assert [name for name, _ in one.named_parameters()] == [name for name, _ in policy.named_parameters()]  # tied ones once
+    assert [name for name, _ in one.named_parameters()] == [
+        name for name, _ in policy.named_parameters()
+    ]  # tied ones once
     with torch.no_grad():
         expected = policy_forward(policy, batch, temperature=1).log_probs
-        assert all(torch.equal(policy_forward(model, batch, temperature=1).log_probs, expected) for model in (one, other))
+        assert all(
+            torch.equal(policy_forward(model, batch, temperature=1).log_probs, expected)
+            for model in (one, other)
+        )
         for head in (values.head.weight, critic.head.weight):
             head.fill_(1.0)
         assert torch.equal(value_forward(values, batch).values, value_forward(critic, batch).values)
 
 
 @pytest.mark.parametrize("lora", [0, 3], ids=["whole", "lora"])
-def test_a_random_value_head_is_the_same_sliced(tmp_path: Path, ranks: ProcessGroup, lora: int) -> None:
+def test_a_random_value_head_is_the_same_sliced(
+    tmp_path: Path, ranks: ProcessGroup, lora: int
+) -> None:
     if lora:
         pytest.importorskip("peft")
-    config = ModelConfig(path=str(write_family("llama", tmp_path / "model")), dtype="bfloat16", lora_rank=lora)
+    config = ModelConfig(
+        path=str(write_family("llama", tmp_path / "model")), dtype="bfloat16", lora_rank=lora
+    )
     critic = load_critic(config, CPU, Bins(7, -1.0, 1.0), head_seed=3)
-    (sliced,), print_of_critic = load_sliced(partial(new_value_model, bins=Bins(7, -1.0, 1.0), head_seed=3), config, ranks)
+    (sliced,), print_of_critic = load_sliced(
+        partial(new_value_model, bins=Bins(7, -1.0, 1.0), head_seed=3), config, ranks
+    )
     assert torch.equal(sliced.head.weight.full_tensor(), critic.head.weight)
     assert critic.head.weight.abs().min() > 0
     assert print_of_critic == fingerprint(critic)
@@ -70,17 +93,26 @@ def test_a_model_to_be_sliced_reads_no_weights(tmp_path: Path) -> None:
         assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
 
 
-def test_tensors_that_a_model_holds_beside_its_buffers_are_filled_too(tmp_path: Path, ranks: ProcessGroup) -> None:
+def test_tensors_that_a_model_holds_beside_its_buffers_are_filled_too(
+    tmp_path: Path, ranks: ProcessGroup
+) -> None:
     def make(config: ModelConfig, *, empty: bool = False) -> Any:
         model = new_policy(config, empty=empty)
         model.model.scale = torch.full((2,), 3.0)  # on the meta device where that is the default
         return model
 
-    (model,), _ = load_sliced(make, ModelConfig(path=str(write_family("llama", tmp_path / "model"))), ranks)
+    (model,), _ = load_sliced(
+        make, ModelConfig(path=str(write_family("llama", tmp_path / "model"))), ranks
+    )
     assert model.model.scale.tolist() == [3.0, 3.0]
 
 
-def test_a_model_without_layers_is_refused_with_what_to_do(tmp_path: Path, ranks: ProcessGroup) -> None:
+def test_a_model_without_layers_is_refused_with_what_to_do(
+    tmp_path: Path, ranks: ProcessGroup
+) -> None:
     config = ModelConfig(path=str(write_family("gpt2", tmp_path / "model")))
-    with pytest.raises(TelescopeError, match="GPT2Model cannot be sliced: it has no `layers`; use backend = 'local'"):
+    with pytest.raises(
+        TelescopeError,
+        match="GPT2Model cannot be sliced: it has no `layers`; use backend = 'local'",
+    ):
         load_sliced(new_policy, config, ranks)

@@ -59,7 +59,9 @@ class Server:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}/score"
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
 
 @pytest.fixture
@@ -74,16 +76,22 @@ def server() -> Iterator[Server]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between tries, which tests do not make."""
     made: list[float] = []
-    monkeypatch.setattr(remote.time, "sleep", lambda s: made.append(s) if s >= 1 else threading.Event().wait(s))
+    monkeypatch.setattr(
+        remote.time, "sleep", lambda s: made.append(s) if s >= 1 else threading.Event().wait(s)
+    )
     return made
 
 
-def ask(server: Server, *answers: Any, timeout: float = 5.0, retries: int = 3, count: int = 1) -> list[Any]:
+def ask(
+    server: Server, *answers: Any, timeout: float = 5.0, retries: int = 3, count: int = 1
+) -> list[Any]:
     server.answers = list(answers)
     return RemoteReward(server.url, timeout=timeout, retries=retries)(["p"] * count, ["r"] * count)
 
 
-def test_prompts_completions_and_columns_are_posted_and_the_scores_come_back(server: Server) -> None:
+def test_prompts_completions_and_columns_are_posted_and_the_scores_come_back(
+    server: Server,
+) -> None:
     server.answers = [scores([0.5, [0.25, 0.75]])]
     batch = hand_batch([[1, 0], [1, 1]]).with_info(data=[{"answer": "二"}, {"answer": None}])
     scored = Reward({"far": RemoteReward(server.url, timeout=5, retries=0)}).compute_reward(batch)
@@ -95,7 +103,9 @@ def test_prompts_completions_and_columns_are_posted_and_the_scores_come_back(ser
     assert [len(ids) for ids in asked["columns"]["response_ids"]] == [1, 2]
 
 
-def test_a_server_that_fails_for_a_while_is_asked_again_with_growing_pauses(server: Server, waits: list[float]) -> None:
+def test_a_server_that_fails_for_a_while_is_asked_again_with_growing_pauses(
+    server: Server, waits: list[float]
+) -> None:
     assert ask(server, fails(500), fails(503), fails(429), scores([2.0])) == [2.0]
     assert waits == [1.0, 2.0, 4.0]
 
@@ -106,16 +116,25 @@ def test_a_slow_server_is_asked_again_and_may_answer_then(server: Server) -> Non
 
 
 @pytest.mark.parametrize(
-    ("answer", "timeout", "why"), [(fails(500), 5.0, "HTTP 500"), (slow, 0.1, r"no answer within 0.1 s \(reward.timeout\)")]
+    ("answer", "timeout", "why"),
+    [(fails(500), 5.0, "HTTP 500"), (slow, 0.1, r"no answer within 0.1 s \(reward.timeout\)")],
 )
-def test_after_the_last_try_the_server_is_named(server: Server, answer: Any, timeout: float, why: str) -> None:
-    with pytest.raises(TelescopeError, match=f"the reward server {server.url} gave no scores in 3 tries, at last: {why}"):
+def test_after_the_last_try_the_server_is_named(
+    server: Server, answer: Any, timeout: float, why: str
+) -> None:
+    with pytest.raises(
+        TelescopeError,
+        match=f"the reward server {server.url} gave no scores in 3 tries, at last: {why}",
+    ):
         ask(server, answer, timeout=timeout, retries=2)
     assert len(server.asked) == 3
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(TelescopeError, match=r"the reward server http://127.0.0.1:9/x gave no scores in one try, at last: .*refused"):
+    with pytest.raises(
+        TelescopeError,
+        match=r"the reward server http://127.0.0.1:9/x gave no scores in one try, at last: .*refused",
+    ):
         RemoteReward("http://127.0.0.1:9/x?key=secret", timeout=1, retries=0)(["p"], ["r"])
 
 
@@ -123,12 +142,17 @@ def test_a_server_that_is_not_there_is_named() -> None:
     ("answer", "why"),
     [
         (fails(404), "refused the request: HTTP 404"),
-        (scores([1.0, 2.0]), "answered 2 scores for 1 responses: it should be a list with one for each"),
+        (
+            scores([1.0, 2.0]),
+            "answered 2 scores for 1 responses: it should be a list with one for each",
+        ),
         (scores({"scores": [1.0]}), "answered a dict for 1 responses"),
         (lambda asked: (200, b"<html>"), "answered b'<html>', which is not JSON"),
     ],
 )
-def test_an_answer_that_will_not_get_better_ends_the_first_try(server: Server, answer: Any, why: str) -> None:
+def test_an_answer_that_will_not_get_better_ends_the_first_try(
+    server: Server, answer: Any, why: str
+) -> None:
     with pytest.raises(TelescopeError, match=why) as error:
         ask(server, answer)
     assert server.url in str(error.value)
@@ -138,17 +162,25 @@ def test_an_answer_that_will_not_get_better_ends_the_first_try(server: Server, a
 def test_scores_that_are_no_numbers_are_refused_as_a_functions_are(server: Server) -> None:
     server.answers = [lambda asked: (200, b"[NaN]")]
     with pytest.raises(TelescopeError, match="reward function 'far' returned nan for response 0"):
-        Reward({"far": RemoteReward(server.url, timeout=5, retries=0)}).compute_reward(hand_batch([[1]]))
+        Reward({"far": RemoteReward(server.url, timeout=5, retries=0)}).compute_reward(
+            hand_batch([[1]])
+        )
 
 
 def test_a_column_that_json_cannot_hold_is_refused() -> None:
-    with pytest.raises(TelescopeError, match=r"cannot be sent to the reward server http://host/x as JSON: .*bytes"):
+    with pytest.raises(
+        TelescopeError, match=r"cannot be sent to the reward server http://host/x as JSON: .*bytes"
+    ):
         RemoteReward("http://host/x", timeout=1, retries=0)(["p"], ["r"], image=[b"\0"])
 
 
 @pytest.mark.parametrize(
     ("spec", "name"),
-    [("https://host/v1/judge", "judge"), ("http://host:8000/", "host"), ("style=https://host/v1/judge?k=1", "style")],
+    [
+        ("https://host/v1/judge", "judge"),
+        ("http://host:8000/", "host"),
+        ("style=https://host/v1/judge?k=1", "style"),
+    ],
 )
 def test_a_server_is_named_by_its_path_or_as_given(spec: str, name: str) -> None:
     found = remote_reward(spec, timeout=1, retries=0)
@@ -162,7 +194,11 @@ def test_other_functions_are_no_servers(spec: str) -> None:
 
 
 def test_a_run_trains_on_a_server_by_its_address_alone(server: Server, make_config) -> None:
-    server.answers = [lambda asked: (200, json.dumps([len(text) / 6 for text in asked["completions"]]).encode())]
-    metrics = Trainer(make_config(("reward.functions", server.url), ("reward.weights", "{score = 2.0}"))).fit()
+    server.answers = [
+        lambda asked: (200, json.dumps([len(text) / 6 for text in asked["completions"]]).encode())
+    ]
+    metrics = Trainer(
+        make_config(("reward.functions", server.url), ("reward.weights", "{score = 2.0}"))
+    ).fit()
     assert metrics["reward/score_mean"] == pytest.approx(2 * metrics["reward/score"])
     assert "answer" in server.asked[0]["columns"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from telescope.backends.local import build_reward
+from telescope.build import build_reward
 from telescope.errors import TelescopeError
 from telescope.models.load import load_reward_model, load_tokenizer, quiet
 from telescope.roles.reward import Reward, RewardModel, load_function
@@ -13,25 +13,39 @@ from tests.fakes import EOS, hand_batch
 
 
 def scores(function, mask, **kwargs):
-    return Reward({"f": function}).compute_reward(hand_batch(mask, **kwargs))["token_level_scores"].tolist()
+    return (
+        Reward({"f": function})
+        .compute_reward(hand_batch(mask, **kwargs))["token_level_scores"]
+        .tolist()
+    )
 
 
 def test_a_score_lands_on_the_last_token_the_policy_wrote() -> None:
-    assert scores(lambda completions: [1.0, 2.0, 3.0], [[1, 1, 1], [1, 1, 0], [1, 0, 0]]) == [[0, 0, 1], [0, 2, 0], [3, 0, 0]]
+    assert scores(lambda completions: [1.0, 2.0, 3.0], [[1, 1, 1], [1, 1, 0], [1, 0, 0]]) == [
+        [0, 0, 1],
+        [0, 2, 0],
+        [3, 0, 0],
+    ]
 
 
 def test_with_trailing_tool_tokens_the_score_lands_before_them() -> None:
-    assert scores(lambda completions: [1.0], [[1, 1, 0, 0]], attended=[[1, 1, 1, 0]]) == [[0, 1, 0, 0]]
+    assert scores(lambda completions: [1.0], [[1, 1, 0, 0]], attended=[[1, 1, 1, 0]]) == [
+        [0, 1, 0, 0]
+    ]
 
 
 def test_an_empty_response_gets_no_credit_and_breaks_nothing() -> None:
-    batch = Reward({"f": lambda completions: [1.0, 1.0]}).compute_reward(hand_batch([[0, 0], [1, 0]]))
+    batch = Reward({"f": lambda completions: [1.0, 1.0]}).compute_reward(
+        hand_batch([[0, 0], [1, 0]])
+    )
     assert batch["token_level_scores"].tolist() == [[0, 0], [1, 0]]
     assert batch.info["score"] == [1.0, 1.0]
 
 
 def test_dense_scores_go_on_their_own_tokens() -> None:
-    assert scores(lambda response_ids: [[0.5] * len(r) for r in response_ids], [[1, 1, 0], [1, 1, 1]]) == [[0.5, 0.5, 0], [0.5] * 3]
+    assert scores(
+        lambda response_ids: [[0.5] * len(r) for r in response_ids], [[1, 1, 0], [1, 1, 1]]
+    ) == [[0.5, 0.5, 0], [0.5] * 3]
 
 
 def test_a_dense_score_on_a_tool_token_is_refused() -> None:
@@ -40,7 +54,9 @@ def test_a_dense_score_on_a_tool_token_is_refused() -> None:
 
 
 def test_parts_are_weighted_and_reported_by_name() -> None:
-    reward = Reward({"a": lambda completions: [1.0], "b": lambda completions: [[0.25, 0.75]]}, {"b": 2.0})
+    reward = Reward(
+        {"a": lambda completions: [1.0], "b": lambda completions: [[0.25, 0.75]]}, {"b": 2.0}
+    )
     batch = reward.compute_reward(hand_batch([[1, 1]]))
     assert batch["token_level_scores"].tolist() == [[0.5, 1.0 + 1.5]]
     assert batch.info["score"] == [1.0 + 2.0]
@@ -63,10 +79,12 @@ def test_data_columns_reach_the_function_and_unwanted_ones_do_not() -> None:
 
 
 def test_functions_load_from_a_module_and_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def length(completions, **_):\n    return [len(c) for c in completions]\n")
+    (tmp_path / "mine.py").write_text(
+        "def length(completions, **_):\n    return [len(c) for c in completions]\n"
+    )
     name, function = load_function(f"{tmp_path}/mine.py:length")
     assert (name, function(["ab"])) == ("length", [2])
-    assert load_function("telescope.tasks.arithmetic:verdict")[0] == "verdict"
+    assert load_function("telescope.data.arithmetic:verdict")[0] == "verdict"
 
 
 @pytest.fixture(scope="module")
@@ -83,33 +101,61 @@ def reward_model_dir(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def test_a_reward_model_scores_prompt_and_response_at_their_last_token(reward_model_dir: Path) -> None:
+def test_a_reward_model_scores_prompt_and_response_at_their_last_token(
+    reward_model_dir: Path,
+) -> None:
     """Also where that token is EOS and EOS is the pad token, which HF's own pooling would skip."""
-    model, tokenizer = load_reward_model(str(reward_model_dir), torch.device("cpu")), load_tokenizer(str(reward_model_dir))
+    model, tokenizer = (
+        load_reward_model(str(reward_model_dir), torch.device("cpu")),
+        load_tokenizer(str(reward_model_dir)),
+    )
     tokenizer.pad_token = tokenizer.eos_token
     prompt, response = [3, 4, 5], [6, 7, EOS]
     hidden = model.model(input_ids=torch.tensor([prompt + response])).last_hidden_state[0, -1]
     expected = float(model.score(hidden))
     function = RewardModel(model, tokenizer, tokenizer)
-    got = function(prompts=["", ""], completions=["", ""], prompt_ids=[prompt, [3]], response_ids=[response, [9]])
+    got = function(
+        prompts=["", ""],
+        completions=["", ""],
+        prompt_ids=[prompt, [3]],
+        response_ids=[response, [9]],
+    )
     assert got[0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_reward_model_with_other_tokens_reads_the_text(reward_model_dir: Path, tiny_model: Path) -> None:
-    model, tokenizer = load_reward_model(str(reward_model_dir), torch.device("cpu")), load_tokenizer(str(reward_model_dir))
+def test_a_reward_model_with_other_tokens_reads_the_text(
+    reward_model_dir: Path, tiny_model: Path
+) -> None:
+    model, tokenizer = (
+        load_reward_model(str(reward_model_dir), torch.device("cpu")),
+        load_tokenizer(str(reward_model_dir)),
+    )
     foreign = load_tokenizer(str(tiny_model))
     foreign.add_tokens(["foreign"])
     function = RewardModel(model, tokenizer, foreign)
-    text = function(prompts=["请问1+1=2？"], completions=["是的"], prompt_ids=[[0]], response_ids=[[0]])
+    text = function(
+        prompts=["请问1+1=2？"], completions=["是的"], prompt_ids=[[0]], response_ids=[[0]]
+    )
     ids = RewardModel(model, tokenizer, tokenizer)
-    same = ids(prompts=[""], completions=[""], prompt_ids=[tokenizer("请问1+1=2？").input_ids], response_ids=[tokenizer("是的").input_ids])
+    same = ids(
+        prompts=[""],
+        completions=[""],
+        prompt_ids=[tokenizer("请问1+1=2？").input_ids],
+        response_ids=[tokenizer("是的").input_ids],
+    )
     assert text == pytest.approx(same)
 
 
-def test_a_reward_model_and_a_function_add_up(make_config, reward_model_dir: Path, tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
+def test_a_reward_model_and_a_function_add_up(
+    make_config, reward_model_dir: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def one(completions):\n    return [1.0] * len(completions)\n"
+    )
     config = make_config(
-        ("reward.model", str(reward_model_dir)), ("reward.functions", f"{tmp_path}/mine.py:one"), ("reward.weights", "{model = 0.5}")
+        ("reward.model", str(reward_model_dir)),
+        ("reward.functions", f"{tmp_path}/mine.py:one"),
+        ("reward.weights", "{model = 0.5}"),
     )
     reward = build_reward(config, load_tokenizer(str(tiny_model)), torch.device("cpu"))
     batch = reward.compute_reward(hand_batch([[1, 1]]))
@@ -117,7 +163,9 @@ def test_a_reward_model_and_a_function_add_up(make_config, reward_model_dir: Pat
 
 
 def test_a_data_column_called_response_reaches_the_function_beside_the_real_one() -> None:
-    batch = hand_batch([[1]]).with_info(data=[{"response": "from the data", "completions": "not this one"}])
+    batch = hand_batch([[1]]).with_info(
+        data=[{"response": "from the data", "completions": "not this one"}]
+    )
     seen = {}
 
     def look(completions, **columns):
@@ -129,23 +177,39 @@ def test_a_data_column_called_response_reaches_the_function_beside_the_real_one(
     assert seen["completions"] == ["r"]
 
 
-def test_an_encoder_reward_model_scores_a_row_alike_alone_and_in_company(tmp_path: Path, tiny_model: Path) -> None:
+def test_an_encoder_reward_model_scores_a_row_alike_alone_and_in_company(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     """Padded rows would change what its pooler reads."""
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
     model = BertForSequenceClassification(
-        BertConfig(vocab_size=26, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=1)
+        BertConfig(
+            vocab_size=26,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            num_labels=1,
+        )
     ).eval()
     tokenizer = load_tokenizer(str(tiny_model))
     function = RewardModel(model, tokenizer, tokenizer)
     alone = function(prompts=[""], completions=[""], prompt_ids=[[5]], response_ids=[[6]])
-    together = function(prompts=[""] * 2, completions=[""] * 2, prompt_ids=[[5], [7, 8, 9]], response_ids=[[6], [3, 4]])
+    together = function(
+        prompts=[""] * 2,
+        completions=[""] * 2,
+        prompt_ids=[[5], [7, 8, 9]],
+        response_ids=[[6], [3, 4]],
+    )
     assert together[0] == pytest.approx(alone[0], abs=1e-6)
 
 
 def test_a_reward_model_without_weights_for_its_head_is_refused(tiny_model: Path) -> None:
-    with pytest.raises(TelescopeError, match=r"no weights for score\.weight, so it would start at random"):
+    with pytest.raises(
+        TelescopeError, match=r"no weights for score\.weight, so it would start at random"
+    ):
         load_reward_model(str(tiny_model), torch.device("cpu"))
 
 
@@ -155,17 +219,26 @@ def test_a_part_may_not_take_the_name_of_another_metric() -> None:
 
 
 def test_the_greedy_response_is_scored_like_the_sampled_one() -> None:
-    batch = hand_batch([[1, 1], [1, 0]]).with_info(greedy_response=["xyz", ""], greedy_response_ids=[[3, 4, 5], []])
+    batch = hand_batch([[1, 1], [1, 0]]).with_info(
+        greedy_response=["xyz", ""], greedy_response_ids=[[3, 4, 5], []]
+    )
     dense = lambda response_ids: [[0.5] * len(ids) for ids in response_ids]  # noqa: E731
-    scored = Reward({"length": lambda completions: [len(c) for c in completions], "dense": dense}, {"length": 2.0}).compute_reward(batch)
+    scored = Reward(
+        {"length": lambda completions: [len(c) for c in completions], "dense": dense},
+        {"length": 2.0},
+    ).compute_reward(batch)
     assert scored["greedy_score"].tolist() == [2 * 3 + 1.5, 0.0]
     assert scored.info["score/length"] == [1, 1]  # of the sampled responses, "r" each
 
 
 def test_attention_goes_on_its_tokens_and_is_never_negative() -> None:
     def reward(attention):
-        return Reward({"f": lambda completions: [1.0]}, attention=attention).compute_reward(hand_batch([[1, 1, 0]]))
+        return Reward({"f": lambda completions: [1.0]}, attention=attention).compute_reward(
+            hand_batch([[1, 1, 0]])
+        )
 
-    assert reward(lambda response_ids: [[0.2, 0.6]])["attention"][0].tolist() == pytest.approx([0.2, 0.6, 0.0])
+    assert reward(lambda response_ids: [[0.2, 0.6]])["attention"][0].tolist() == pytest.approx(
+        [0.2, 0.6, 0.0]
+    )
     with pytest.raises(TelescopeError, match="weight below 0"):
         reward(lambda response_ids: [[-0.2, 0.6]])

@@ -14,7 +14,9 @@ MASK = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 
 
 def shaped(scores, mask=MASK, limit: int = 4, **settings):
-    reward = Reward({"f": lambda completions: scores}, shape=Shaping(RewardConfig(**settings), limit))
+    reward = Reward(
+        {"f": lambda completions: scores}, shape=Shaping(RewardConfig(**settings), limit)
+    )
     return reward, reward.compute_reward(hand_batch(mask))
 
 
@@ -30,7 +32,12 @@ def test_without_settings_scores_are_paid_as_they_are() -> None:
 
 def test_the_overlong_penalty_is_a_part_by_name_and_lands_on_the_last_token() -> None:
     _, batch = shaped([1.0] * 4, overlong_tokens=2, overlong_penalty=0.5)
-    assert batch["token_level_scores"].tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0.75, 0], [0, 0, 0, 0.5]]
+    assert batch["token_level_scores"].tolist() == [
+        [1, 0, 0, 0],
+        [0, 1, 0, 0],
+        [0, 0, 0.75, 0],
+        [0, 0, 0, 0.5],
+    ]
     assert batch.info["score/overlong"] == [0, 0, -0.25, -0.5]
     assert batch.info["score"] == [1.0] * 4  # the task's own
 
@@ -54,25 +61,39 @@ def test_normalisation_is_by_all_responses_so_far() -> None:
 
 
 def test_scores_on_several_tokens_keep_their_proportions() -> None:
-    _, batch = shaped([[3.0], [1.0, 2.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]], normalise=True)  # μ = 2, σ = 1
-    assert batch["token_level_scores"].tolist() == [[1, 0, 0, 0], [1, 2 - 2, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]]
+    _, batch = shaped(
+        [[3.0], [1.0, 2.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]], normalise=True
+    )  # μ = 2, σ = 1
+    assert batch["token_level_scores"].tolist() == [
+        [1, 0, 0, 0],
+        [1, 2 - 2, 0, 0],
+        [0, 0, -1, 0],
+        [0, 0, 0, -1],
+    ]
 
 
 def test_an_empty_response_is_paid_nothing_and_breaks_nothing() -> None:
-    _, batch = shaped([0.0, 2.0], mask=[[0, 0], [1, 1]], limit=2, normalise=True, clip=0.5, overlong_tokens=1)
+    _, batch = shaped(
+        [0.0, 2.0], mask=[[0, 0], [1, 1]], limit=2, normalise=True, clip=0.5, overlong_tokens=1
+    )
     assert batch["token_level_scores"].tolist() == [[0, 0], [0, -0.5]]
 
 
 def test_what_a_tool_wrote_counts_for_the_length_and_is_paid_nothing() -> None:
-    reward = Reward({"f": lambda completions: [1.0]}, shape=Shaping(RewardConfig(overlong_tokens=2), 4))
+    reward = Reward(
+        {"f": lambda completions: [1.0]}, shape=Shaping(RewardConfig(overlong_tokens=2), 4)
+    )
     batch = reward.compute_reward(hand_batch([[1, 1, 0, 0]], attended=[[1, 1, 1, 0]]))
     assert batch["token_level_scores"].tolist() == [[0, 0.5, 0, 0]]
 
 
 def test_the_greedy_baseline_is_shaped_like_what_it_is_compared_with() -> None:
-    batch = hand_batch([[1, 0], [1, 1]]).with_info(greedy_response=["", ""], greedy_response_ids=[[3, 4], [5]])
+    batch = hand_batch([[1, 0], [1, 1]]).with_info(
+        greedy_response=["", ""], greedy_response_ids=[[3, 4], [5]]
+    )
     reward = Reward(
-        {"f": lambda response_ids: [len(r) for r in response_ids]}, shape=Shaping(RewardConfig(normalise=True, overlong_tokens=1), 2)
+        {"f": lambda response_ids: [len(r) for r in response_ids]},
+        shape=Shaping(RewardConfig(normalise=True, overlong_tokens=1), 2),
     )
     batch = reward.compute_reward(batch)
     assert paid(batch) == [-1.0, 1.0 - 1]
@@ -98,7 +119,9 @@ def test_the_moments_survive_a_checkpoint_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo", "remax", "gdpo"])
 def test_shaped_rewards_train_and_are_explained(make_config, estimator: str) -> None:
-    shape = [("reward.overlong_tokens", "3")] + ([] if estimator == "gdpo" else [("reward.normalise", "true"), ("reward.clip", "1")])
+    shape = [("reward.overlong_tokens", "3")] + (
+        [] if estimator == "gdpo" else [("reward.normalise", "true"), ("reward.clip", "1")]
+    )
     config = make_config(*FAST, ("credit.estimator", estimator), *NEEDS.get(estimator, []), *shape)
     trainer = Trainer(config, reward=lambda response_ids: [sum(ids) % 5 for ids in response_ids])
     metrics = trainer.fit()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from telescope.backends.local import build_data, build_roles
+from telescope.build import build_data, build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
-from telescope.metrics import Meter
 from telescope.roles.actor import POLICY_LOSSES
 from telescope.roles.learner import Learner, map_rows, micro_batches
+from telescope.roles.meter import Meter
 from tests.fakes import hand_batch
 
 SIZES = ["16", "40", "4096"]  # one row at a time, a few, all
@@ -19,9 +21,13 @@ SIZES = ["16", "40", "4096"]  # one row at a time, a few, all
 
 def prepared(config):
     """Roles, and a batch after stage 2 with rewards that vary."""
-    roles = build_roles(config, {"length": lambda completions, response_ids: [len(r) / 7 for r in response_ids]})
+    roles = build_roles(
+        config, {"length": lambda completions, response_ids: [len(r) / 7 for r in response_ids]}
+    )
     train, _ = build_data(config, roles.actor.tokenizer)
-    torch.nn.init.normal_(roles.critic.model.head.weight, std=0.1, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(
+        roles.critic.model.head.weight, std=0.1, generator=torch.Generator().manual_seed(0)
+    )
     batch = roles.actor.generate_sequences(train.take(range(8), seed=5))
     batch = roles.reference.compute_log_prob(roles.critic.compute_values(batch))
     batch = compute_advantages(roles.reward.compute_reward(batch), config.credit, kl_coef=0.1)
@@ -32,7 +38,16 @@ def gradients(model) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum-norm",
+    ],
+)
 def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: str) -> None:
     results = []
     for size in SIZES:
@@ -42,7 +57,12 @@ def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: 
         )  # fmt: skip
         roles, batch = prepared(config)
         metrics = roles.actor.update_actor(batch) | roles.critic.update_critic(batch)
-        after = torch.cat([roles.actor.compute_log_prob(batch) * batch.mask, roles.critic.compute_values(batch)["values"]])
+        after = torch.cat(
+            [
+                roles.actor.compute_log_prob(batch) * batch.mask,
+                roles.critic.compute_values(batch)["values"],
+            ]
+        )
         results.append((metrics, after))
     for metrics, after in results[1:]:
         assert torch.allclose(after, results[0][1], atol=1e-4)
@@ -54,8 +74,17 @@ def test_no_policy_loss_feels_the_micro_batch_size(make_config, loss: str) -> No
     """Not the ones that compare the tokens of a response, nor those that compare the tokens of the minibatch."""
     results = []
     for size in SIZES[::2]:
-        overrides = [("actor.micro_batch_tokens", size), ("actor.loss", loss), ("actor.minibatches", "2"), ("actor.lr", "1e-2")]
-        overrides += [("actor.reject", "token"), ("actor.reject_low", "0.99"), ("actor.reject_high", "1.01")]  # some tokens are left out
+        overrides = [
+            ("actor.micro_batch_tokens", size),
+            ("actor.loss", loss),
+            ("actor.minibatches", "2"),
+            ("actor.lr", "1e-2"),
+        ]
+        overrides += [
+            ("actor.reject", "token"),
+            ("actor.reject_low", "0.99"),
+            ("actor.reject_high", "1.01"),
+        ]  # some tokens are left out
         if loss.endswith("_cov"):
             overrides += [("actor.cov_share", "0.1")]
         if loss == "clip_cov":
@@ -77,22 +106,29 @@ def test_rejected_tokens_count_in_no_denominator(make_config) -> None:
     far[:, 1:] = True
     batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] + 5.0 * far)
     metrics = roles.actor.update_actor(batch)
-    assert metrics["actor/pg_loss"] == pytest.approx(-float(batch["whitened"][:, 0].mean()), abs=1e-6)
+    assert metrics["actor/pg_loss"] == pytest.approx(
+        -float(batch["whitened"][:, 0].mean()), abs=1e-6
+    )
     assert metrics["actor/rejected"] == pytest.approx(1 - len(batch) / batch.num_tokens)
-    assert metrics["rollout/logprob_diff"] == pytest.approx(5 * metrics["actor/rejected"], rel=1e-4)  # the gap of all tokens
+    assert metrics["rollout/logprob_diff"] == pytest.approx(
+        5 * metrics["actor/rejected"], rel=1e-4
+    )  # the gap of all tokens
 
 
 def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> None:
     flat = []
     for size in SIZES:
         roles, batch = prepared(make_config(("actor.micro_batch_tokens", size)))
-        roles.actor.learner.backward(batch, lambda rows, over: roles.actor._loss(rows, over, False, Meter(), Meter()))  # noqa: B023
+        loss = partial(roles.actor._loss, on_policy=False, meter=Meter(), kl=Meter())
+        roles.actor.learner.backward(batch, loss)
         flat.append(gradients(roles.actor.model))
     assert torch.allclose(flat[0], flat[2], atol=1e-6)
     assert torch.allclose(flat[1], flat[2], atol=1e-6)
 
 
-def test_on_the_first_update_the_ratio_is_exactly_one_and_approx_kl_exactly_zero(make_config) -> None:
+def test_on_the_first_update_the_ratio_is_exactly_one_and_approx_kl_exactly_zero(
+    make_config,
+) -> None:
     roles, batch = prepared(make_config(("actor.micro_batch_tokens", "16")))
     metrics = roles.actor.update_actor(batch)
     assert metrics["actor/approx_kl"] == 0.0
@@ -108,7 +144,9 @@ def test_a_second_epoch_has_moved_away_from_the_old_policy(make_config) -> None:
 
 
 def test_early_stop_on_kl_skips_the_rest_of_the_update(make_config) -> None:
-    roles, batch = prepared(make_config(("actor.epochs", "4"), ("actor.lr", "1e-2"), ("actor.target_kl", "1e-9")))
+    roles, batch = prepared(
+        make_config(("actor.epochs", "4"), ("actor.lr", "1e-2"), ("actor.target_kl", "1e-9"))
+    )
     metrics = roles.actor.update_actor(batch)
     assert metrics["actor/updates"] == 1
     assert all(p.grad is None for p in roles.actor.model.parameters())
@@ -119,19 +157,27 @@ def test_gradient_clipping_is_applied(make_config) -> None:
     roles, batch = prepared(make_config(("critic.max_grad_norm", "1e-3")))
     seen = []
     step = roles.critic.learner.optimizer.step
-    roles.critic.learner.optimizer.step = lambda: seen.append(float(gradients(roles.critic.model).norm())) or step()
+    roles.critic.learner.optimizer.step = lambda: (
+        seen.append(float(gradients(roles.critic.model).norm())) or step()
+    )
     norm = roles.critic.update_critic(batch)["critic/grad_norm"]
     assert norm > 1e-3
     assert seen[0] == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_value_head_and_backbone_both_learn_at_the_scheduled_rate(make_config) -> None:
-    roles, batch = prepared(make_config(("critic.schedule", "linear"), ("critic.warmup_steps", "1")))
-    parameters = {id(p) for group in roles.critic.learner.optimizer.param_groups for p in group["params"]}
+    roles, batch = prepared(
+        make_config(("critic.schedule", "linear"), ("critic.warmup_steps", "1"))
+    )
+    parameters = {
+        id(p) for group in roles.critic.learner.optimizer.param_groups for p in group["params"]
+    }
     assert parameters == {id(p) for p in roles.critic.model.parameters()}
     before = [p.detach().clone() for p in roles.critic.model.parameters()]
     roles.critic.update_critic(batch)
-    moved = [not torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True)]
+    moved = [
+        not torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True)
+    ]
     assert moved[-2:] == [True, True]  # head weight and bias
     assert sum(moved) > len(moved) // 2
 
@@ -140,7 +186,9 @@ def test_a_critic_step_reduces_the_error(make_config) -> None:
     roles, batch = prepared(make_config(("critic.epochs", "20"), ("critic.clip_value", "none")))
     roles.critic.update_critic(batch)
     after = roles.critic.compute_values(batch)
-    error = [float(((b["values"] - batch["returns"]) ** 2 * batch.mask).sum()) for b in (batch, after)]
+    error = [
+        float(((b["values"] - batch["returns"]) ** 2 * batch.mask).sum()) for b in (batch, after)
+    ]
     assert error[1] < error[0]
 
 
@@ -153,9 +201,13 @@ def test_the_reference_never_changes(make_config) -> None:
     roles, batch = prepared(make_config(("actor.kl_loss_coef", "0.1")))
     before = [p.clone() for p in roles.reference.model.parameters()]
     roles.actor.update_actor(batch)
-    assert all(torch.equal(a, b) for a, b in zip(before, roles.reference.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, roles.reference.model.parameters(), strict=True)
+    )
     assert not any(p.requires_grad for p in roles.reference.model.parameters())
-    assert any(not torch.equal(a, b) for a, b in zip(before, roles.actor.model.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, roles.actor.model.parameters(), strict=True)
+    )
 
 
 def test_the_reference_enters_the_loss_only_in_kl_loss_mode(make_config) -> None:
@@ -164,7 +216,9 @@ def test_the_reference_enters_the_loss_only_in_kl_loss_mode(make_config) -> None
         for shift in (0.0, 1.0):
             roles, batch = prepared(make_config(("actor.kl_loss_coef", coefficient)))
             roles.actor.update_actor(batch.with_columns(ref_log_prob=batch["ref_log_prob"] - shift))
-            weights.append(torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()]))
+            weights.append(
+                torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()])
+            )
         assert torch.equal(*weights) is same
 
 
@@ -175,7 +229,9 @@ def test_micro_batches_stay_within_the_budget_and_hold_every_row_once() -> None:
         groups = micro_batches(batch, 24, padded=padded)
         assert sorted(row for group in groups for row in group.tolist()) == list(range(7))
         for group in groups:
-            assert (len(group) * int(lengths[group].max()) if padded else int(lengths[group].sum())) <= 24
+            assert (
+                len(group) * int(lengths[group].max()) if padded else int(lengths[group].sum())
+            ) <= 24
 
 
 def test_packed_micro_batches_are_as_few_and_as_even_as_can_be() -> None:
@@ -185,7 +241,9 @@ def test_packed_micro_batches_are_as_few_and_as_even_as_can_be() -> None:
 
 
 def test_results_come_back_in_their_own_rows() -> None:
-    batch = hand_batch([[1] * n + [0] * (5 - n) for n in (1, 5, 3, 2)], values=torch.arange(20.0).reshape(4, 5) + 1)
+    batch = hand_batch(
+        [[1] * n + [0] * (5 - n) for n in (1, 5, 3, 2)], values=torch.arange(20.0).reshape(4, 5) + 1
+    )
     values, first = map_rows(batch, 8, lambda rows: (rows["values"], rows["input_ids"][:, 0]))
     assert torch.equal(values, batch["values"])
     assert torch.equal(first, batch["input_ids"][:, 0])
@@ -193,7 +251,11 @@ def test_results_come_back_in_their_own_rows() -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "expected"),
-    [("constant", [0.5, 1.0, 1.0, 1.0]), ("linear", [0.5, 1.0, 1.0, 0.5]), ("cosine", [0.5, 1.0, 1.0, 0.5])],
+    [
+        ("constant", [0.5, 1.0, 1.0, 1.0]),
+        ("linear", [0.5, 1.0, 1.0, 0.5]),
+        ("cosine", [0.5, 1.0, 1.0, 0.5]),
+    ],
 )
 def test_learning_rate_warms_up_then_decays(schedule: str, expected: list[float]) -> None:
     config = OptimizerConfig(lr=1.0, warmup_steps=2, schedule=schedule)
@@ -219,7 +281,9 @@ def test_every_epoch_visits_every_row_once(make_config) -> None:
 def test_the_budget_counts_the_padding_of_prompts_and_responses() -> None:
     """A long prompt beside a long response pads both: 2 rows of 5 + 5 tokens are 20, not 12."""
     long_prompt = torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
-    batch = hand_batch([[1, 0, 0, 0, 0], [1] * 5], prompt=5).with_columns(attention_mask=long_prompt)
+    batch = hand_batch([[1, 0, 0, 0, 0], [1] * 5], prompt=5).with_columns(
+        attention_mask=long_prompt
+    )
     assert [len(group) for group in micro_batches(batch, 19)] == [1, 1]
     assert [len(group) for group in micro_batches(batch, 20)] == [2]
 
@@ -229,7 +293,9 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_applied(make_co
     before = [p.detach().clone() for p in roles.critic.model.parameters()]
     with pytest.raises(TelescopeError, match="a gradient is not finite"):
         roles.critic.update_critic(batch.with_columns(returns=batch["returns"] * float("inf")))
-    assert all(torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, roles.critic.model.parameters(), strict=True)
+    )
 
 
 def test_one_minibatch_needs_no_forward_for_the_old_policy(make_config) -> None:
@@ -247,10 +313,14 @@ def test_one_minibatch_needs_no_forward_for_the_old_policy(make_config) -> None:
 
 
 @pytest.mark.parametrize("setting", [("actor.epochs", "2"), ("actor.minibatches", "2")])
-def test_several_minibatches_need_the_old_policy_from_before(make_config, setting: tuple[str, str]) -> None:
+def test_several_minibatches_need_the_old_policy_from_before(
+    make_config, setting: tuple[str, str]
+) -> None:
     roles, batch = prepared(make_config(setting))
     assert not torch.equal(batch["old_log_probs"], batch["rollout_log_probs"])
-    assert torch.equal(batch["old_log_probs"], roles.actor.compute_log_prob(batch).masked_fill(~batch.mask, 0.0))
+    assert torch.equal(
+        batch["old_log_probs"], roles.actor.compute_log_prob(batch).masked_fill(~batch.mask, 0.0)
+    )
 
 
 def test_steps_too_small_for_bfloat16_are_not_lost(make_config) -> None:
@@ -276,12 +346,18 @@ def test_micro_batches_in_bfloat16_add_up_in_float32() -> None:
     assert float(learner.masters[0].grad) == 300
 
 
-def test_importance_weights_scale_the_gradient_of_tokens_the_sampler_saw_otherwise(make_config) -> None:
+def test_importance_weights_scale_the_gradient_of_tokens_the_sampler_saw_otherwise(
+    make_config,
+) -> None:
     """With a sampler that thought every token half as likely, every weight is 2 (or the cap), and so the gradient's scale."""
     norms = {}
     for setting, cap in (("off", "9"), ("token", "9"), ("token", "1.5")):
         roles, batch = prepared(
-            make_config(("actor.importance", setting), ("actor.importance_cap", cap), ("actor.old_log_probs", "forward"))
+            make_config(
+                ("actor.importance", setting),
+                ("actor.importance_cap", cap),
+                ("actor.old_log_probs", "forward"),
+            )
         )
         batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"] - 0.6931471805599453)
         norms[setting, cap] = roles.actor.update_actor(batch)["actor/grad_norm"]
@@ -292,4 +368,6 @@ def test_importance_weights_scale_the_gradient_of_tokens_the_sampler_saw_otherwi
 def test_rows_longer_than_the_budget_go_one_by_one() -> None:
     batch = hand_batch([[1] * 9, [1] * 9, [1] * 3 + [0] * 6])
     for padded in (True, False):
-        assert sorted(row for group in micro_batches(batch, 4, padded=padded) for row in group.tolist()) == [0, 1, 2]
+        assert sorted(
+            row for group in micro_batches(batch, 4, padded=padded) for row in group.tolist()
+        ) == [0, 1, 2]

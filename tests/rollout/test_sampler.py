@@ -21,7 +21,9 @@ def model(tiny_model: Path):
 
 
 def sampler(model, *, stop: list[int] | None = None, pad: int = 0, **settings) -> TorchSampler:
-    return TorchSampler(model, RolloutConfig(**{"max_response_tokens": 8, **settings}), stop=stop or [EOS], pad=pad)
+    return TorchSampler(
+        model, RolloutConfig(**{"max_response_tokens": 8, **settings}), stop=stop or [EOS], pad=pad
+    )
 
 
 def test_the_same_seed_gives_the_same_responses(model) -> None:
@@ -33,9 +35,14 @@ def test_the_same_seed_gives_the_same_responses(model) -> None:
 
 def test_greedy_is_the_same_as_transformers(model) -> None:
     ours = sampler(model, stop=[25]).generate(PROMPTS, MASK, seed=0, greedy=True).responses
-    theirs = model.generate(input_ids=PROMPTS, attention_mask=MASK, max_new_tokens=8, do_sample=False, eos_token_id=25, pad_token_id=0)[
-        :, 4:
-    ]
+    theirs = model.generate(
+        input_ids=PROMPTS,
+        attention_mask=MASK,
+        max_new_tokens=8,
+        do_sample=False,
+        eos_token_id=25,
+        pad_token_id=0,
+    )[:, 4:]
     assert torch.equal(ours, theirs)
 
 
@@ -45,7 +52,10 @@ def test_reported_log_probs_are_those_of_a_full_forward(model, temperature: floa
     ids = torch.cat([PROMPTS, out.responses], 1)
     mask = torch.cat([MASK, torch.ones_like(out.responses)], 1)
     logits = (
-        model(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits.detach()[:, 3:-1] / temperature
+        model(
+            input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)
+        ).logits.detach()[:, 3:-1]
+        / temperature
     )
     written = torch.arange(out.responses.shape[1]) < out.lengths[:, None]
     expected = log_probs_from_logits(logits, out.responses)
@@ -67,7 +77,9 @@ def test_a_response_without_eos_is_truncated_at_the_limit(model) -> None:
 
 
 def test_after_eos_there_is_only_padding_and_log_prob_zero(model) -> None:
-    out = sampler(model, stop=list(range(2, 14)), pad=25).generate(PROMPTS.repeat(8, 1), MASK.repeat(8, 1), seed=0)
+    out = sampler(model, stop=list(range(2, 14)), pad=25).generate(
+        PROMPTS.repeat(8, 1), MASK.repeat(8, 1), seed=0
+    )
     beyond = torch.arange(out.responses.shape[1]) >= out.lengths[:, None]
     assert beyond.any()
     assert (out.responses[beyond] == 25).all()
@@ -90,7 +102,9 @@ def test_top_p_keeps_the_smallest_set_with_that_much_probability(top_p: float, k
 def test_sampling_follows_the_distribution(model) -> None:
     """10,000 draws of one token: frequencies within four standard errors of the model's probabilities."""
     rows = 10_000
-    out = sampler(model, max_response_tokens=1).generate(PROMPTS[1:2].repeat(rows, 1), MASK[1:2].repeat(rows, 1), seed=0)
+    out = sampler(model, max_response_tokens=1).generate(
+        PROMPTS[1:2].repeat(rows, 1), MASK[1:2].repeat(rows, 1), seed=0
+    )
     p = model(input_ids=PROMPTS[1:2]).logits[0, -1].softmax(-1)
     frequency = torch.bincount(out.responses[:, 0], minlength=p.numel()) / rows
     assert ((frequency - p).abs() <= 4 * (p * (1 - p) / rows).sqrt() + 1e-9).all()
@@ -107,7 +121,9 @@ def test_uniform_numbers_are_uniform_and_differ_by_seed_row_and_place() -> None:
     assert numbers.shape == (400, 50)
     assert 0 <= float(numbers.min()) < float(numbers.max()) < 1
     assert len(numbers.unique()) == numbers.numel()
-    assert torch.histc(numbers, 10, 0, 1).sub(2000).abs().max() < 200  # within 4.5 standard deviations
+    assert (
+        torch.histc(numbers, 10, 0, 1).sub(2000).abs().max() < 200
+    )  # within 4.5 standard deviations
     assert abs(float(torch.corrcoef(torch.stack([numbers[:, 0], numbers[:, 1]]))[0, 1])) < 0.2
     assert abs(float(torch.corrcoef(torch.stack([numbers[0], numbers[1]]))[0, 1])) < 0.5
     assert torch.equal(uniforms(3, [7], 50)[0], numbers[7])

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from telescope.config import ModelConfig, RolloutConfig
+from telescope.data.arithmetic import make_tokenizer
+from telescope.data.loader import Prompts
 from telescope.errors import TelescopeError
 from telescope.models.load import load_policy
 from telescope.rollout.engine import GraphSampler
+from telescope.rollout.environments import Environment
 from telescope.rollout.sampler import GivenSampler, Rollout, TorchSampler, left_pad, sample_batch
 from telescope.rollout.tools import Tools
-from telescope.tasks import Prompts
-from telescope.tasks.arithmetic import make_tokenizer
-from telescope.tasks.environments import Environment
 from tests.fakes import EOS
 
 ROWS = 8
@@ -56,7 +56,14 @@ class Scripted:
     def load_weights(self, named: Any, version: int) -> None: ...
 
     def generate(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, *, seed: int, greedy: bool, rows: Any, limits: Any
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        *,
+        seed: int,
+        greedy: bool,
+        rows: Any,
+        limits: Any,
     ) -> Rollout:
         self.asked.append(tuple(rows))
         ids = [TOKENIZER(next(self.script[row])).input_ids for row in rows]
@@ -66,7 +73,12 @@ class Scripted:
         padded = torch.tensor([some + [0] * (width - len(some)) for some in cut])
         lengths = torch.tensor([len(some) for some in cut])
         numbers = -0.5 * (torch.arange(width) < lengths[:, None])
-        return Rollout(padded, lengths, numbers, torch.tensor([len(some) > limit for some, limit in zip(ids, limits, strict=True)]))
+        return Rollout(
+            padded,
+            lengths,
+            numbers,
+            torch.tensor([len(some) > limit for some, limit in zip(ids, limits, strict=True)]),
+        )
 
 
 def prompts(count: int, **more: Any) -> Prompts:
@@ -75,19 +87,31 @@ def prompts(count: int, **more: Any) -> Prompts:
 
 
 def tools(environment: type[Environment] = Echo, **settings: Any) -> Tools:
-    config = RolloutConfig(**{"environment": "tests:Echo", "max_response_tokens": 20, "max_turns": 4, **settings})
+    config = RolloutConfig(
+        **{"environment": "tests:Echo", "max_response_tokens": 20, "max_turns": 4, **settings}
+    )
     return Tools(environment(config), TOKENIZER, config)
 
 
 def rolled(*turns: str, environment: type[Environment] = Echo, **settings: Any) -> Any:
-    batch = sample_batch(Scripted({0: list(turns)}), prompts(1), TOKENIZER, CPU, greedy=False, tools=tools(environment, **settings))
+    batch = sample_batch(
+        Scripted({0: list(turns)}),
+        prompts(1),
+        TOKENIZER,
+        CPU,
+        greedy=False,
+        tools=tools(environment, **settings),
+    )
     return batch
 
 
 def written(batch: Any, row: int = 0) -> str:
     """The response, what tools wrote in brackets."""
     ids, mask = batch.info["response_ids"][row], batch["response_mask"][row].tolist()
-    return "".join(TOKENIZER.decode([i]) if m else f"[{TOKENIZER.decode([i])}]" for i, m in zip(ids, mask, strict=False))
+    return "".join(
+        TOKENIZER.decode([i]) if m else f"[{TOKENIZER.decode([i])}]"
+        for i, m in zip(ids, mask, strict=False)
+    )
 
 
 def test_what_a_tool_wrote_has_mask_0_and_log_prob_0_and_is_there() -> None:
@@ -108,7 +132,11 @@ def test_rows_at_different_turns_share_a_batch_and_keep_their_own_numbers() -> N
     some = Prompts(prompts(3).ids, prompts(3).info, 5, [4, 2, 7])
     batch = sample_batch(sampler, some, TOKENIZER, CPU, greedy=False, tools=tools())
     assert sampler.asked == [(4, 2, 7), (4, 7), (4,)]
-    assert [written(batch, i) for i in range(3)] == ["是？[等于][1]的？[等于][2]不<eos>", "对<eos>", "是？[等于][1]吗<eos>"]
+    assert [written(batch, i) for i in range(3)] == [
+        "是？[等于][1]的？[等于][2]不<eos>",
+        "对<eos>",
+        "是？[等于][1]吗<eos>",
+    ]
     assert batch["sample"].tolist() == [4, 2, 7]
     assert batch["response_mask"].sum(1).tolist() == [6, 2, 4]
     assert batch["attention_mask"][:, 3:].sum(1).tolist() == [10, 2, 6]
@@ -120,7 +148,11 @@ def test_the_limit_of_tokens_cuts_a_turn_or_what_a_tool_says() -> None:
     in_reply = rolled("是？", max_response_tokens=3)
     assert written(in_reply) == "是？[等于]"
     exactly = rolled("是？", "不", max_response_tokens=6)
-    assert [batch["truncated"].tolist() for batch in (in_turn, in_reply, exactly)] == [[True], [True], [False]]
+    assert [batch["truncated"].tolist() for batch in (in_turn, in_reply, exactly)] == [
+        [True],
+        [True],
+        [False],
+    ]
 
 
 def test_after_the_last_turn_no_tool_is_asked_for_what_nobody_would_read() -> None:
@@ -145,15 +177,28 @@ def test_an_environment_that_cannot_begin_is_named_with_what_it_was_given() -> N
         def reset(self, prompt: str, data: Any) -> Any:
             return data["seed"]
 
-    with pytest.raises(TelescopeError, match="environment Dice: reset raised KeyError: 'seed'; its data has "):
+    with pytest.raises(
+        TelescopeError, match="environment Dice: reset raised KeyError: 'seed'; its data has "
+    ):
         rolled("对。", environment=Dice)
 
 
 def test_a_tool_that_raises_or_exits_or_returns_no_text_becomes_a_message() -> None:
     used = tools(Broken, max_turns=5)
-    batch = sample_batch(Scripted({0: ["是？", "的？", "对？", "吗"]}), prompts(1), TOKENIZER, CPU, greedy=False, tools=used)
+    batch = sample_batch(
+        Scripted({0: ["是？", "的？", "对？", "吗"]}),
+        prompts(1),
+        TOKENIZER,
+        CPU,
+        greedy=False,
+        tools=used,
+    )
     assert written(batch) == "是？[不][对]的？[不][对]对？[不][对]吗<eos>"
-    for message in ("error: ZeroDivisionError: by 0", "error: SystemExit: 3", "error: TypeError: a tool returned int, not text"):
+    for message in (
+        "error: ZeroDivisionError: by 0",
+        "error: SystemExit: 3",
+        "error: TypeError: a tool returned int, not text",
+    ):
         assert message in used.environment.said
     assert (batch.info["tool_calls"], batch.info["tool_failures"]) == ([3], [3])
 
@@ -165,9 +210,18 @@ class Hanging(Echo):
         return super().step(state, text)
 
 
-def test_a_tool_that_hangs_becomes_a_message_after_its_seconds_and_costs_other_rows_nothing() -> None:
+def test_a_tool_that_hangs_becomes_a_message_after_its_seconds_and_costs_other_rows_nothing() -> (
+    None
+):
     sampler, start = Scripted({0: ["是？", "不"], 1: ["的？", "对"]}), time.monotonic()
-    batch = sample_batch(sampler, prompts(2), TOKENIZER, CPU, greedy=False, tools=tools(Hanging, tool_seconds=0.2, max_response_tokens=80))
+    batch = sample_batch(
+        sampler,
+        prompts(2),
+        TOKENIZER,
+        CPU,
+        greedy=False,
+        tools=tools(Hanging, tool_seconds=0.2, max_response_tokens=80),
+    )
     assert time.monotonic() - start < 5
     assert batch.info["tool_failures"] == [1, 0]
     assert written(batch, 1) == "的？[等于][1]对<eos>"
@@ -196,7 +250,10 @@ class Wordy(Echo):
 
 
 def test_past_an_end_of_call_of_several_tokens_nothing_is_kept() -> None:
-    used, given = tools(Wordy), [TOKENIZER("是等于？不不").input_ids, [*TOKENIZER("对").input_ids, EOS]]
+    used, given = (
+        tools(Wordy),
+        [TOKENIZER("是等于？不不").input_ids, [*TOKENIZER("对").input_ids, EOS]],
+    )
     batch = sample_batch(GivenSampler(given), prompts(1), TOKENIZER, CPU, greedy=False, tools=used)
     assert used.stop == []
     assert written(batch) == "是等于？[的]对<eos>"
@@ -216,15 +273,21 @@ class Often(Echo):
         return "等于2" if text[-1:] in self.call_ends else None
 
 
-def sampled(model: Any, some: Prompts, kind: type[TorchSampler] = TorchSampler, *, with_tools: bool = True) -> Any:
+def sampled(
+    model: Any, some: Prompts, kind: type[TorchSampler] = TorchSampler, *, with_tools: bool = True
+) -> Any:
     used = tools(Often, max_response_tokens=12, max_turns=3)
     sampler = kind(model, used.config, stop=[EOS, *used.stop], pad=0)
     sampler.capture = False  # type: ignore[attr-defined]
-    return sample_batch(sampler, some, TOKENIZER, CPU, greedy=False, tools=used if with_tools else None)
+    return sample_batch(
+        sampler, some, TOKENIZER, CPU, greedy=False, tools=used if with_tools else None
+    )
 
 
 @pytest.mark.parametrize("kind", [TorchSampler, GraphSampler])
-def test_draws_are_reproducible_and_independent_of_the_rows_beside(model: Any, kind: type[TorchSampler]) -> None:
+def test_draws_are_reproducible_and_independent_of_the_rows_beside(
+    model: Any, kind: type[TorchSampler]
+) -> None:
     everything = sampled(model, prompts(ROWS), kind)
     assert max(everything.info["tool_calls"]) >= 2  # rows at several turns
     assert min(everything.info["tool_calls"]) < 2
@@ -234,7 +297,9 @@ def test_draws_are_reproducible_and_independent_of_the_rows_beside(model: Any, k
 
 
 @pytest.mark.parametrize("kind", [TorchSampler, GraphSampler])
-def test_sampled_ids_are_kept_and_their_log_probs_are_those_of_the_whole_sequence(model: Any, kind: type[TorchSampler]) -> None:
+def test_sampled_ids_are_kept_and_their_log_probs_are_those_of_the_whole_sequence(
+    model: Any, kind: type[TorchSampler]
+) -> None:
     from telescope.models.forward import policy_forward
 
     batch = sampled(model, prompts(ROWS), kind)

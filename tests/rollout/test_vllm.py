@@ -22,7 +22,9 @@ PROMPTS = torch.tensor([[0, 0, 5, 6], [3, 4, 5, 6], [0, 7, 8, 9]])
 MASK = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1]])
 HEAD = 32  # smallest head that vLLM's attention for CPUs has
 
-needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm")
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm"
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(folder: Path, **rollout: float) -> Config:
     settings = {"batch_size": 8, "max_response_tokens": 8, **rollout}
-    return load_config(None, [("model.path", str(folder)), ("device", "cpu"), *((f"rollout.{k}", str(v)) for k, v in settings.items())])
+    return load_config(
+        None,
+        [
+            ("model.path", str(folder)),
+            ("device", "cpu"),
+            *((f"rollout.{k}", str(v)) for k, v in settings.items()),
+        ],
+    )
 
 
 def vllm(folder: Path, stop: int = EOS, **rollout: float) -> VllmSampler:
@@ -49,9 +58,14 @@ def plain(folder: Path) -> VllmSampler:
 
 
 def expected_log_probs(model, out: Rollout, temperature: float) -> torch.Tensor:
-    ids, mask = torch.cat([PROMPTS, out.responses], 1), torch.cat([MASK, torch.ones_like(out.responses)], 1)
+    ids, mask = (
+        torch.cat([PROMPTS, out.responses], 1),
+        torch.cat([MASK, torch.ones_like(out.responses)], 1),
+    )
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits.detach()[:, PROMPTS.shape[1] - 1 : -1]
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits.detach()[
+        :, PROMPTS.shape[1] - 1 : -1
+    ]
     return log_probs_from_logits(logits / temperature, out.responses)
 
 
@@ -60,7 +74,9 @@ def written(out: Rollout) -> torch.Tensor:
 
 
 def assert_same_greedy(sampler: VllmSampler, model) -> None:
-    ours = TorchSampler(model, sampler.config.rollout, stop=sampler.stop.tolist(), pad=0).generate(PROMPTS, MASK, seed=0, greedy=True)
+    ours = TorchSampler(model, sampler.config.rollout, stop=sampler.stop.tolist(), pad=0).generate(
+        PROMPTS, MASK, seed=0, greedy=True
+    )
     theirs = sampler.generate(PROMPTS, MASK, seed=0, greedy=True)
     assert torch.equal(ours.responses, theirs.responses)
     assert torch.equal(ours.lengths, theirs.lengths)
@@ -76,11 +92,16 @@ def test_greedy_is_the_same_as_in_process_before_and_after_new_weights(folder: P
     for version in (1, 2):
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(version)))
+                parameter.add_(
+                    0.3
+                    * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(version))
+                )
         sampler.load_weights(model.state_dict().items(), version)
         assert sampler.version == version
         assert_same_greedy(sampler, model)
-    assert not torch.equal(before.responses, sampler.generate(PROMPTS, MASK, seed=0, greedy=True).responses)
+    assert not torch.equal(
+        before.responses, sampler.generate(PROMPTS, MASK, seed=0, greedy=True).responses
+    )
 
 
 @needs_vllm
@@ -90,13 +111,17 @@ def test_weights_of_the_version_it_has_are_not_asked_for(plain: VllmSampler) -> 
 
 @needs_vllm
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_actors_weights_are_all_that_vllm_needs(tmp_path: Path, folder: Path, tied: bool) -> None:
+def test_the_actors_weights_are_all_that_vllm_needs(
+    tmp_path: Path, folder: Path, tied: bool
+) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from telescope.backends.local import build_actor
+    from telescope.build import build_actor
 
     torch.manual_seed(0)
-    made = LlamaForCausalLM(LlamaConfig.from_pretrained(folder, tie_word_embeddings=tied, initializer_range=0.1))
+    made = LlamaForCausalLM(
+        LlamaConfig.from_pretrained(folder, tie_word_embeddings=tied, initializer_range=0.1)
+    )
     made.save_pretrained(tmp_path / "model")
     for file in folder.glob("tokenizer*"):
         (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
@@ -111,8 +136,13 @@ def test_the_actors_weights_are_all_that_vllm_needs(tmp_path: Path, folder: Path
 
 
 @needs_vllm
-@pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"temperature": 2.0, "top_k": 3}, {"temperature": 0.7, "top_p": 0.6}])
-def test_log_probs_are_at_the_temperature_and_before_top_k_and_top_p(folder: Path, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0.5}, {"temperature": 2.0, "top_k": 3}, {"temperature": 0.7, "top_p": 0.6}],
+)
+def test_log_probs_are_at_the_temperature_and_before_top_k_and_top_p(
+    folder: Path, settings: dict[str, float]
+) -> None:
     sampler, model = vllm(folder, stop=25, **settings), model_in(folder)
     for seed in range(4):
         out = sampler.generate(PROMPTS, MASK, seed=seed)
@@ -122,13 +152,21 @@ def test_log_probs_are_at_the_temperature_and_before_top_k_and_top_p(folder: Pat
 
 
 @needs_vllm
-@pytest.mark.parametrize("settings", [{"temperature": 2.0, "top_k": 3}, {"temperature": 0.7, "top_p": 0.6}])
-def test_only_tokens_within_top_k_and_top_p_are_drawn(folder: Path, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 2.0, "top_k": 3}, {"temperature": 0.7, "top_p": 0.6}]
+)
+def test_only_tokens_within_top_k_and_top_p_are_drawn(
+    folder: Path, settings: dict[str, float]
+) -> None:
     rows = 400
     sampler = vllm(folder, max_response_tokens=1, **settings)
     out = sampler.generate(PROMPTS[1:2].repeat(rows, 1), MASK[1:2].repeat(rows, 1), seed=0)
-    logits = model_in(folder)(input_ids=PROMPTS[1:2]).logits[:, -1].detach() / settings["temperature"]
-    allowed = restrict(logits, top_k=int(settings.get("top_k", 0)), top_p=settings.get("top_p", 1.0)).softmax(-1)[0]
+    logits = (
+        model_in(folder)(input_ids=PROMPTS[1:2]).logits[:, -1].detach() / settings["temperature"]
+    )
+    allowed = restrict(
+        logits, top_k=int(settings.get("top_k", 0)), top_p=settings.get("top_p", 1.0)
+    ).softmax(-1)[0]
     frequency = torch.bincount(out.responses[:, 0], minlength=len(allowed)) / rows
     assert ((frequency - allowed).abs() <= 4 * (allowed * (1 - allowed) / rows).sqrt() + 1e-9).all()
 
@@ -136,7 +174,9 @@ def test_only_tokens_within_top_k_and_top_p_are_drawn(folder: Path, settings: di
 @needs_vllm
 def test_sampling_follows_the_distribution(folder: Path) -> None:
     rows = 2000
-    out = vllm(folder, max_response_tokens=1).generate(PROMPTS[1:2].repeat(rows, 1), MASK[1:2].repeat(rows, 1), seed=0)
+    out = vllm(folder, max_response_tokens=1).generate(
+        PROMPTS[1:2].repeat(rows, 1), MASK[1:2].repeat(rows, 1), seed=0
+    )
     p = model_in(folder)(input_ids=PROMPTS[1:2]).logits[0, -1].softmax(-1)
     frequency = torch.bincount(out.responses[:, 0], minlength=p.numel()) / rows
     assert ((frequency - p).abs() <= 4 * (p * (1 - p) / rows).sqrt() + 1e-9).all()
@@ -163,7 +203,9 @@ def test_a_response_ends_with_its_stop_token_or_is_truncated(plain: VllmSampler)
     assert torch.equal(out.truncated, last != likely)
     assert out.truncated.any()
     assert not out.truncated.all()
-    assert ((out.responses == likely).sum(1) == (~out.truncated).long()).all()  # once, and at the end
+    assert (
+        (out.responses == likely).sum(1) == (~out.truncated).long()
+    ).all()  # once, and at the end
     assert (out.responses[~written(out)] == 0).all()
     assert (out.log_probs[~written(out)] == 0).all()
     assert endless.lengths.tolist() == [8, 8, 8]
@@ -172,16 +214,24 @@ def test_a_response_ends_with_its_stop_token_or_is_truncated(plain: VllmSampler)
 
 @needs_vllm
 def test_ppo_runs_with_it_and_it_follows_the_actor(tmp_path: Path, folder: Path) -> None:
-    trainer = Trainer(tiny_config(tmp_path, folder, ("rollout.engine", "vllm"), ("steps", "3"), ("actor.lr", "1e-2")))
+    trainer = Trainer(
+        tiny_config(
+            tmp_path, folder, ("rollout.engine", "vllm"), ("steps", "3"), ("actor.lr", "1e-2")
+        )
+    )
     trainer.fit()
-    differences = [row["rollout/logprob_diff"] for row in trainer.history() if "rollout/logprob_diff" in row]
+    differences = [
+        row["rollout/logprob_diff"] for row in trainer.history() if "rollout/logprob_diff" in row
+    ]
     assert len(differences) == 3
     assert max(differences) < 1e-4
     assert trainer.roles.actor.sampler.version == 3
 
 
 @needs_vllm
-def test_it_sleeps_after_a_rollout_and_wakes_for_weights_and_rollouts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sleeps_after_a_rollout_and_wakes_for_weights_and_rollouts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a GPU, where engines can sleep."""
     sampler, model, calls = vllm(folder), model_in(folder), []
     before = sampler.generate(PROMPTS, MASK, seed=0)
@@ -200,7 +250,9 @@ def test_a_model_without_kernels_is_refused_in_one_line(tiny_model: Path) -> Non
         vllm(tiny_model).generate(PROMPTS, MASK, seed=0)  # heads of 8
 
 
-def test_where_vllm_is_not_installed_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_vllm_is_not_installed_the_error_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TelescopeError, match=r"pip install -e '.\[vllm\]'"):
         vllm(folder)

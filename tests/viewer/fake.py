@@ -27,12 +27,26 @@ def write_step(run: Path, step: int, samples: list[Sample]) -> None:
     """A ledger file as the trainer writes it, from samples."""
     rows = []
     for s in samples:
-        row = {**asdict(s), **s.columns, "sample": s.index, "responses": s.token_ids, "response_mask": s.mask}
+        row = {
+            **asdict(s),
+            **s.columns,
+            "sample": s.index,
+            "responses": s.token_ids,
+            "response_mask": s.mask,
+        }
         rows.append(row | {"parts": list(s.parts.items())})
-    meta = {"version": VERSION, "run": run.name, "step": step, "settings": asdict(samples[0].settings)}
+    meta = {
+        "version": VERSION,
+        "run": run.name,
+        "step": step,
+        "settings": asdict(samples[0].settings),
+    }
     path = path_of(run, step)
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pa.Table.from_pylist(rows, SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})), path)
+    parquet.write_table(
+        pa.Table.from_pylist(rows, SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})),
+        path,
+    )
 
 
 def sample(
@@ -64,7 +78,16 @@ def sample(
         bootstrap=bootstrap,
         actor_updates=[
             ActorUpdate(0, 0, old, old, [], [], [], []),
-            ActorUpdate(1, 0, old, [x + math.log(p) for x, p in zip(old, ratios, strict=True)], [], [], [], []),
+            ActorUpdate(
+                1,
+                0,
+                old,
+                [x + math.log(p) for x, p in zip(old, ratios, strict=True)],
+                [],
+                [],
+                [],
+                [],
+            ),
         ],
         critic_updates=[CriticUpdate(1, 0, [v + 0.03 for v in values], [], [])],
     )
@@ -73,8 +96,13 @@ def sample(
 def step_of(samples: list[Sample], step: int) -> list[Sample]:
     """Fills every column, whitening over all of them together, as the trainer does."""
     raw = [fill(s) for s in samples]
-    mean, std = moments([a for s in raw for a, m in zip(s.columns["advantages"], s.mask, strict=True) if m])
-    whole = [replace(s, whiten_mean=mean, whiten_std=std, step=step, index=i, count=len(samples)) for i, s in enumerate(samples)]
+    mean, std = moments(
+        [a for s in raw for a, m in zip(s.columns["advantages"], s.mask, strict=True) if m]
+    )
+    whole = [
+        replace(s, whiten_mean=mean, whiten_std=std, step=step, index=i, count=len(samples))
+        for i, s in enumerate(samples)
+    ]
     return [fill(s) for s in whole]
 
 
@@ -102,25 +130,46 @@ def lesson(step: int = 40) -> list[Sample]:
 
 
 def hostile() -> list[Sample]:
-    many = [sample([text, "2", EOS], [0.4, 0.5, 0.6], [0.1, 0.0, 0.0], score=1.0, prompt=text) for text in HOSTILE]
-    broken = sample([b"\xff\xfe", b"\xe7", b"", b"\x89"], [0.4, 0.5, 0.6, 0.7], [0.0] * 4, score=1.0)
+    many = [
+        sample([text, "2", EOS], [0.4, 0.5, 0.6], [0.1, 0.0, 0.0], score=1.0, prompt=text)
+        for text in HOSTILE
+    ]
+    broken = sample(
+        [b"\xff\xfe", b"\xe7", b"", b"\x89"], [0.4, 0.5, 0.6, 0.7], [0.0] * 4, score=1.0
+    )
     return step_of([*many, broken], 1)
 
 
 def fake_run(folder: Path, samples: dict[int, list[Sample]] | None = None) -> Path:
     """A run folder with curves and a ledger of steps 10, 20, 30, 40, or of the samples given."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, float]] = [{"step": 0, "eval/sampled_accuracy": 0.18, "eval/greedy_accuracy": 0.22}]
+    rows: list[dict[str, float]] = [
+        {"step": 0, "eval/sampled_accuracy": 0.18, "eval/greedy_accuracy": 0.22}
+    ]
     for step in range(1, 41):
         up = 1 - math.exp(-step / 15)
         noise = 0.03 * math.sin(step * 1.7)
-        row = {"step": step, "reward/score_mean": 0.2 + 0.7 * up + noise, "reward/kl": 0.08 * up + noise / 9}
-        row |= {"actor/pg_clipfrac": 0.12 * (1 - up) + 0.02 + noise / 6, "actor/entropy": 1.4 - 0.9 * up}
+        row = {
+            "step": step,
+            "reward/score_mean": 0.2 + 0.7 * up + noise,
+            "reward/kl": 0.08 * up + noise / 9,
+        }
+        row |= {
+            "actor/pg_clipfrac": 0.12 * (1 - up) + 0.02 + noise / 6,
+            "actor/entropy": 1.4 - 0.9 * up,
+        }
         if step % 10 == 0:
-            row |= {"eval/sampled_accuracy": 0.2 + 0.68 * up, "eval/greedy_accuracy": 0.24 + 0.72 * up}
+            row |= {
+                "eval/sampled_accuracy": 0.2 + 0.68 * up,
+                "eval/greedy_accuracy": 0.24 + 0.72 * up,
+            }
         rows.append(row)
-    text = "".join(json.dumps(row) + "\n" for row in rows) + '{"step": 41, "rew'  # a crash cut the last line
+    text = (
+        "".join(json.dumps(row) + "\n" for row in rows) + '{"step": 41, "rew'
+    )  # a crash cut the last line
     (folder / "metrics.jsonl").write_text(text, "utf-8")
-    for step, found in ({step: lesson(step) for step in (10, 20, 30, 40)} if samples is None else samples).items():
+    for step, found in (
+        {step: lesson(step) for step in (10, 20, 30, 40)} if samples is None else samples
+    ).items():
         write_step(folder, step, found)
     return folder

@@ -17,7 +17,9 @@ from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
-playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright: pip install playwright")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="browser tests need Playwright: pip install playwright"
+)
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 if not CHROMIUM.exists():
     pytest.skip(f"browser tests need {CHROMIUM}: apt-get install chromium", allow_module_level=True)
@@ -27,7 +29,8 @@ if not CHROMIUM.exists():
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+            executable_path=str(CHROMIUM),
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
         yield browser
         browser.close()
@@ -38,17 +41,25 @@ def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="zh-CN")
     page, trouble = context.new_page(), []
     page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console", lambda message: trouble.append(message.text) if message.type == "error" else None
+    )
     page.on(
         "request",
-        lambda request: trouble.append(request.url) if not request.url.startswith(("file:", "data:", "http://127.0.0.1")) else None,
+        lambda request: (
+            trouble.append(request.url)
+            if not request.url.startswith(("file:", "data:", "http://127.0.0.1"))
+            else None
+        ),
     )
     yield page
     context.close()
     assert trouble == []
 
 
-def open_report(page: Any, tmp_path: Path, samples: dict[int, list[Sample]] | None = None, state: str = "") -> None:
+def open_report(
+    page: Any, tmp_path: Path, samples: dict[int, list[Sample]] | None = None, state: str = ""
+) -> None:
     run = fake_run(tmp_path / "arithmetic-seed0", samples)
     page.goto(write_report(run, tmp_path / "r.html").as_uri() + state)
     page.wait_for_selector("html[data-ready]")
@@ -60,7 +71,10 @@ def column(page: Any, name: str) -> list[float]:
 
 
 def slide(page: Any, which: str, value: str) -> None:
-    page.locator(which).evaluate("(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }", value)
+    page.locator(which).evaluate(
+        "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }",
+        value,
+    )
 
 
 def until(page: Any, condition: str) -> None:
@@ -71,7 +85,9 @@ def until(page: Any, condition: str) -> None:
         page.wait_for_timeout(5)
 
 
-def test_report_opens_from_disk_and_a_pinned_token_shows_its_arithmetic(page: Any, tmp_path: Path) -> None:
+def test_report_opens_from_disk_and_a_pinned_token_shows_its_arithmetic(
+    page: Any, tmp_path: Path
+) -> None:
     open_report(page, tmp_path)
     page.locator('.chip[data-sample="0"][data-token="3"]').click()
     assert "等于" in page.locator("#token-name").text_content()
@@ -82,13 +98,19 @@ def test_report_opens_from_disk_and_a_pinned_token_shows_its_arithmetic(page: An
     assert "sample=0&token=3" in page.url
 
 
-def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_value(page: Any, tmp_path: Path) -> None:
+def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_value(
+    page: Any, tmp_path: Path
+) -> None:
     open_report(page, tmp_path, state="#step=40&sample=0&token=3")
     assert not page.locator("#whatif").is_visible()
     recorded = column(page, "advantages")
     assert recorded == pytest.approx(lesson()[0].columns["advantages"], abs=5.1e-4)
     slide(page, "#lam", "0")
-    assert column(page, "advantages") == column(page, "deltas") == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07], abs=5.1e-4)
+    assert (
+        column(page, "advantages")
+        == column(page, "deltas")
+        == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07], abs=5.1e-4)
+    )
     assert "6" in page.locator("#whatif").text_content()
     slide(page, "#lam", "1")
     rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
@@ -103,7 +125,9 @@ def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_val
 
 
 def test_a_child_sees_no_power_of_ten(page: Any, tmp_path: Path) -> None:
-    tiny = {1: step_of([sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)], 1)}
+    tiny = {
+        1: step_of([sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)], 1)
+    }
     open_report(page, tmp_path, tiny, state="#step=1&sample=0&token=0&lang=en")
     assert re.search(r"\de[−-]", page.locator("#traces").text_content())
     page.get_by_role("button", name="Age 12").click()
@@ -131,7 +155,10 @@ def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> Non
 
 def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:
     open_report(page, tmp_path, state="#step=40&sample=3&token=0&gamma=0.9&lam=0.5&est=gae")
-    r, v, keep = *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")), (0, 1, 2, 5, 6)
+    r, v, keep = (
+        *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")),
+        (0, 1, 2, 5, 6),
+    )
     after, expected = 0.0, []
     for t, n in reversed(list(zip(keep, [*keep[1:], None], strict=True))):
         after = r[t] + 0.9 * (0.0 if n is None else v[n]) - v[t] + 0.9 * 0.5 * after
@@ -141,7 +168,9 @@ def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -
     assert [float(texts[t].replace("−", "-")) for t in keep] == pytest.approx(expected, abs=5.1e-4)
 
 
-def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(page: Any, tmp_path: Path) -> None:
+def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(
+    page: Any, tmp_path: Path
+) -> None:
     open_report(page, tmp_path, state="#step=40&sample=0&token=3&color=deltas&lang=en")
     page.keyboard.press("ArrowRight")
     assert "sample=0&token=4" in page.url
@@ -157,7 +186,12 @@ def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(page: Any,
     assert page.locator("#color [aria-pressed=true]").text_content() == "δ"
     page.locator('.chip[data-sample="2"][data-token="1"]').hover()
     assert "i = 1 (in papers t = 2)" in page.locator("#token-name").text_content()
-    assert page.locator("#table thead th").all_text_contents()[:4] == ["i", "token", "V(s_i) before", "r_i"]
+    assert page.locator("#table thead th").all_text_contents()[:4] == [
+        "i",
+        "token",
+        "V(s_i) before",
+        "r_i",
+    ]
     assert page.url == address  # a preview is not a choice
     page.keyboard.press("Enter")
     assert "sample=2&token=1" in page.url
@@ -181,7 +215,10 @@ def test_scrub_sort_and_filter(page: Any, tmp_path: Path) -> None:
     page.locator("#earlier").click()
     until(page, "location.hash.includes('step=30')")
     page.locator("#filter").select_option("wrong")
-    assert page.locator(".row").evaluate_all("rows => rows.map((row) => row.dataset.row)") == ["1", "4"]
+    assert page.locator(".row").evaluate_all("rows => rows.map((row) => row.dataset.row)") == [
+        "1",
+        "4",
+    ]
     page.locator("#filter").select_option("all")
     page.locator("#sort").select_option("length")
     assert page.locator(".row").first.get_attribute("data-row") == "4"
@@ -192,7 +229,9 @@ def test_scrub_sort_and_filter(page: Any, tmp_path: Path) -> None:
 def test_one_prompt_across_training_steps(page: Any, tmp_path: Path) -> None:
     """With «only this prompt» the scrubber stands only on the steps that recorded it."""
     others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
-    run = fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30), 40: lesson(40)})
+    run = fake_run(
+        tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30), 40: lesson(40)}
+    )
     page.goto(write_report(run, tmp_path / "r.html").as_uri() + "#step=40&sample=0&token=3")
     until(page, "document.documentElement.dataset.ready === '1'")
     page.locator("#same").check()
@@ -216,20 +255,29 @@ def test_a_split_character_is_one_box_and_spaces_are_visible(page: Any, tmp_path
 
 
 def test_hostile_text_is_text(page: Any, tmp_path: Path) -> None:
-    open_report(page, tmp_path, {1: hostile()[:6], 2: hostile()[6:]})  # a report takes eight samples of a step
+    open_report(
+        page, tmp_path, {1: hostile()[:6], 2: hostile()[6:]}
+    )  # a report takes eight samples of a step
     visited, seen = 0, ""
     for step in (2, 1):
         until(page, f"location.hash.includes('step={step}')")
         for row in page.locator(".row").evaluate_all("rows => rows.map((row) => row.dataset.row)"):
             page.locator(f'.chip[data-sample="{row}"][data-token="0"]').click()
             visited += 1
-            seen += page.evaluate("[...document.body.children].filter((c) => c.tagName !== 'SCRIPT').map((c) => c.textContent).join('')")
+            seen += page.evaluate(
+                "[...document.body.children].filter((c) => c.tagName !== 'SCRIPT').map((c) => c.textContent).join('')"
+            )
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if step == 2:
             page.locator("#earlier").click()
     assert visited == len(hostile())
     assert page.evaluate("window.hacked") is None
-    assert page.locator("body script:not([type='application/json']):not([type=module]), body img").count() == 0
+    assert (
+        page.locator(
+            "body script:not([type='application/json']):not([type=module]), body img"
+        ).count()
+        == 0
+    )
     assert "<script>window.hacked=1</script>" in seen
     assert not set("\x1b\x00\u202e\u2066\u2028") & set(seen)
 
@@ -242,11 +290,21 @@ def test_a_long_response_moves_the_window_of_the_fence(page: Any, tmp_path: Path
     assert page.locator("#picture [data-token]").count() < 20
 
 
-def test_live_page_of_a_long_run_paints_walks_and_follows(page: Any, tmp_path: Path, record_property: Any) -> None:
+def test_live_page_of_a_long_run_paints_walks_and_follows(
+    page: Any, tmp_path: Path, record_property: Any
+) -> None:
     pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
     from tests.viewer.test_server import start
 
-    many = step_of([sample(["好"] * 60 + [EOS], [0.5] * 61, [0.01] * 61, score=float(i % 2), prompt=str(i // 8)) for i in range(256)], 1)
+    many = step_of(
+        [
+            sample(
+                ["好"] * 60 + [EOS], [0.5] * 61, [0.01] * 61, score=float(i % 2), prompt=str(i // 8)
+            )
+            for i in range(256)
+        ],
+        1,
+    )
     run = fake_run(tmp_path / "run", {1: many})
     for step in range(2, 2_001):
         os.link(path_of(run, 1), path_of(run, step))
@@ -262,7 +320,9 @@ def test_live_page_of_a_long_run_paints_walks_and_follows(page: Any, tmp_path: P
         page.keyboard.press("ArrowDown")
         until(page, "document.querySelector('#traces .ok') && location.hash.includes('sample=1')")
         following = time.perf_counter() - began
-        record_property("first_paint_ms", round(first * 1000))  # measured, not asserted: the suite shares its cores
+        record_property(
+            "first_paint_ms", round(first * 1000)
+        )  # measured, not asserted: the suite shares its cores
         record_property("next_sample_ms", round(following * 1000))
         print(f"first paint {first * 1000:.0f} ms, next sample {following * 1000:.0f} ms")
         page.locator("#follow").check()

@@ -29,13 +29,17 @@ def test_run_info_has_steps_and_curves_and_skips_a_line_cut_in_half(tmp_path: Pa
 
 def test_long_curves_are_thinned_and_keep_both_ends(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": i, "reward/kl": i / 7}) + "\n" for i in range(2_000)), "utf-8")
+    path.write_text(
+        "".join(json.dumps({"step": i, "reward/kl": i / 7}) + "\n" for i in range(2_000)), "utf-8"
+    )
     points = curves(path)["reward/kl"]
     assert len(points) == MAX_POINTS
     assert (points[0][0], points[-1][0]) == (0, 1_999)
 
 
-def test_a_step_is_read_once_and_only_when_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_read_once_and_only_when_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = fake_run(tmp_path / "run")
     reads: list[int] = []
     read = ledger.read
@@ -51,7 +55,9 @@ def test_a_step_is_read_once_and_only_when_it_is_shown(tmp_path: Path, monkeypat
 
 def test_page_sample_keeps_the_recorded_numbers() -> None:
     page = page_sample(lesson()[0])
-    assert page["columns"]["deltas"] == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07])
+    assert page["columns"]["deltas"] == pytest.approx(
+        [0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07]
+    )
     assert page["columns"]["advantages"][3] == pytest.approx(0.36009, abs=1e-5)
     assert page["columns"]["ratio"][3] == pytest.approx(1.234)
     assert page["clipped"] == [3]
@@ -73,7 +79,13 @@ def test_a_long_response_is_cut_but_keeps_every_reward_and_value() -> None:
     long = step_of([sample(["好"] * 3_000, [0.5] * 3_000, [0.0] * 3_000, score=1.0)], 1)[0]
     page = page_sample(long, max_tokens=100)
     assert len(page["token_bytes"]) == len(page["columns"]["kl"]) == 100
-    assert len(page["columns"]["values"]) == len(page["columns"]["token_level_rewards"]) == len(page["mask"]) == page["length"] == 3_000
+    assert (
+        len(page["columns"]["values"])
+        == len(page["columns"]["token_level_rewards"])
+        == len(page["mask"])
+        == page["length"]
+        == 3_000
+    )
 
 
 def test_a_number_that_is_not_finite_becomes_null() -> None:
@@ -104,7 +116,10 @@ def test_index_tells_clipped_and_flipped_apart(tmp_path: Path) -> None:
 def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(TelescopeError, match="no run"):
         RunData(tmp_path / "nothing")
-    with pytest.raises(TelescopeError, match=r"is not a run folder: it has no config\.toml or metrics\.jsonl or ledger;"):
+    with pytest.raises(
+        TelescopeError,
+        match=r"is not a run folder: it has no config\.toml or metrics\.jsonl or ledger;",
+    ):
         RunData(tmp_path)
     run = fake_run(tmp_path / "run")
     data = RunData(run)
@@ -124,7 +139,9 @@ def test_a_run_is_known_by_any_of_what_it_writes(tmp_path: Path) -> None:
 
 def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> None:
     others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
-    data = RunData(fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30)}))
+    data = RunData(
+        fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30)})
+    )
     key = data.index(10)[0]["prompt_key"]
     assert data.steps_of_prompt(key) == [10, 30]
     assert data.steps_of_prompt("nosuch") == []
@@ -134,9 +151,21 @@ def test_words_of_one_quantity_differ_with_its_formula() -> None:
     """With a dual clip a negative advantage has a floor: the page keeps one text per kind, and must not mix them up."""
     from telescope.explain.numbers import from_numbers
 
-    numbers = {"rewards": [1.0, -1.0], "values": [0.0, 0.0], "old": [-1.0, -1.0], "new": [-0.5, -0.5], "lam": 0.0, "dual_clip": 3.0}
+    numbers = {
+        "rewards": [1.0, -1.0],
+        "values": [0.0, 0.0],
+        "old": [-1.0, -1.0],
+        "new": [-0.5, -0.5],
+        "lam": 0.0,
+        "dual_clip": 3.0,
+    }
     words: dict = {}
-    found = [{trace["name"]: trace for trace in page_traces(from_numbers(numbers), t, words)}["clip"]["words"] for t in (0, 1)]
+    found = [
+        {trace["name"]: trace for trace in page_traces(from_numbers(numbers), t, words)}["clip"][
+            "words"
+        ]
+        for t in (0, 1)
+    ]
     assert found[0] != found[1]
     assert "not below the last number" in words[found[1]]["en"]["formula_in_words"]
     assert "not below" not in words[found[0]]["en"]["formula_in_words"]

@@ -37,7 +37,11 @@ class _Elements(HTMLParser):
             self.texts[-1] += data
 
     def named(self, name: str) -> list[tuple[dict[str, str | None], str]]:
-        return [(attrs, text) for (tag, attrs), text in zip(self.tags, self.texts, strict=True) if tag == name]
+        return [
+            (attrs, text)
+            for (tag, attrs), text in zip(self.tags, self.texts, strict=True)
+            if tag == name
+        ]
 
 
 def _report(tmp_path: Path, samples: dict | None = None) -> str:
@@ -58,10 +62,17 @@ def test_report_is_one_file_that_names_no_other(tmp_path: Path) -> None:
 
 def test_report_policy_allows_exactly_its_own_script_and_style(tmp_path: Path) -> None:
     seen = _Elements(_report(tmp_path))
-    policy = next(attrs["content"] for attrs, _ in seen.named("meta") if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attrs["content"]
+        for attrs, _ in seen.named("meta")
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     scripts = [text for attrs, text in seen.named("script") if attrs.get("type") == "module"]
     (style,) = (text for _, text in seen.named("style"))
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (*scripts, style)]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (*scripts, style)
+    ]
     assert policy is not None
     assert re.findall(r"sha256-([^']+)", policy) == hashes
     assert "default-src 'none'" in policy
@@ -69,21 +80,35 @@ def test_report_policy_allows_exactly_its_own_script_and_style(tmp_path: Path) -
 
 
 def test_hostile_model_text_stays_inside_the_data(tmp_path: Path) -> None:
-    html = _report(tmp_path, {1: hostile()[:6], 2: hostile()[6:]})  # a report takes eight samples of a step
+    html = _report(
+        tmp_path, {1: hostile()[:6], 2: hostile()[6:]}
+    )  # a report takes eight samples of a step
     seen = _Elements(html)
     (data, module) = (text for _, text in seen.named("script"))
     assert "hacked" in data  # it is there as data,
-    assert "hacked" not in module + "".join(text for (tag, _), text in zip(seen.tags, seen.texts, strict=True) if tag != "script")
+    assert "hacked" not in module + "".join(
+        text for (tag, _), text in zip(seen.tags, seen.texts, strict=True) if tag != "script"
+    )
     assert not set("<>&") & set(data)
-    assert json.loads(data)["steps"]["1"]["samples"][0]["prompt"] == "<script>window.hacked=1</script>"
-    assert sum(len(step["samples"]) for step in json.loads(data)["steps"].values()) == len(hostile())
+    assert (
+        json.loads(data)["steps"]["1"]["samples"][0]["prompt"] == "<script>window.hacked=1</script>"
+    )
+    assert sum(len(step["samples"]) for step in json.loads(data)["steps"].values()) == len(
+        hostile()
+    )
     assert len(html) < 400_000  # the line of a megabyte was cut
     assert "\x00" not in html
     assert "\x1b" not in html
 
 
 def test_report_of_long_responses_stays_under_three_megabytes(tmp_path: Path) -> None:
-    long = step_of([sample(["好"] * 900 + [EOS], [0.5] * 901, [0.01] * 901, score=1.0, prompt=str(i % 3)) for i in range(12)], 1)
+    long = step_of(
+        [
+            sample(["好"] * 900 + [EOS], [0.5] * 901, [0.01] * 901, score=1.0, prompt=str(i % 3))
+            for i in range(12)
+        ],
+        1,
+    )
     html = _report(tmp_path, dict.fromkeys(range(1, 8), long))
     assert len(html.encode()) < 3_000_000
     data = json.loads(_Elements(html).named("script")[0][1])
@@ -93,12 +118,16 @@ def test_report_of_long_responses_stays_under_three_megabytes(tmp_path: Path) ->
 
 def test_report_of_a_run_without_ledger_still_has_its_curves(tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {})
-    data = json.loads(_Elements(write_report(run, tmp_path / "r.html").read_text("utf-8")).named("script")[0][1])
+    data = json.loads(
+        _Elements(write_report(run, tmp_path / "r.html").read_text("utf-8")).named("script")[0][1]
+    )
     assert data["run"]["steps"] == []
     assert data["run"]["curves"]["reward/kl"]
 
 
-def test_a_damaged_step_is_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_step_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = fake_run(tmp_path / "run")
     last = sorted((run / "ledger").glob("*.parquet"))[-1]
     last.write_bytes(last.read_bytes()[:100])

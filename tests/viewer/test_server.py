@@ -20,14 +20,22 @@ from telescope.viewer.report import write_report
 from telescope.viewer.server import HEADERS, app, serve
 from tests.viewer.fake import fake_run
 
-uvicorn = pytest.importorskip("uvicorn", reason="the live page needs uvicorn: pip install starlette uvicorn")
-pytest.importorskip("starlette", reason="the live page needs starlette: pip install starlette uvicorn")
+uvicorn = pytest.importorskip(
+    "uvicorn", reason="the live page needs uvicorn: pip install starlette uvicorn"
+)
+pytest.importorskip(
+    "starlette", reason="the live page needs starlette: pip install starlette uvicorn"
+)
 
 
 def start(run: Path, token: str | None = None) -> tuple[Any, int]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app(RunData(run), names={"127.0.0.1"}, port=port, token=token), log_level="error"))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app(RunData(run), names={"127.0.0.1"}, port=port, token=token), log_level="error"
+        )
+    )
     threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True).start()
     while not server.started:
         time.sleep(0.01)
@@ -41,21 +49,37 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     server.should_exit = True
 
 
-def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def ask(
+    port: int, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/page.css", "/api/run", "/api/step/40/samples", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/", "/page.js", "/page.css", "/api/run", "/api/step/40/samples", "/nothing"]
+)
 def test_every_answer_carries_the_security_headers(port: int, path: str) -> None:
     _, headers, _ = ask(port, path)
-    assert {k.lower(): headers.get(k.lower()) for k in HEADERS} == {k.lower(): v for k, v in HEADERS.items()}
+    assert {k.lower(): headers.get(k.lower()) for k in HEADERS} == {
+        k.lower(): v for k, v in HEADERS.items()
+    }
     assert "unsafe" not in headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:{port}",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "localhost.evil.example:{port}",
+        "",
+    ],
+)
 def test_a_foreign_host_header_is_refused(port: int, host: str) -> None:
     assert ask(port, "/api/run", Host=host.format(port=port))[0] in (400, 421)
 
@@ -121,10 +145,16 @@ def test_another_host_than_loopback_needs_a_token(tmp_path: Path) -> None:
         serve(tmp_path, host="0.0.0.0")
 
 
-def test_without_uvicorn_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uvicorn_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
     monkeypatch.setattr(
-        builtins, "__import__", lambda name, *rest: (_ for _ in ()).throw(ImportError) if name == "uvicorn" else real(name, *rest)
+        builtins,
+        "__import__",
+        lambda name, *rest: (
+            (_ for _ in ()).throw(ImportError) if name == "uvicorn" else real(name, *rest)
+        ),
     )
     with pytest.raises(TelescopeError, match=r"starlette uvicorn"):
         serve(tmp_path)

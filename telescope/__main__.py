@@ -1,0 +1,5 @@
+"""`python -m telescope` is the command `telescope`."""
+
+from telescope.commands import main
+
+main()

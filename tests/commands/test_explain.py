@@ -1,0 +1,324 @@
+"""telescope explain, report and view, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from telescope import Trainer, ledger
+from telescope.batch import COLUMNS
+from telescope.commands import main
+from telescope.explain.arithmetic import fill
+from telescope.explain.notation import num
+from telescope.explain.tables import metaphors
+from telescope.explain.trace import traces
+from telescope.viewer.payload import page_traces
+from tests.fakes import tiny_config
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Two steps with clipping, KL, several updates per step and truncated responses that bootstrap."""
+    config = tiny_config(
+        tmp_path_factory.mktemp("explain"),
+        tiny_model,
+        ("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("actor.lr", "3e-2"), ("critic.lr", "1e-1"),
+        ("credit.bootstrap_truncated", "true"), ("credit.gamma", "0.9"), ("credit.kl_coef", "0.1"), ("ledger.samples", "all"),
+    )  # fmt: skip
+    Trainer(config, reward=lambda response_ids: [len(set(r)) / 6 for r in response_ids]).fit()
+    (config.run_dir.parent / "two.json").write_text('{"values": [[0.1], [0.2]]}')
+    return config.run_dir
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["explain", *arguments])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_every_recomputed_number_of_a_run_carries_a_tick(
+    run: Path, lang: str, level: str, capsys
+) -> None:
+    for sample in range(8):
+        out = explained(capsys, str(run), "--sample", str(sample), "--lang", lang, "--level", level)
+        assert "✓" in out
+        assert "✗" not in re.sub(r"\d+ ✓ 0 ✗", "", out)
+
+
+def test_every_trace_of_every_token_and_update_agrees_with_what_was_recorded(run: Path) -> None:
+    checked, clipped = 0, 0
+    for step in ledger.steps(run):
+        for sample in ledger.samples(run, step):
+            for t in range(len(sample)):
+                for update in range(len(sample.actor_updates)):
+                    for trace in traces(sample, t, update):
+                        assert trace.ok is not False, (step, sample.index, t, trace)
+                        checked += trace.ok is not None
+            clipped += sum(any(u.clipped) for u in sample.actor_updates)
+    assert checked > 1000
+    assert clipped > 0  # the interesting state does occur
+
+
+def test_the_json_has_the_numbers_of_the_terminal(run: Path, capsys) -> None:
+    data = json.loads(explained(capsys, str(run), "--step", "1", "--sample", "2", "--json"))
+    sample = ledger.samples(run, 1, [2])[0]
+    assert data["sample"]["columns"]["advantages"] == sample.columns["advantages"]
+    assert [t["result"] for t in data["traces"][0]] == [t.result for t in traces(sample, 0)]
+    assert all(t["ok"] is not False for token in data["traces"] for t in token)
+
+
+def test_the_json_of_a_long_response_fills_its_columns_once(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"values": [0.5] * 30, "score": 1}))
+    filled = []
+    monkeypatch.setattr(
+        "telescope.explain.trace.fill", lambda sample: filled.append(sample) or fill(sample)
+    )
+    assert (
+        len(
+            json.loads(explained(capsys, "--numbers", str(tmp_path / "x.json"), "--json"))["traces"]
+        )
+        == 30
+    )
+    assert len(filled) == 1
+
+
+def test_the_json_is_strict_whatever_was_recorded(run: Path, capsys, monkeypatch) -> None:
+    sample = ledger.samples(run, 1, [0])[0]
+    values = [math.inf, math.nan, *sample.columns["values"][2:]]
+    broken = replace(
+        sample, score=math.nan, prompt="\ud800", columns={**sample.columns, "values": values}
+    )
+    monkeypatch.setattr(ledger, "samples", lambda *_: [broken])
+    out = explained(capsys, str(run), "--json")
+    out.encode()
+    data = json.loads(out, parse_constant=pytest.fail)
+    assert (data["sample"]["score"], data["sample"]["prompt"]) == (None, "\ud800")
+    assert data["sample"]["columns"]["values"][:2] == [None, None]
+
+
+def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "three.toml"
+    path.write_text(
+        "tokens = ['a', 'b', 'c']\nrewards = [0, 0, 1]\nvalues = [0.3, 0.4, 0.6]\ngamma = 1\nlam = 0.95\n"
+    )
+    out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
+    assert ".651" in out
+    assert ".951" in out
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(
+    lang: str, level: str, tmp_path: Path, capsys
+) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(
+        '{"advantages": [[0.651, 0.58, 0.4, 0], [0.1, -0.2, 0, 0]], "mask": [[1, 1, 1, 0], [1, 1, 0, 0]]}'
+    )
+    asked = ["--numbers", str(path), "--lang", lang, "--level", level]
+    out = " ".join(explained(capsys, *asked).split())  # however wide the terminal is
+    for said in (
+        "0/2",
+        "1.531/5 = .3062",
+        ".5014/4 = .1254",
+        "[.9739, .7733, .2649]",
+        "[.8296, .2808, −1.11]",
+    ):
+        assert said in out
+    second = " ".join(explained(capsys, *asked, "--sample", "1", "--token", "1").split())
+    for said in (
+        "1/2",
+        "(−.2 − .3062)/.3541 = −1.43",
+        "[−.5824, −1.43]",
+        "(−.2 − (−.05))/.2121 = −.7071",
+        "[.7071, −.7071]",
+    ):
+        assert said in second
+    assert ".3062" in explained(capsys, *asked, "--question", "23")
+
+
+def test_questions_are_listed_and_answered_with_the_samples_numbers(
+    run: Path, tmp_path: Path, capsys
+) -> None:
+    listed = explained(capsys, "--questions", "--lang", "zh")
+    assert len(listed.strip().splitlines()) == 23
+    for number in range(1, 24):
+        assert len(explained(capsys, str(run), "--question", str(number), "--lang", "en")) > 40
+    explained(
+        capsys,
+        str(run),
+        "--question",
+        "9",
+        "--question",
+        "12",
+        "--lang",
+        "zh",
+        "--save-dialogue",
+        str(tmp_path / "log"),
+    )
+    (file,) = (tmp_path / "log").iterdir()
+    assert re.fullmatch(r"telescope_\d{8}_\d{6}\.md", file.name)
+    assert file.read_text("utf-8").count("### 问题") == 3  # the wish to save is the last round
+
+
+@pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
+def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, capsys) -> None:
+    for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
+        out = explained(capsys, *arguments, "--lang", lang)
+        assert said in out.splitlines()[0]
+        assert ".62" in out  # the first token's credit
+    assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_the_table_of_columns_has_each_of_them_once_under_its_view(
+    lang: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = explained(capsys, "--columns", "--lang", lang)
+    assert max(map(cell_len, out.splitlines())) <= 80
+    views = out.split("\n\n")
+    for view, anchor in zip(views, ("state", "action", "sequence", "row"), strict=True):
+        assert re.findall(r"^  (\w+)", view, re.M) == [
+            column.name for column in COLUMNS.values() if column.anchor == anchor
+        ]
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_seven_metaphors_name_every_quantity(lang: str, capsys) -> None:
+    assert list(metaphors()) == ["game", "sport", "exam", "weather", "chess", "climbing", "coins"]
+    out = explained(capsys, "--metaphors", "--lang", lang)
+    for symbol in "VδAλÂ":
+        assert len(re.findall(rf"^  {symbol}  \S", out, re.M)) == 7
+
+
+def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
+    out = explained(capsys, str(run), "--flow", "--token", "0", "--lang", "en")
+    sample = ledger.samples(run, ledger.steps(run)[-1], [0])[0]
+    assert f"advantages[t] = {num(sample.columns['advantages'][0])} " in out
+    assert "generate_sequences" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{run}", "--numbers", "x.toml"], "say one thing to explain"),
+        (["{run}", "--step", "9"], "it has steps 1 to 2"),
+        (["{run}", "--sample", "99"], "samples 0 to 7"),
+        (["{run}", "--token", "99"], "this response has tokens 0 to"),
+        (["{run}", "--question", "99"], "99"),
+        (["{run}", "--save-dialogue", "x"], "say which with --question"),
+        (["nosuch"], "nosuch has no ledger: there is no run in that folder"),
+        (["--step", "3"], "--step 3 belongs to a run"),
+        (["--sample", "5"], "--sample 5 belongs to a run"),
+        (["--json", "--question", "3"], "--question and --json are two different things"),
+        (["--json", "--columns"], "--columns and --json are two different things"),
+        (["--flow", "--question", "3"], "--question and --flow are two different things"),
+        (["--prompt", "请问1+1=2？", "--model", "{run}/../nosuch"], "name a run or a model folder"),
+        (["--response", "x"], "give --prompt too"),
+        (["{run}", "--score", "1"], "give --prompt too"),
+        (["--numbers", "nosuch.toml"], "nosuch.toml"),
+        (["--numbers", "{run}/../two.json", "--sample", "2"], "two.json has 2 responses, 0 to 1"),
+    ],
+)
+def test_what_cannot_be_explained_is_said_in_one_line(
+    run: Path, arguments: list[str], message: str, capsys
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["explain", *(a.format(run=run) for a in arguments)])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_values_of_right_and_wrong_answers_are_the_means_of_the_ledger(
+    run: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["values.py", str(run), "--step", "2"])
+    runpy.run_path(
+        str(Path(__file__).parent.parent / "benchmarks" / "values.py"), run_name="__main__"
+    )
+    rows = re.findall(r"^\| (?:right|wrong) \((\d+)\) \| (\S+)", capsys.readouterr().out, re.M)
+    samples = ledger.samples(run, 2)
+    length = max({len(s) for s in samples}, key=[len(s) for s in samples].count)
+    first = [s.columns["values"][0] for s in samples if len(s) == length]
+    assert sum(int(n) for n, _ in rows) == len(first)
+    assert sum(int(n) * float(v) for n, v in rows) == pytest.approx(
+        sum(first), abs=0.01 * len(first)
+    )
+
+
+def test_a_report_is_one_file_without_links_to_anywhere(run: Path, tmp_path: Path, capsys) -> None:
+    main(["report", str(run), "-o", str(tmp_path / "r.html")])
+    html = (tmp_path / "r.html").read_text("utf-8")
+    assert not re.search(r"(src|href)\s*=\s*[\"']?https?:", html)
+    assert "Content-Security-Policy" in html
+
+
+def test_training_ends_by_writing_the_report(make_config, tmp_path: Path, capsys) -> None:
+    from telescope.config import to_toml
+
+    config = make_config(("steps", "1"))
+    (tmp_path / "r.toml").write_text(to_toml(config), "utf-8")
+    main(["train", str(tmp_path / "r.toml")])
+    assert str(config.run_dir / "report.html") in capsys.readouterr().out
+    assert (config.run_dir / "report.html").is_file()
+
+
+def test_terminal_json_report_and_live_page_show_the_same_traces(
+    run: Path, tmp_path: Path, capsys
+) -> None:
+    """One source of truth: whatever the surface, formula, numbers, result and tick are those of the trace objects."""
+    main(["report", str(run), "-o", str(tmp_path / "r.html")])
+    capsys.readouterr()
+    html = (tmp_path / "r.html").read_text("utf-8")
+    report = json.loads(
+        re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", html, re.S)[1]
+    )
+    step = str(ledger.steps(run)[-1])
+    compared = 0
+    for shown in report["steps"][step]["samples"]:
+        sample = ledger.samples(run, int(step), [shown["index"]])[0]
+        for t in range(len(sample)):
+            truth = [trace.to_json() for trace in traces(sample, t)]
+            assert [
+                {k: v for k, v in trace.items() if k != "words"}
+                for trace in shown["traces"][str(t)]
+            ] == truth
+            assert [
+                {k: v for k, v in trace.items() if k != "words"}
+                for trace in page_traces(sample, t, {})
+            ] == truth
+            terminal = explained(
+                capsys,
+                str(run),
+                "--step",
+                step,
+                "--sample",
+                str(sample.index),
+                "--token",
+                str(t),
+                "--lang",
+                "en",
+            )
+            flat = "".join(terminal.split())
+            for trace in truth:
+                assert "".join(trace["formula"].split()) in flat
+                assert "".join(trace["substituted"].split()) in flat
+                compared += 1
+            printed = json.loads(
+                explained(capsys, str(run), "--step", step, "--sample", str(sample.index), "--json")
+            )
+            assert printed["traces"][t] == truth
+    assert compared > 100

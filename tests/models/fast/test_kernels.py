@@ -1,0 +1,238 @@
+"""Every kernel against its plain PyTorch twin; on a machine without a GPU in Triton's interpreter."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+pytest.importorskip(
+    "triton", reason="Triton comes with torch for GPUs, and with the dev extra on Linux"
+)
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from telescope.models.fast import kernels
+from telescope.models.fast.packed import _grad, _stats
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    return torch.randn(*shape, device=DEVICE).to(dtype).requires_grad_(grad)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(6, 2, 8), (3, 3, 24), (1, 1, 2)])
+def test_rotary_and_its_gradient(heads: int, kv_heads: int, dim: int) -> None:
+    q, k = (rand(2, 5, h, dim, grad=True) for h in (heads, kv_heads))
+    angle = rand(2, 5, dim // 2)
+    cos, sin = (torch.cat([f(angle)] * 2, -1) for f in (torch.cos, torch.sin))
+    results = []
+    for function in (apply_rotary_pos_emb, kernels.rotary):
+        out = function(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+        weights = [torch.arange(x.numel(), device=DEVICE).view(x.shape).float() for x in out]
+        results.append(
+            [
+                *out,
+                *torch.autograd.grad(
+                    sum((x * w).sum() for x, w in zip(out, weights, strict=True)), (q, k)
+                ),
+            ]
+        )
+    for plain, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize("size", [7, 1200])
+def test_gated_unit_and_its_gradient(gelu: bool, size: int) -> None:
+    both, weight = rand(3, 2 * size, grad=True), rand(3, size)
+    gate, up = both.chunk(2, 1)
+    plain = (F.gelu(gate, approximate="tanh") if gelu else F.silu(gate)) * up
+    ours = kernels.gated_unit(gate, up, gelu)
+    torch.testing.assert_close(ours, plain)
+    for mine, other in zip(
+        torch.autograd.grad((ours * weight).sum(), (gate, up)),
+        torch.autograd.grad((plain * weight).sum(), (gate, up)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_token_statistics_and_their_gradient(temperature: float) -> None:
+    logits, targets = 3 * rand(5, 5000), torch.randint(5000, (5,), device=DEVICE)
+    plain = [x.to(DEVICE) for x in _stats(logits.cpu(), targets.cpu(), temperature)]
+    for mine, other in zip(kernels.token_stats(logits, targets, temperature), plain, strict=True):
+        torch.testing.assert_close(mine, other)
+    d_log, d_entropy = rand(5), rand(5)
+    for dtype, tolerance in ((torch.bfloat16, 0.01), (torch.float32, 1e-4)):  # the second in place
+        arguments = (dtype, targets, temperature, plain[0], plain[2], d_log, d_entropy)
+        expected = _grad(
+            logits.cpu(), *(x.cpu() if isinstance(x, torch.Tensor) else x for x in arguments)
+        )
+        torch.testing.assert_close(
+            kernels.token_grad(logits, *arguments).cpu(), expected, atol=1e-6, rtol=tolerance
+        )
+
+
+@pytest.mark.parametrize("window", [None, 3, 70])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(6, 2, 8), (4, 4, 24)])
+def test_attention_over_the_cache(heads: int, kv_heads: int, dim: int, window: int | None) -> None:
+    slots, length, layers = 4, 150, 2
+    cache = [rand(2, slots, kv_heads, length, dim) for _ in range(layers)]
+    place = torch.tensor(
+        [length, slots, *(half.data_ptr() for tensor in cache for half in tensor)], device=DEVICE
+    )
+    slot, position = (
+        torch.tensor([2, 0, 3], device=DEVICE),
+        torch.tensor([0, 5, 149], device=DEVICE),
+    )
+    q, k, v = rand(3, heads, dim), rand(3, kv_heads, dim), rand(3, kv_heads, dim)
+    before = [tensor.clone() for tensor in cache]
+    out = kernels.attend_cache(q, k, v, place, 1, slot, position, 0.3, window)
+    for row in range(3):
+        end = int(position[row])
+        before[1][0, slot[row], :, end], before[1][1, slot[row], :, end] = k[row], v[row]
+        first = 0 if window is None else max(end - window + 1, 0)
+        keys, values = before[1][:, slot[row], :, first : end + 1]
+        expected = F.scaled_dot_product_attention(
+            q[row][:, None], keys, values, scale=0.3, enable_gqa=True
+        )[:, 0]
+        torch.testing.assert_close(out[row], expected, rtol=1e-4, atol=1e-5)
+    assert all(
+        torch.equal(mine, other) for mine, other in zip(cache, before, strict=True)
+    )  # the new token, and nothing else
+
+
+def test_writing_into_the_cache() -> None:
+    cache = torch.zeros(2, 3, 2, 6, 4, device=DEVICE)
+    place = torch.tensor([6, 3, cache[0].data_ptr(), cache[1].data_ptr()], device=DEVICE)
+    k, v = rand(2, 2, 4), rand(2, 2, 4)
+    kernels.write_cache(
+        k, v, place, 0, torch.tensor([2, 0], device=DEVICE), torch.tensor([5, 1], device=DEVICE)
+    )
+    expected = torch.zeros_like(cache)
+    expected[0, 2, :, 5], expected[1, 2, :, 5], expected[0, 0, :, 1], expected[1, 0, :, 1] = (
+        k[0],
+        v[0],
+        k[1],
+        v[1],
+    )
+    assert torch.equal(cache, expected)
+
+
+def draw(
+    logits: torch.Tensor,
+    *,
+    seed: int = 0,
+    step: int = 0,
+    allowed: torch.Tensor | None = None,
+    noise: float = 1.0,
+    alive: int = 1,
+):
+    rows = len(logits)
+    state = {
+        name: torch.full((rows,), value, device=DEVICE)
+        for name, value in (("token", -5), ("position", 9), ("step", step))
+    }
+    state |= {
+        "request": torch.arange(rows, device=DEVICE),
+        "alive": torch.full((rows,), alive, dtype=torch.int32, device=DEVICE),
+    }
+    responses, log_probs = (
+        torch.full((rows, 4), -1, device=DEVICE),
+        torch.zeros(rows, 4, device=DEVICE),
+    )
+    ended, stop = (
+        torch.zeros(rows, dtype=torch.int32, device=DEVICE),
+        torch.tensor([2, -1], device=DEVICE),
+    )
+    kernels.sample_tokens(
+        logits, logits if allowed is None else allowed, state["request"] + 7,
+        *(state[name] for name in ("request", "token", "position", "step", "alive")),
+        responses, log_probs, ended, stop, torch.tensor([seed], device=DEVICE), torch.tensor([noise], device=DEVICE), 0.5,
+    )  # fmt: skip
+    return state, responses, log_probs, ended
+
+
+def test_draws_follow_the_distribution_and_report_their_log_prob() -> None:
+    rows = 3000 if DEVICE == "cuda" else 800  # on a CPU each row is interpreted
+    logits = torch.tensor([0.0, 0.5, -0.5, 1.0, -3.0], device=DEVICE).expand(rows, 5).contiguous()
+    _, responses, log_probs, _ = draw(logits)
+    p = (logits[0] / 0.5).softmax(-1)
+    frequency = torch.bincount(responses[:, 0], minlength=5) / rows
+    assert ((frequency - p).abs() <= 4 * (p * (1 - p) / rows).sqrt()).all()
+    torch.testing.assert_close(log_probs[:, 0], p.log()[responses[:, 0]])
+
+
+def test_a_draw_depends_on_seed_step_and_number_alone() -> None:
+    logits = rand(40, 3000)
+    one = draw(logits)[1][:, 0]
+    assert torch.equal(one, draw(logits)[1][:, 0])
+    assert not torch.equal(one, draw(logits, seed=1)[1][:, 0])
+    assert not torch.equal(one, draw(logits, step=1)[1][:, 1])
+    same = draw(logits[:1].expand(40, -1).contiguous())[1][:, 0]
+    assert len(set(same.tolist())) > 20  # rows have noise of their own
+
+
+def test_without_noise_the_likeliest_token_is_taken() -> None:
+    logits = rand(6, 3000)
+    assert torch.equal(draw(logits, noise=0.0)[1][:, 0], logits.argmax(-1))
+
+
+def test_only_allowed_tokens_are_drawn_but_the_log_prob_is_of_all() -> None:
+    logits = rand(30, 50)
+    allowed = logits.masked_fill(torch.arange(50, device=DEVICE) != 7, -torch.inf)
+    _, responses, log_probs, _ = draw(logits, allowed=allowed)
+    assert (responses[:, 0] == 7).all()
+    torch.testing.assert_close(log_probs[:, 0], (logits / 0.5).log_softmax(-1)[:, 7])
+
+
+def test_a_row_moves_on_until_a_stop_token_or_the_limit() -> None:
+    only = torch.full((1, 5), -torch.inf, device=DEVICE)
+    stop, other = only.clone(), only.clone()
+    stop[0, 2], other[0, 3] = 0, 0
+    state, responses, _, ended = draw(other)
+    assert (
+        int(state["token"]),
+        int(state["position"]),
+        int(state["step"]),
+        int(state["alive"]),
+        int(ended),
+    ) == (3, 10, 1, 1, 0)
+    assert responses.tolist() == [[3, -1, -1, -1]]
+    state, _, _, ended = draw(stop)
+    assert (int(state["alive"]), int(ended), int(state["position"])) == (0, 1, 9)
+    state, _, _, ended = draw(other, step=3)
+    assert (int(state["alive"]), int(ended)) == (0, 0)
+    state, responses, _, _ = draw(other, alive=0)
+    assert (int(state["step"]), responses.tolist()) == (0, [[-1] * 4])
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = set()
+    for name in [name for name in vars(kernels) if name.endswith("_kernel")]:
+
+        class Counted:
+            def __init__(self, kernel, name: str) -> None:
+                self.kernel, self.name = kernel, name
+
+            def __getitem__(self, grid):
+                launched.add(self.name)
+                return self.kernel[grid]
+
+        monkeypatch.setattr(kernels, name, Counted(getattr(kernels, name), name))
+    shape = {"heads": 4, "kv_heads": 2, "dim": 16, "width": 32, "vocabulary": 64}
+    monkeypatch.setattr(
+        kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1)
+    )  # the interpreter is not made for threads
+    kernels.compile_ahead(**shape, gelu=gelu, dtype=torch.float32, device=torch.device(DEVICE))
+    assert launched == {name for name in vars(kernels) if name.endswith("_kernel")}

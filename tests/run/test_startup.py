@@ -1,0 +1,37 @@
+"""What a start does beside its imports must not change the start."""
+
+import gc
+import threading
+
+from telescope.config import load_config
+from telescope.run import startup as ahead
+
+
+def start(*settings: tuple[str, str]) -> None:
+    before = set(threading.enumerate())
+    with ahead.starting(load_config(None, list(settings))):
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_files_that_are_not_there_and_devices_that_are_not_there_are_left_to_others(
+    tmp_path,
+) -> None:
+    start(
+        ("model.path", str(tmp_path / "nowhere")),
+        ("data.files", '["x.jsonl"]'),
+        ("device", "cuda:99"),
+    )
+
+
+def test_the_models_files_are_read(tmp_path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 5_000_000)
+    start(("model.path", str(tmp_path)), ("data.files", '["x.jsonl"]'), ("device", "cpu"))
+
+
+def test_workers_elsewhere_start_for_themselves(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda self: 1 / 0)
+    start(("backend", "ray"), ("model.path", str(tmp_path)), ("data.files", '["x.jsonl"]'))

@@ -1,0 +1,68 @@
+"""A cluster of two nodes, one of which dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from telescope.scale.ray import Group
+from telescope.trainer import Trainer
+from tests.fakes import tiny_config
+
+ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
+
+
+def test_a_run_survives_the_death_of_a_node(tmp_path: Path, tiny_model: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    settings = {"num_cpus": 2, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=settings)
+    second = cluster.add_node(num_cpus=2)
+    calls = []
+
+    def reward(response_ids):
+        calls.append(1)
+        if len(calls) == 4:  # two evaluations, then the second step
+            cluster.remove_node(second, allow_graceful=False)
+        return [len(ids) / 6 for ids in response_ids]
+
+    more = (
+        ("backend", "ray"),
+        ("ray.workers", "2"),
+        ("ray.address", cluster.address),
+        ("steps", "3"),
+        ("eval.samples", "4"),
+    )
+    try:
+        trainer = Trainer(tiny_config(tmp_path, tiny_model, *more), reward=reward)
+        nodes = {ray.get(worker.node.remote()) for worker in trainer.roles.actor.group.workers}
+        assert len(nodes) == 2  # one worker on each
+        trainer.fit()
+        assert (
+            1 <= trainer.restarts <= 3
+        )  # the first may meet the dead node again, before the cluster knows
+        assert [row["step"] for row in trainer.history()] == [0, 1, 2, 3, 3]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_workers_of_a_cluster_that_is_gone_are_closed_without_a_word() -> None:
+    """What happens when a trainer is collected as garbage after another cluster was started."""
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        pass
+
+    try:
+        ray.init(num_cpus=1, include_dashboard=False)
+        group = Group.__new__(Group)
+        group.workers = [Worker.remote()]
+        group.place = ray.util.placement_group([{"CPU": 1}])
+        ray.shutdown()
+        group.close()
+        ray.init(num_cpus=1, include_dashboard=False)
+        group.close()
+    finally:
+        ray.shutdown()

@@ -1,0 +1,315 @@
+"""The plan: its sizes by hand, its estimates against what was measured, and the recipes and tables that rest on it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from telescope import commands as cli
+from telescope.config import load_config
+from telescope.errors import TelescopeError
+from telescope.scale.plan import (
+    GIB,
+    LAUNCH,
+    NONE,
+    SHAPES,
+    Job,
+    Memory,
+    Rates,
+    Seconds,
+    Shape,
+    memory_of,
+    network_of,
+    read_shape,
+    seconds_of,
+)
+
+ROOT = Path(__file__).parent.parent
+TINY = Shape(
+    hidden=4, layers=2, heads=2, kv_heads=1, head_dim=2, intermediate=8, vocabulary=10, tied=False
+)  # 144 weights a layer, 40 a table
+
+
+def job(
+    shape: str | Shape,
+    gpus: int = 1,
+    *,
+    rows: int = 256,
+    prompt: int = 20,
+    response: int = 128,
+    rates: Rates | None = None,
+    **settings: str,
+):
+    given = {"model.dtype": "bfloat16", "rollout.batch_size": str(rows)} | {
+        key.replace("__", "."): value for key, value in settings.items()
+    }
+    shape = shape if isinstance(shape, Shape) else SHAPES[shape]
+    return Job(
+        load_config(None, list(given.items())),
+        gpus,
+        shape,
+        shape,
+        prompt,
+        response,
+        rates or Rates(gib=139),
+    )
+
+
+def micro(tokens: int, checkpointing: bool = False) -> dict[str, str]:
+    return {
+        "actor__micro_batch_tokens": str(tokens),
+        "critic__micro_batch_tokens": str(tokens),
+        "model__gradient_checkpointing": str(checkpointing).lower(),
+    }
+
+
+def times(of: Job) -> Seconds:
+    return seconds_of(of, memory_of(of), network_of(of))
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("135M", 0.1345),
+        ("0.5B", 0.494),
+        ("1.5B", 1.5437),
+        ("7B", 7.6156),
+        ("8B", 8.0303),
+        ("70B", 70.5537),
+    ],
+)
+def test_shapes_have_the_weights_of_the_models_they_are_named_after(name: str, billions: float):
+    assert SHAPES[name].policy / 1e9 == pytest.approx(billions, rel=1e-3)
+
+
+def test_one_gpu_holds_36_bytes_per_weight_while_a_gradient_exists():
+    shape = Shape(**{**vars(TINY), "tied": True})
+    memory = memory_of(job(shape, rows=1, prompt=1, response=1))
+    assert (shape.policy, shape.critic) == (328, 328)
+    assert (
+        memory.weights + memory.optimizer == 30 * 328
+    )  # 14 of actor and critic each, 2 of the reference
+    assert memory.gradients == 6 * 328
+
+
+def test_slices_are_what_a_weight_takes_divided_by_the_gpus():
+    memory = memory_of(job(TINY, 4, rows=4))
+    actor, critic = 2 * 144 + 80, 2 * 144 + 40
+    assert memory.weights == 4 * (2 * actor + critic) / 4
+    assert memory.optimizer == 8 * (actor + critic) / 4
+    assert memory.gradients == 4 * actor / 4
+
+
+def test_slicing_does_not_help_where_a_gpu_holds_something_whole():
+    few, many = memory_of(job("7B", 8)), memory_of(job("7B", 512))
+    weights, table = SHAPES["7B"].policy, SHAPES["7B"].table
+    assert many.sampling > 2 * weights  # the whole actor, to sample
+    assert many.loading == pytest.approx(
+        few.loading / 64 + (1 - 1 / 64) * 8 * table
+    )  # slices, and the largest tensor on its way
+    assert many.saving == pytest.approx(few.saving / 64)  # nothing whole
+
+
+def test_copies_of_slices_take_the_memory_of_the_slices_and_sum_once_more():
+    sliced, copied = (
+        job(TINY, gpus, rows=4, **settings)
+        for gpus, settings in ((2, {}), (4, {"ray__shards": "2", "ray__workers": "4"}))
+    )
+    assert memory_of(copied).optimizer == memory_of(sliced).optimizer
+    actor, critic = 2 * 144 + 80, 2 * 144 + 40
+    assert network_of(copied).sampling == network_of(sliced).sampling == 2 * actor / 2
+    assert network_of(copied).scatters == 4 * (actor + critic) * (1 / 2 + 2 * 1 / 2 / 2)
+
+
+def test_a_micro_batch_gathers_all_weights_then_the_layers_again_and_sums_a_float32_gradient():
+    """As counted with FSDP2 on two processes: 4 layers and the root gathered 5 times in a forward, 4 in a backward; 5 sums."""
+    once, twice = (
+        network_of(job(TINY, 2, rows=4, prompt=4, response=4, **micro(budget)))
+        for budget in (16, 8)
+    )
+    actor, critic = 2 * 144 + 80, 2 * 144 + 40
+    assert once.sampling == 2 * actor / 2
+    assert (
+        once.gathers == 2 * ((critic + actor) + (critic + 288) + (actor + 288)) / 2
+    )  # values and reference; updates
+    assert once.scatters == 4 * (actor + critic) / 2
+    assert twice.scatters == 2 * once.scatters
+
+
+def test_one_gpu_needs_no_network():
+    network = network_of(job("7B"))
+    assert (network.sampling, network.gathers, network.scatters, network.batch) == (0, 0, 0, 0)
+
+
+def test_checkpointing_exchanges_memory_for_a_third_more_work():
+    plain, saving = (
+        job("7B", 8, rows=512, **micro(16384, checkpointing)) for checkpointing in (False, True)
+    )
+    assert (
+        memory_of(saving).activations
+        == memory_of(plain).activations_other
+        < memory_of(plain).activations / 5
+    )
+    assert times(saving).update_critic == pytest.approx(4 / 3 * times(plain).update_critic)
+
+
+# ---- against what was measured on one H200 on 2026-11-15 (docs/performance.md)
+
+
+@pytest.mark.parametrize(
+    ("of", "measured"),
+    [
+        (job("135M", prompt=46, **micro(65536, True)), 6.5),
+        (job("1.5B", rows=64, prompt=46, **micro(16384)), 66.7),
+        (job("135M", **micro(65536)), 25.4),  # 256 × 148 tokens: 38,000
+        (job("135M", **micro(32768)), 15.9),
+        (job("135M", **micro(16384)), 13.1),
+        (job("135M", **micro(8192)), 9.1),
+        (job("135M", **micro(65536, True)), 6.2),
+    ],
+)
+def test_peak_memory_is_within_15_percent_of_what_was_measured(of: Job, measured: float):
+    assert memory_of(of).peak / GIB == pytest.approx(measured, rel=0.15)
+
+
+def test_updates_of_1_5b_take_what_was_measured_at_the_measured_rate():
+    estimate = times(
+        job("1.5B", rows=64, prompt=46, rates=Rates(tflops=465, gib=139), **micro(16384))
+    )
+    assert estimate.update_critic == pytest.approx(0.188, rel=0.05)
+    assert estimate.update_actor == pytest.approx(0.216, rel=0.05)
+    assert 64 * 128 / estimate.decode == pytest.approx(26_400, rel=0.1)
+
+
+def test_135m_is_limited_by_launches_and_slower_than_estimated():
+    estimate = times(job("135M", prompt=46, **micro(65536, True)))
+    assert estimate.decode == pytest.approx(0.239, rel=0.1)
+    assert estimate.update_critic == 4 * 30 * LAUNCH  # the arithmetic alone would take less
+    assert 0.6 < estimate.update_critic / 0.162 < 1
+    assert 0.6 < estimate.update_actor / 0.158 < 1
+    assert 0.6 < estimate.forward / (0.037 + 0.037) < 1
+
+
+# ---- recipes, the command, the page
+
+
+def planned(name: str, shape: str, gpus: int) -> Memory:
+    config = load_config(ROOT / "recipes" / name)
+    assert config.ray.workers == gpus
+    assert config.backend == "ray"
+    return memory_of(
+        Job(
+            config,
+            gpus,
+            SHAPES[shape],
+            SHAPES[shape],
+            config.data.max_prompt_tokens,
+            config.rollout.max_response_tokens,
+        )
+    )
+
+
+def test_the_7b_recipe_fits_8_gpus_of_139_gib():
+    assert planned("qwen2.5-7b-8gpu.toml", "7B", 8).peak / GIB < 0.9 * 139
+
+
+def test_the_70b_recipe_fits_64_gpus_of_80_gib_but_for_what_a_gpu_holds_whole():
+    memory = planned("llama-70b-64gpu.toml", "70B", 64)
+    assert max(memory.updating, memory.forward) / GIB < 0.9 * 80
+    assert max(memory.loading, memory.saving) / GIB < 0.9 * 80
+    assert memory.sampling / GIB > 139
+
+
+def test_the_tables_of_the_page_are_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    shown = re.findall(
+        r"```text\n\$ telescope (plan [^\n]*)\n(.*?)\n```",
+        (ROOT / "docs" / "scale.md").read_text("utf-8"),
+        re.DOTALL,
+    )
+    assert len(shown) >= 3
+    for command, output in shown:
+        cli.main(shlex.split(command))
+        assert capsys.readouterr().out.strip() == output
+
+
+def test_planning_imports_no_torch():
+    code = "import sys; from telescope import cli; cli.main(['plan', '--shape', '7B']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_shape_is_read_from_the_models_folder(tmp_path: Path):
+    config = {
+        "hidden_size": 4,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 8,
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 10}))
+    assert read_shape(str(tmp_path)) == TINY
+    assert read_shape(str(tmp_path / "elsewhere")) is None
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(TelescopeError, match=r"has no 'vocab_size'.*--shape"):
+        read_shape(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_experts": 8}))
+    with pytest.raises(TelescopeError, match="dense"):
+        read_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model.path", "org/model"], "name a shape, --shape 135M|"),
+        (["--shape", "7B", "--gpus", "0"], "--gpus 0"),
+        (["--shape", "7B", "--gpus", "many"], "--gpus many"),
+        (["--shape", "7B", "--tflops", "0"], "--tflops 0: give a positive number"),
+        (["--shape", "7B", "--network", "nan"], "--network nan: give a positive number"),
+        (["--shape", "7B", "--prompt-tokens", "0"], "--prompt-tokens 0: give a positive number"),
+        (["--shape", "7B", "--actor.lrr", "1"], "did you mean `actor.lr`?"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_remedy(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        cli.main(["plan", *arguments])
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_critic_of_zeros_takes_neither_memory_nor_time():
+    with_critic = job("7B", 8)
+    without = Job(**{**vars(with_critic), "critic": NONE})
+    assert memory_of(without).weights == pytest.approx(
+        memory_of(with_critic).weights * 2 / 3, rel=0.05
+    )
+    assert times(without).update_critic == 0
+    assert times(without).step < times(with_critic).step
+
+
+def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
+    cli.main(
+        shlex.split(
+            "plan --shape 7B --gpus 8 --backend ray --ray.samplers 2 --ray.critic_workers 8 --rollout.ahead true"
+        )
+    )
+    assert capsys.readouterr().out.endswith(
+        "not in these figures: rollout.ahead, ray.samplers, ray.critic_workers\n"
+    )
+    cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
+    assert capsys.readouterr().out.endswith("not in these figures: rollout.engine = 'vllm'\n")
+    cli.main(shlex.split("plan --shape 7B --gpus 8"))
+    assert "not in these figures" not in capsys.readouterr().out
