@@ -206,7 +206,7 @@ def evaluate(policy, tokenizer, held_out, config, scorer, batch):
                     out[:, padded["input_ids"].shape[1] :], skip_special_tokens=True
                 )
                 right += sum(
-                    score >= config.eval.right - 1e-9
+                    score >= config.eval.correct_score - 1e-9
                     for score in score_texts(scorer, texts, [held_out.data[i] for i in rows])
                 )
             result[kind] = right / len(index)

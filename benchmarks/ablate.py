@@ -60,7 +60,7 @@ JOBS = {
         ROOT / "recipes" / "smollm2-arithmetic.toml",
         steps=100,
         target=0.5,
-        settings=(*QUIET, ("eval.samples", "500"), ("rollout.cache_share", "0.1")),
+        settings=(*QUIET, ("eval.samples", "500"), ("rollout.gpu_memory_utilization", "0.1")),
         command="python benchmarks/ablate.py",
     ),
     "builtin": Job(
@@ -102,7 +102,7 @@ RUNS: dict[
     "value head": {
         "head normal": {"critic.head_init": "normal"},
         "head hl_gauss": {"critic.loss": "hl_gauss"},
-        "head start of 10 steps": {"critic.head_start": "10"},
+        "head start of 10 steps": {"critic_warmup": "10"},
     },
 }
 BASE = "base"

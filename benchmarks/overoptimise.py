@@ -57,14 +57,14 @@ def make_job(chosen: argparse.Namespace, settings: list[tuple[str, str]]) -> dic
     """What the workers need to know."""
     defaults = {
         "steps": str(chosen.steps), "seed": str(chosen.seed), "data.size": "8000", "critic.clip_value": "none",
-        "critic.head_start": str(HEAD_START), "reward.micro_batch_tokens": "65536", "rollout.cache_share": f"{0.6 / chosen.parallel:.3f}",
+        "critic_warmup": str(HEAD_START), "reward.micro_batch_tokens": "65536", "rollout.gpu_memory_utilization": f"{0.6 / chosen.parallel:.3f}",
         "ledger.samples": "64", "ledger.every": "5", "log.every": "10", "rollout.batch_size": "512",
         "actor.lr": "1e-4", "critic.lr": "1e-4", "actor.minibatches": "2", "critic.minibatches": "2",
     }  # fmt: skip
     if chosen.smoke:
         defaults |= {
             "model.dtype": "float32", "data.size": "32", "rollout.batch_size": "16", "rollout.max_response_tokens": "8",
-            "critic.head_start": "1", "ledger.every": "1", "device": "cpu",
+            "critic_warmup": "1", "ledger.every": "1", "device": "cpu",
         }  # fmt: skip
     work = chosen.work.resolve()
     return {
@@ -127,7 +127,7 @@ def reward_model(job: dict[str, Any], work: Path, deadline: float) -> dict[str, 
         "actor.",
         "ledger.",
         "log.",
-        "rollout.cache_share",
+        "rollout.gpu_memory_utilization",
         "reward.",
     )
     same = {
@@ -394,7 +394,7 @@ def main() -> None:
         "command": command_line(sys.argv[1:]), "smoke": chosen.smoke,
         "model": "A tiny random Llama" if chosen.smoke else NAMES.get(config.model.path, config.model.path),
         "recipe": str(recipe.relative_to(ROOT)) if recipe.is_relative_to(ROOT) else recipe.name, "seed": chosen.seed,
-        "settings": job["settings"], "batch_size": config.rollout.batch_size * config.rollout.n, "head_start": config.critic.head_start,
+        "settings": job["settings"], "batch_size": config.rollout.batch_size * config.rollout.n, "head_start": config.critic_warmup,
         "steps": config.steps,
         "reward_model": made,
     }  # fmt: skip

@@ -158,7 +158,7 @@ class RolloutConfig(Section):
         description="sample from the smallest set of tokens with this much probability; 1: all",
     )
     top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
-    refill: int = Field(
+    dynamic_sampling: int = Field(
         0,
         ge=0,
         description="dynamic sampling: replace prompts whose n responses all score alike by further ones; most rounds of it in a step",
@@ -184,7 +184,7 @@ class RolloutConfig(Section):
         description="search: jsonl or parquet file with a `text` column, or a folder that bm25s saved",
     )
     passages: int = Field(3, ge=1, description="search: passages that a query is answered with")
-    ahead: bool = Field(
+    one_step_off_policy: bool = Field(
         False,
         description="sample step k+1 while step k trains, by weights that are one update older; needs ray.samplers",
     )
@@ -192,7 +192,7 @@ class RolloutConfig(Section):
         True,
         description="on a GPU, sample by captured graphs; false: step by step, which is slower",
     )
-    cache_share: float = Field(
+    gpu_memory_utilization: float = Field(
         0.8,
         gt=0,
         lt=1,
@@ -445,11 +445,6 @@ class CriticConfig(OptimizerConfig):
         "zero",
         description="value head: zeros, so that all states are alike; or as transformers makes new ones, N(0, initializer_range²)",
     )
-    head_start: int = Field(
-        0,
-        ge=0,
-        description="value pre-training: first steps that train the critic alone, on what the policy as it is writes",
-    )
 
     @property
     def histogram(self) -> Bins | None:
@@ -489,7 +484,9 @@ class EvalConfig(Section):
         ge=1,
         description="held-out prompts that are used, the first ones; none: all (of a `data.task`: 500)",
     )
-    right: float = Field(1.0, description="a response counts as right when its score reaches this")
+    correct_score: float = Field(
+        1.0, description="a response counts as right when its score reaches this"
+    )
     k: int = Field(
         0,
         ge=0,
@@ -515,7 +512,7 @@ class RayConfig(Section):
         ge=0,
         description="workers that only sample, each with the whole policy; 0: those that train it do",
     )
-    shards: int | None = Field(
+    fsdp_size: int | None = Field(
         None,
         ge=1,
         description="workers over which a model is sliced, e.g. those of one machine; the others hold copies; default: all",
@@ -550,6 +547,9 @@ class Config(Section):
     name: str = Field("run", min_length=1, description="the run's folder under `dir`")
     dir: str = Field("runs", description="where run folders are")
     steps: int = Field(200, ge=0, description="rollout batches to train on")
+    critic_warmup: int = Field(
+        0, ge=0, description="first steps that train only the critic: value pre-training"
+    )
     seed: int = Field(
         0, ge=0, description="of data order, sampling, minibatches and a random value head"
     )
@@ -594,9 +594,9 @@ class Config(Section):
             ("workers", self.ray.workers),
             ("critic_workers", self.ray.critic_workers),
         ):
-            if count % (self.ray.shards or count or 1):
+            if count % (self.ray.fsdp_size or count or 1):
                 raise ValueError(
-                    f"ray.{name} = {count} is no multiple of ray.shards = {self.ray.shards}: every model needs all its slices"
+                    f"ray.{name} = {count} is no multiple of ray.fsdp_size = {self.ray.fsdp_size}: every model needs all its slices"
                 )
         for key in ("lora_alpha", "lora_targets") if not self.model.lora_rank else ():
             if getattr(self.model, key):
@@ -627,17 +627,17 @@ class Config(Section):
             raise ValueError(
                 f"credit.estimator = '{self.credit.estimator}' asks no critic: leave out ray.critic_workers"
             )
-        if self.rollout.ahead and not (self.backend == "ray" and self.ray.samplers):
+        if self.rollout.one_step_off_policy and not (self.backend == "ray" and self.ray.samplers):
             raise ValueError(
-                "rollout.ahead needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more"
+                "rollout.one_step_off_policy needs samplers that train nothing: set backend = 'ray' and ray.samplers to 1 or more"
             )
-        if self.rollout.refill and self.rollout.n == 1:
+        if self.rollout.dynamic_sampling and self.rollout.n == 1:
             raise ValueError(
-                "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2"
+                "rollout.dynamic_sampling compares the responses of one prompt, and rollout.n = 1: use at least 2"
             )
-        if self.rollout.refill and self.rollout.ahead:
+        if self.rollout.dynamic_sampling and self.rollout.one_step_off_policy:
             raise ValueError(
-                "rollout.refill asks further prompts once a step is scored, rollout.ahead samples before that: turn one off"
+                "rollout.dynamic_sampling asks further prompts once a step is scored, rollout.one_step_off_policy samples before that: turn one off"
             )
         if self.ray.reward_workers and self.reward.model is None:
             raise ValueError(
@@ -738,7 +738,8 @@ def smoke(config: Config) -> Config:
         "rollout": {"batch_size": min(rollout.batch_size, 8), "n": min(rollout.n, 2), "max_response_tokens": tokens},
         "data": {"size": min(config.data.size, 64)} if config.data.task else {},
         "actor": {"minibatches": min(config.actor.minibatches, 2)},
-        "critic": {"minibatches": min(config.critic.minibatches, 2), "head_start": min(config.critic.head_start, 1)},
+        "critic": {"minibatches": min(config.critic.minibatches, 2)},
+        "critic_warmup": min(config.critic_warmup, 1),
         "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},
         "eval": {"samples": 8, "prompts": held_out, "k": 0, "n": None, "answer": None, "every": 0},
         "log": {"every": 1, "trackers": []},
@@ -807,7 +808,7 @@ def _refuse_unused(config: Config) -> None:
         ),
         "critic.clip_value": ("critic.loss", ("mse", "huber")),
         "critic.head_init": of_critic,
-        "critic.head_start": of_critic,
+        "critic_warmup": of_critic,
         "model.critic_path": of_critic,
         "credit.bootstrap_truncated": of_critic,
         "credit.lam_critic": ("credit.estimator", ("gae",)),

@@ -120,9 +120,9 @@ class Trainer:
                 self.notes.append(
                     f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works"
                 )
-        if 0 < config.steps <= config.critic.head_start:
+        if 0 < config.steps <= config.critic_warmup:
             self.notes.append(
-                f"critic.head_start = {config.critic.head_start} lasts for all {config.steps} steps: the critic learns, the policy does not"
+                f"critic_warmup = {config.critic_warmup} lasts for all {config.steps} steps: the critic learns, the policy does not"
             )
         self._write_config()  # last: a start that is refused leaves the folder as it was
 
@@ -146,12 +146,17 @@ class Trainer:
                 with timer("rollout"):
                     upcoming = (
                         self.dataloader.at(step + 1)
-                        if config.rollout.ahead and step + 1 < config.steps
+                        if config.rollout.one_step_off_policy and step + 1 < config.steps
                         else None
                     )
                     batch = actor.generate_sequences(prompts, upcoming=upcoming)
                     batch, refilled = refill(
-                        batch, step, actor, reward, self.dataloader, rounds=config.rollout.refill
+                        batch,
+                        step,
+                        actor,
+                        reward,
+                        self.dataloader,
+                        rounds=config.rollout.dynamic_sampling,
                     )
                 # Stage 2: what the update needs
                 with timer("values"):
@@ -167,7 +172,7 @@ class Trainer:
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)
                 if (
-                    step >= config.critic.head_start
+                    step >= config.critic_warmup
                 ):  # till then the policy stands still, and a β that adapts with it
                     self._adapt_kl(metrics["reward/kl"], len(batch))
                     with timer("update_actor"):

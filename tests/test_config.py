@@ -167,13 +167,13 @@ def test_a_section_given_as_a_number_is_refused(recipe):
 
 
 def test_slices_that_do_not_fill_the_workers_are_refused():
-    assert "ray.workers = 6 is no multiple of ray.shards = 4" in refusal(
-        ("ray.workers", "6"), ("ray.shards", "4")
+    assert "ray.workers = 6 is no multiple of ray.fsdp_size = 4" in refusal(
+        ("ray.workers", "6"), ("ray.fsdp_size", "4")
     )
     assert "ray.critic_workers = 3 is" in refusal(
-        ("ray.workers", "4"), ("ray.shards", "2"), ("ray.critic_workers", "3")
+        ("ray.workers", "4"), ("ray.fsdp_size", "2"), ("ray.critic_workers", "3")
     )
-    assert given(("ray.workers", "6"), ("ray.shards", "3")).ray.shards == 3
+    assert given(("ray.workers", "6"), ("ray.fsdp_size", "3")).ray.fsdp_size == 3
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
@@ -262,7 +262,7 @@ def test_a_recipe_that_is_no_toml_is_named(tmp_path: Path, text: str):
         ("log.trackers", "tensorboard,wandb", ["tensorboard", "wandb"]),
         ("log.trackers", "[]", []),
         ("reward.weights", "{verdict = 2.0, model = -1}", {"verdict": 2.0, "model": -1.0}),
-        ("eval.right", "-1", -1.0),
+        ("eval.correct_score", "-1", -1.0),
         ("name", "7", "7"),
         ("name", "007", "007"),
         ("name", "1e-6", "1e-6"),
@@ -329,7 +329,7 @@ def test_lists_weights_numbers_and_flags_survive_being_written(tmp_path: Path):
             ("reward.weights", '{"a b" = 0.1, "c\\"d" = -2, e = 1e-30}'),
             ("actor.lr", "1.2345678901234567e-7"),
             ("critic.lr", "1e22"),
-            ("eval.right", "1e300"),
+            ("eval.correct_score", "1e300"),
             ("credit.whiten", "false"),
             ("log.trackers", "tensorboard,trackio"),
             ("credit.kl_target", "0.1"),
@@ -423,8 +423,8 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
             "does nothing with credit.estimator = 'remax'",
         ),
         (
-            [("credit.estimator", "uniform"), ("critic.head_start", "3")],
-            "critic.head_start = 3 does nothing",
+            [("credit.estimator", "uniform"), ("critic_warmup", "3")],
+            "critic_warmup = 3 does nothing",
         ),
         (
             [("credit.estimator", "rloo"), ("rollout.n", "2"), ("critic.head_init", "normal")],
@@ -497,7 +497,10 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
             [("critic.clip_value", "inf")],
             "critic.clip_value = inf: input should be a finite number",
         ),
-        ([("eval.right", "nan")], "eval.right = nan: input should be a finite number"),
+        (
+            [("eval.correct_score", "nan")],
+            "eval.correct_score = nan: input should be a finite number",
+        ),
         ([("reward.weights", "{a = inf}")], "input should be a finite number"),
         (
             [("actor.loss", "clip_cov"), ("actor.cov_low", "5")],
@@ -510,18 +513,18 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         ),
         ([("model.path", "")], "model.path = '': string should have at least 1 character"),
         (
-            [("rollout.refill", "2")],
-            "rollout.refill compares the responses of one prompt, and rollout.n = 1: use at least 2",
+            [("rollout.dynamic_sampling", "2")],
+            "rollout.dynamic_sampling compares the responses of one prompt, and rollout.n = 1: use at least 2",
         ),
         (
             [
-                ("rollout.refill", "2"),
+                ("rollout.dynamic_sampling", "2"),
                 ("rollout.n", "2"),
-                ("rollout.ahead", "true"),
+                ("rollout.one_step_off_policy", "true"),
                 ("backend", "ray"),
                 ("ray.samplers", "1"),
             ],
-            "rollout.ahead samples before that: turn one off",
+            "rollout.one_step_off_policy samples before that: turn one off",
         ),
         (
             [("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")],

@@ -143,7 +143,7 @@ def test_a_run_learns_from_reward_alone(make_config) -> None:
         [("credit.kl_target", "0.01"), ("credit.kl_horizon", "100"), ("credit.kl_kind", "k3")],
         [("rollout.temperature", "0.7"), ("rollout.top_p", "0.9"), ("rollout.top_k", "5")],
         [("model.dtype", "bfloat16")],
-        [("critic.clip_value", "none"), ("critic.head_start", "1"), ("critic.epochs", "2")],
+        [("critic.clip_value", "none"), ("critic_warmup", "1"), ("critic.epochs", "2")],
         [("log.trackers", "tensorboard"), ("eval.every", "1"), ("checkpoint.every", "0")],
     ],
     ids=lambda overrides: " ".join(f"{k}={v}" for k, v in overrides),
@@ -168,7 +168,7 @@ def test_dense_rewards_work_end_to_end(make_config) -> None:
 
 def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
     trainer = Trainer(
-        make_config(("steps", "1"), ("critic.head_start", "1")),
+        make_config(("steps", "1"), ("critic_warmup", "1")),
         reward=lambda response_ids: [1.0] * len(response_ids),
     )
     before = [p.clone() for p in trainer.roles.actor.model.parameters()]
@@ -180,7 +180,7 @@ def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
     assert "critic/vf_loss" in metrics
     assert "actor/pg_loss" not in metrics
     assert (
-        "critic.head_start = 1 lasts for all 1 steps: the critic learns, the policy does not"
+        "critic_warmup = 1 lasts for all 1 steps: the critic learns, the policy does not"
         in trainer.notes
     )
 
@@ -189,13 +189,13 @@ def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
     """The KL is 0 then, however large β is: it would shrink towards nothing before the policy moves at all."""
     adaptive = [
         ("steps", "3"),
-        ("critic.head_start", "2"),
+        ("critic_warmup", "2"),
         ("credit.kl_coef", "0.1"),
         ("credit.kl_target", "0.01"),
         ("credit.kl_horizon", "50"),
     ]
     trainer = Trainer(make_config(*adaptive), reward=lambda response_ids: [1.0] * len(response_ids))
-    assert not any("head_start" in note for note in trainer.notes)
+    assert not any("critic_warmup" in note for note in trainer.notes)
     trainer.fit()
     assert [row["reward/kl_coef"] for row in trainer.history() if "reward/kl_coef" in row] == [
         0.1,
@@ -208,7 +208,7 @@ def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
 def test_value_pretraining_teaches_the_critic_what_the_policy_earns_on_average(make_config) -> None:
     pretraining = [
         ("steps", "30"),
-        ("critic.head_start", "30"),
+        ("critic_warmup", "30"),
         ("critic.lr", "1e-2"),
         ("critic.clip_value", "none"),
     ]
@@ -272,7 +272,7 @@ def test_documented_metrics_are_the_logged_ones(make_config) -> None:
         ("reward.clip", "2"),
         ("reward.overlong_tokens", "2"),
         ("rollout.n", "2"),
-        ("rollout.refill", "1"),
+        ("rollout.dynamic_sampling", "1"),
         ("rollout.environment", "calculator"),
         ("critic.loss", "hl_gauss"),
     ]

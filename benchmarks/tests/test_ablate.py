@@ -56,7 +56,7 @@ EXPECTED = {
     "KL off": ["credit.kl_coef: {beta} → 0.0"],
     "head normal": ["critic.head_init: zero → normal"],
     "head hl_gauss": ["critic.loss: mse → hl_gauss"],
-    "head start of 10 steps": ["critic.head_start: 0 → 10"],
+    "head start of 10 steps": ["critic_warmup: 0 → 10"],
 }
 
 
@@ -96,7 +96,7 @@ def test_the_base_is_the_recipe_but_for_what_costs_time_and_changes_no_result(
         "ledger.samples",
         "checkpoint.every",
         "log.every",
-        "rollout.cache_share",
+        "rollout.gpu_memory_utilization",
         "device",
     }
     assert changed <= free | {"steps", "seed", "dir"}

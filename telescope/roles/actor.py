@@ -137,12 +137,14 @@ class Actor:
         self.padded = not is_packable(model)
         self.loss = config.actor  # its beta may move
         single = config.actor.epochs == config.actor.minibatches == 1
-        on_policy = single and config.actor.reject == "off" and not config.rollout.ahead
+        on_policy = (
+            single and config.actor.reject == "off" and not config.rollout.one_step_off_policy
+        )
         on_policy = (
             on_policy and config.credit.estimator != "optimal_token_baseline"
         )  # which compares two forwards
         self.skips_old = config.actor.old_log_probs == "auto" and on_policy
-        updates = max(config.steps - config.critic.head_start, 1)
+        updates = max(config.steps - config.critic_warmup, 1)
         self.learner = Learner(
             model,
             config.actor,

@@ -342,7 +342,7 @@ class GraphSampler(TorchSampler):
         return state
 
     def _slots_that_fit(self, length: int) -> int:
-        """Slots of this length for which the cache takes at most `cache_share` of the memory that is free."""
+        """Slots of this length for which the cache takes at most `gpu_memory_utilization` of the memory that is free."""
         if self.model.device.type != "cuda":
             return 1 << 30
         free, _ = torch.cuda.mem_get_info(self.model.device)
@@ -353,7 +353,7 @@ class GraphSampler(TorchSampler):
         )
         (heads, dim), layers = cache_shape(self.model.config)
         return max(
-            int(free * self.config.cache_share)
+            int(free * self.config.gpu_memory_utilization)
             // (2 * layers * heads * dim * length * self.model.dtype.itemsize)
             - 1,
             1,

@@ -197,7 +197,7 @@ class VllmSampler:
             return length, cache, {}
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        allowed = self.config.rollout.cache_share * free
+        allowed = self.config.rollout.gpu_memory_utilization * free
         return length, int(min(cache, allowed)), {"gpu_memory_utilization": allowed / total}
 
 

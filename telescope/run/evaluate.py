@@ -78,4 +78,4 @@ def _answers(
 
 
 def _right(scores: list[float], config: Config) -> list[bool]:
-    return [score >= config.eval.right - 1e-9 for score in scores]
+    return [score >= config.eval.correct_score - 1e-9 for score in scores]

@@ -1,6 +1,6 @@
 """telescope plan: what a recipe takes on some number of GPUs, by arithmetic: memory, network, time. Imports no torch.
 
-One GPU is the backend `local`; more are `ray`, with every model sliced over all GPUs (FSDP2), or over `ray.shards` of them, and
+One GPU is the backend `local`; more are `ray`, with every model sliced over all GPUs (FSDP2), or over `ray.fsdp_size` of them, and
 every role on all of them; workers of the critic's own are not planned for. Sizes of weights, optimizer states, gradients and cache
 follow from the shape, norms and biases left out; activations, what FSDP holds meanwhile and all times are estimates, whose errors are
 in docs/scale.md. For dense decoders with gated units.
@@ -153,7 +153,7 @@ class Job:
     @property
     def slices(self) -> int:
         """GPUs that share one copy of the models."""
-        return min(self.config.ray.shards or self.gpus, self.gpus)
+        return min(self.config.ray.fsdp_size or self.gpus, self.gpus)
 
     @property
     def bytes(self) -> int:
@@ -231,7 +231,8 @@ def memory_of(job: Job) -> Memory:
     # graphs have slots for as many rows as the cache's share of the memory holds; step by step all rows go at once
     cache_row = number * shape.cached * job.row
     fitting = (
-        int(job.config.rollout.cache_share * (job.rates.gib * GIB - always) / cache_row) - 1
+        int(job.config.rollout.gpu_memory_utilization * (job.rates.gib * GIB - always) / cache_row)
+        - 1
         if job.graphs
         else job.rows
     )
@@ -457,7 +458,7 @@ def table(jobs: Sequence[Job]) -> str:
         lines.append("* fewer rows than GPUs: some have none")
     settings = (
         ("rollout.engine = 'vllm'", config.rollout.engine == "vllm"),
-        ("rollout.ahead", config.rollout.ahead),
+        ("rollout.one_step_off_policy", config.rollout.one_step_off_policy),
     )
     settings += tuple(
         (f"ray.{name}", getattr(config.ray, name))

@@ -99,7 +99,7 @@ class Worker:
             timeout=timedelta(seconds=config.ray.timeout),
         )
         ranks, source, origin = (
-            ProcessGroup(self.device, config.ray.shards),
+            ProcessGroup(self.device, config.ray.fsdp_size),
             resolve_model(config),
             {},
         )

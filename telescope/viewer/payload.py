@@ -290,6 +290,9 @@ def _thin(points: list[list[float]]) -> list[list[float]]:
 def _right_from(run: Path) -> float:
     """The score from which a response counts as right, from the run's config; 1 without one."""
     try:
-        return float(tomllib.loads((run / "config.toml").read_text("utf-8"))["eval"]["right"])
+        section = tomllib.loads((run / "config.toml").read_text("utf-8"))["eval"]
+        return float(
+            section.get("correct_score", section.get("right", 1.0))
+        )  # runs before 0.2 say `right`
     except (OSError, KeyError, TypeError, ValueError):
         return 1.0

@@ -195,11 +195,19 @@ def test_a_folder_without_a_run_is_named(capsys: Capture, command: list[str], tm
 
 def test_values_are_read_with_a_space_or_an_equals_sign_and_may_be_negative():
     recipe, overrides, resume = cli._parse(
-        ["r.toml", "--eval.right", "-1", "--name=a=b", "--resume", "--rollout.batch-size", "4"],
+        [
+            "r.toml",
+            "--eval.correct_score",
+            "-1",
+            "--name=a=b",
+            "--resume",
+            "--rollout.batch-size",
+            "4",
+        ],
         "usage",
     )
     assert recipe == Path("r.toml")
-    assert overrides == [("eval.right", "-1"), ("name", "a=b"), ("rollout.batch_size", "4")]
+    assert overrides == [("eval.correct_score", "-1"), ("name", "a=b"), ("rollout.batch_size", "4")]
     assert resume
 
 
@@ -219,7 +227,7 @@ def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Conf
         ("steps", "9"),
         ("rollout.batch_size", "64"),
         ("reward.functions", f"{rewards}:digits"),
-        ("eval.right", "0.5"),
+        ("eval.correct_score", "0.5"),
     ]
     recipe.write_text(to_toml(tiny_config(folder, tiny_model, *settings)), "utf-8")
     cli.main(["train", str(recipe), "--steps", "2"])

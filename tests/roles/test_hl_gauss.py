@@ -48,14 +48,16 @@ def test_a_histogram_starts_flat_in_float32_with_its_mean_in_the_middle(tiny_mod
 
 def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) -> None:
     """The critic alone, on what the policy as it is writes: its loss falls, and its values explain more and more of the returns."""
-    critic = {"loss": "hl_gauss", "head_start": 9, "lr": 3e-3, "schedule": "constant", "epochs": 8}
+    critic = {"loss": "hl_gauss", "lr": 3e-3, "schedule": "constant", "epochs": 8}
     changes = {
         "ledger": {"samples": 4},
         "eval": {"samples": 1},
         "checkpoint": {"every": 0},
         "rollout": {"batch_size": 64},
     }
-    trainer = Trainer(Config.builtin(dir=str(tmp_path), steps=9, critic=critic, **changes))
+    trainer = Trainer(
+        Config.builtin(dir=str(tmp_path), steps=9, critic_warmup=9, critic=critic, **changes)
+    )
     trainer.fit()
     rows = [row for row in trainer.history() if "critic/vf_loss" in row]
     losses, explained = (

@@ -15,7 +15,7 @@ from telescope.rollout.refill import refill
 from tests.fakes import read_shards
 
 SETTINGS = [
-    ("rollout.batch_size", "4"), ("rollout.n", "3"), ("rollout.refill", "3"), ("eval.samples", "1"), ("credit.estimator", "grpo"),
+    ("rollout.batch_size", "4"), ("rollout.n", "3"), ("rollout.dynamic_sampling", "3"), ("eval.samples", "1"), ("credit.estimator", "grpo"),
     ("ledger.samples", "all"),
 ]  # fmt: skip
 

@@ -88,7 +88,7 @@ def config_in(files: Path, tiny_model: Path) -> MakeConfig:
             "credit.kl_coef": "0.1",
             "credit.kl_target": "0.01",
             "credit.kl_horizon": "100",
-            "critic.head_start": "1",
+            "critic_warmup": "1",
             "reward.normalise": "true",
             "reward.clip": "1.5",
             "reward.overlong_tokens": "3",

@@ -303,11 +303,11 @@ def test_a_critic_of_zeros_takes_neither_memory_nor_time():
 def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
     cli.main(
         shlex.split(
-            "plan --shape 7B --gpus 8 --backend ray --ray.samplers 2 --ray.critic_workers 8 --rollout.ahead true"
+            "plan --shape 7B --gpus 8 --backend ray --ray.samplers 2 --ray.critic_workers 8 --rollout.one_step_off_policy true"
         )
     )
     assert capsys.readouterr().out.endswith(
-        "not in these figures: rollout.ahead, ray.samplers, ray.critic_workers\n"
+        "not in these figures: rollout.one_step_off_policy, ray.samplers, ray.critic_workers\n"
     )
     cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
     assert capsys.readouterr().out.endswith("not in these figures: rollout.engine = 'vllm'\n")

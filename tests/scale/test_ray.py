@@ -105,7 +105,7 @@ def close(one, other, path: str = "") -> None:
     [
         {"workers": 1},
         {"workers": 4},
-        {"workers": 4, "shards": 2},
+        {"workers": 4, "fsdp_size": 2},
         {"workers": 2, "critic_workers": 1},
     ],
     ids=["one", "four", "two-copies-of-two-slices", "critic-apart"],
@@ -249,7 +249,7 @@ def test_a_bfloat16_checkpoint_is_the_same_bit_for_bit_wherever_it_is_loaded(
     alone = local.build_roles(config_for(tmp_path, model, *bf16), reward)
     apart = on_ray.build_roles(
         config_for(
-            tmp_path, model, *bf16, ("backend", "ray"), ("ray.workers", "4"), ("ray.shards", "2")
+            tmp_path, model, *bf16, ("backend", "ray"), ("ray.workers", "4"), ("ray.fsdp_size", "2")
         ),
         reward,
     )
@@ -317,7 +317,7 @@ def test_a_refilled_run_on_ray_is_the_one_in_process(tmp_path: Path, model: Path
         settings = [
             ("name", name),
             ("rollout.n", "2"),
-            ("rollout.refill", "2"),
+            ("rollout.dynamic_sampling", "2"),
             ("eval.samples", "1"),
             ("reward.normalise", "true"),
         ]

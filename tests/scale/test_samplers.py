@@ -79,7 +79,11 @@ def test_ahead_the_policy_is_one_update_old_and_every_sample_says_so(
     tmp_path: Path, model: Path
 ) -> None:
     config = apart(
-        tmp_path, model, ("ray.samplers", "1"), ("rollout.ahead", "true"), ("steps", "4")
+        tmp_path,
+        model,
+        ("ray.samplers", "1"),
+        ("rollout.one_step_off_policy", "true"),
+        ("steps", "4"),
     )
     rows = [row for row in trained(config).history() if "actor/pg_loss" in row]
     assert [row["rollout/staleness"] for row in rows] == [0, 1, 1, 1]
