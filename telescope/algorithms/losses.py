@@ -34,7 +34,7 @@ class PolicyTerms:
     ratio: Tensor
     """ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t)."""
     clipped: Tensor
-    """True where the clipped branch won: the gradient through ρ_t is 0."""
+    """True where the clipped branch won: the gradient through ρ_t is 0. cispo: where ρ_t was capped."""
     dual_clipped: Tensor
     """True where A < 0 and the dual clip bounded the loss."""
     log_ratio: Tensor

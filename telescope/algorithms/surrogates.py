@@ -71,13 +71,14 @@ def cispo_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyTerms:
-    """REINFORCE weighed by a clipped ratio: −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π. No token loses its gradient.
+    """REINFORCE weighed by a clipped ratio: −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π.
 
-    MiniMax 2025, arXiv:2506.13585.
+    `clipped` is True where the weight was capped; no token loses its gradient. MiniMax 2025, arXiv:2506.13585.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     weight = ratio.clamp(1 - clip_low, 1 + clip_high).detach()
-    return _terms(-weight * _fixed(advantages, mask) * keep(log_probs, mask), log_ratio, mask)
+    loss = -weight * _fixed(advantages, mask) * keep(log_probs, mask)
+    return _terms(loss, log_ratio, mask, weight != ratio)
 
 
 def sapo_loss(

@@ -132,6 +132,36 @@ def test_policy_losses_are_verls(name):
         )
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if CASES[name]["loss_name"] in ("gspo", "cispo")]
+)
+def test_as_many_tokens_are_recorded_as_clipped_as_verl_reports(name):
+    case = CASES[name]
+    terms, _, _ = evaluated(case)
+    clipped = masked_mean(terms.clipped.double(), case.mask)
+    np.testing.assert_allclose(clipped, case.out["metric_pg_clipfrac"], atol=1e-7)
+
+
+STOPPED_BY_A_CLIP = ("gspo", "geo_mean", "clip_cov", "dppo_tv", "dppo_kl", "vanilla")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in NAMES
+        if CASES[name]["loss_name"] in STOPPED_BY_A_CLIP and "extreme" not in name
+    ],
+)
+def test_a_token_is_recorded_as_clipped_exactly_where_verl_gives_it_no_gradient(name):
+    case = CASES[name]
+    terms, _, _ = evaluated(case)
+    acts = case.mask.bool() & (case["advantages"] != 0)
+    no_gradient = torch.from_numpy(case.out["grad_log_prob"] == 0)
+    recorded = terms.clipped | terms.dual_clipped
+    assert torch.equal(recorded[acts], no_gradient[acts])
+
+
 def test_geo_mean_takes_the_global_denominators_that_verl_ignores():
     case, plain = (
         CASES["policy__geo_mean__global_seq-mean-token-sum"],

@@ -340,6 +340,44 @@ def test_cispo_keeps_the_gradient_where_ppo_drops_it():
     ] == pytest.approx(-1.2)
 
 
+def test_cispo_records_the_ratios_it_caps_whatever_the_sign_of_the_advantage():
+    old = torch.zeros(1, 5)
+    new = torch.tensor([[0.5, 0.9, 1.0, 1.1, 2.0]]).log()  # the ratios
+    for advantage in (1.0, -1.0):
+        terms = cispo_loss(
+            new, old, torch.full((1, 5), advantage), torch.tensor([[1, 1, 1, 1, 1]]), **CLIP
+        )
+        assert terms.clipped.tolist() == [[True, False, False, False, True]]
+    padded = cispo_loss(new, old, torch.ones(1, 5), torch.tensor([[0, 1, 1, 1, 1]]), **CLIP)
+    assert padded.clipped.tolist() == [[False, False, False, False, True]]
+
+
+def test_gspo_records_every_token_of_a_clipped_response_and_of_no_other():
+    old = torch.zeros(2, 2)
+    new = torch.tensor([[0.5, 0.1], [0.1, 0.1]])  # mean log ratios 0.3 and 0.1; log 1.2 is 0.18
+    terms = gspo_loss(new, old, torch.ones(2, 2), torch.tensor([[1, 1], [1, 0]]), **CLIP)
+    assert terms.clipped.tolist() == [[True, True], [False, False]]
+    falling = gspo_loss(new, old, -torch.ones(2, 2), torch.ones(2, 2), **CLIP)
+    assert not falling.clipped.any()  # a larger ratio of a bad response is a loss that counts
+
+
+def test_geo_mean_records_the_tokens_it_bounds():
+    old = torch.zeros(1, 4)
+    new = torch.tensor([[0.5, -0.5, 0.5, -0.5]])
+    advantages = torch.tensor([[1.0, 1.0, -1.0, -1.0]])
+    terms = geo_mean_loss(new, old, advantages, torch.ones(1, 4), **CLIP)
+    assert terms.clipped.tolist() == [[True, False, False, True]]
+
+
+def test_clip_cov_records_the_tokens_it_was_told_to_drop_and_those_that_ppo_clips():
+    old = torch.zeros(1, 3)
+    new = torch.tensor([[1.5, 1.0, 1.0]]).log()
+    selected = torch.tensor([[False, True, False]])
+    terms = clip_cov_loss(new, old, torch.ones(1, 3), torch.ones(1, 3), selected, **CLIP)
+    assert terms.clipped.tolist() == [[True, True, False]]
+    assert terms.loss[0].tolist() == pytest.approx([-1.2, 0.0, -1.0])
+
+
 def test_dppo_stops_at_the_divergence_and_only_on_the_way_out():
     old = torch.tensor([[0.5, 0.5, 0.001]]).log()
     new = torch.tensor(
