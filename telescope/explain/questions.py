@@ -208,11 +208,11 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
         flips = [t for t in at if c["advantages"][t] * c["whitened"][t] < 0]
         out |= {
             "mean": num(math.fsum(c["whitened"][t] for t in at) / count),
-            "signs": say("没有 token 的符号变了", "no sign changed"),
+            "signs": say("没有 token 变号", "no sign changed"),
         }
         if flips:
             out["signs"] = say(
-                f"{len(flips)} 个 token 的符号变了（{flips}）",
+                f"{len(flips)} 个 token 变号（{flips}）",
                 f"the sign of {len(flips)} tokens changed ({flips})",
             )
         out |= {"mu": num(full.whiten_mean or 0.0), "sigma": num(full.whiten_std or 1.0)}

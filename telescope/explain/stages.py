@@ -23,7 +23,7 @@ _SAID = {
     ),
     "actor.generate_sequences(prompts)": ("actor 写回答", "the actor writes"),
     "actor.compute_log_prob(batch)": (
-        "actor 写每个词的对数概率",
+        "actor 写每个 token 的对数概率",
         "how likely each token was to the actor (log)",
     ),
     "critic.compute_values(batch)": (

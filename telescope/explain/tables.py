@@ -12,7 +12,7 @@ from telescope.explain.words import Lang
 
 ANCHORS = {
     "state": (
-        "状态的视角：属于 s_t，写 token t 之前（篱笆的柱子），[B, T]",
+        "状态的视角：属于 s_t，写 token t 之前（栅栏的柱子），[B, T]",
         "State view: of s_t, before token t is written (the fence posts), [B, T]",
     ),
     "action": (

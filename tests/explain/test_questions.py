@@ -173,7 +173,7 @@ def test_signs_that_whitening_changed_are_listed_only_where_there_are_some():
     assert "the sign of 3 tokens changed ([4, 5, 6])" in answer(23, demo(), "en")
     calm = from_numbers({"rewards": [0, 1], "values": [0.3, 0.6], "mean": 0, "std": 1})
     assert "no sign changed: after" in answer(23, calm, "en")
-    assert "，没有 token 的符号变了：" in answer(23, calm, "zh")
+    assert "，没有 token 变号：" in answer(23, calm, "zh")
 
 
 def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():
