@@ -1,4 +1,4 @@
-"""Small stand-ins that behave: a tiny random model on disk, batches typed by hand, a backbone that reports positions."""
+"""Small stand-ins that behave: batches typed by hand, a backbone that reports positions. Torch-free ones: tests/tiny.py."""
 
 from __future__ import annotations
 
@@ -11,61 +11,17 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
 
 from telescope.batch import TokenBatch
-from telescope.config import Config, load_config
-from telescope.data.arithmetic import make_tokenizer
 from telescope.models import shards
+from tests.tiny import EOS, tiny_config, write_tiny_model
 
-EOS = 1
-
-
-def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 16, layers: int = 2) -> Path:
-    """A random Llama of a few thousand weights with the built-in task's tokenizer."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from telescope.models.load import quiet
-
-    tokenizer = make_tokenizer()
-    with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=hidden,
-                intermediate_size=2 * hidden,
-                num_hidden_layers=layers,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                max_position_embeddings=64,
-                pad_token_id=0,
-                bos_token_id=None,
-                eos_token_id=EOS,
-            )
-        )
-        for (
-            parameter
-        ) in model.parameters():  # HF's init is so small that every token is as likely as any other
-            parameter.data.mul_(4)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
-
-
-def tiny_config(folder: Path, model: Path, *overrides: tuple[str, str]) -> Config:
-    """A run of two steps on the built-in task's prompts with the tiny model, in `folder`/run."""
-    base = [
-        ("dir", str(folder)),
-        ("name", "run"),
-        ("model.path", str(model)),
-        ("steps", "2"),
-        ("device", "cpu"),
-        ("rollout.batch_size", "8"),
-        ("rollout.max_response_tokens", "6"),
-        ("actor.lr", "1e-3"),
-        ("critic.lr", "1e-3"),
-        ("eval.samples", "8"),
-        ("checkpoint.every", "1"),
-    ]
-    return load_config(None, [*base, *overrides])
+__all__ = [
+    "EOS",
+    "PositionBackbone",
+    "hand_batch",
+    "read_shards",
+    "tiny_config",
+    "write_tiny_model",
+]
 
 
 def read_shards(checkpoint: Path, role: str) -> dict[str, Tensor]:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from telescope.batch import COLUMNS, TokenBatch, column_table
 from telescope.errors import TelescopeError
+from tests import ROOT
 from tests.fakes import hand_batch
 
 
@@ -100,5 +99,5 @@ def test_every_column_is_explained_in_both_languages() -> None:
 
 
 def test_the_documented_columns_are_the_columns() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "columns.md").read_text("utf-8")
+    text = (ROOT / "docs" / "columns.md").read_text("utf-8")
     assert column_table() in text

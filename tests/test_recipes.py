@@ -19,8 +19,8 @@ from telescope.data.files import read_rows
 from telescope.models.load import quiet
 from telescope.roles.reward import load_function
 from telescope.scale.plan import GIB, SHAPES, Job, memory_of
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 GSM8K = ROOT / "recipes" / "gsm8k.py"
 QUESTIONS = [

@@ -17,8 +17,9 @@ from telescope.errors import TelescopeError
 from telescope.run.evaluate import evaluate
 from telescope.run.export import evaluate_run
 from telescope.run.live import explain_pair
+from tests import ROOT
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 
 
 def test_the_loop_fits_on_a_page() -> None:

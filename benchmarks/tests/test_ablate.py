@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from telescope.config import changes
+from tests import ROOT
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "ablate.py"
+SCRIPT = ROOT / "benchmarks" / "ablate.py"
 JOBS = ("smollm2", "builtin")
 
 

@@ -14,8 +14,8 @@ import torch
 from telescope.build import build_data
 from telescope.config import Config, load_config
 from telescope.data import gym
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 VERSIONS = {"torch": "2.11.0", "trl": "1.12.0"}
 SETTINGS = {
     "local_rollout_forward_batch_size": 512,

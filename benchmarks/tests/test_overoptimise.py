@@ -16,8 +16,9 @@ from benchmarks import _overoptimise_worker as worker
 from telescope.config import load_config
 from telescope.data import gym
 from telescope.models.load import load_tokenizer
+from tests import ROOT
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "smollm2-arithmetic.toml"
+RECIPE = ROOT / "recipes" / "smollm2-arithmetic.toml"
 
 
 @pytest.fixture(scope="module")

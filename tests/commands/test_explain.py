@@ -20,6 +20,7 @@ from telescope.explain.notation import num
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces
 from telescope.viewer.payload import page_traces
+from tests import ROOT
 from tests.fakes import tiny_config
 
 
@@ -246,9 +247,7 @@ def test_values_of_right_and_wrong_answers_are_the_means_of_the_ledger(
     run: Path, capsys, monkeypatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["values.py", str(run), "--step", "2"])
-    runpy.run_path(
-        str(Path(__file__).parent.parent / "benchmarks" / "values.py"), run_name="__main__"
-    )
+    runpy.run_path(str(ROOT / "benchmarks" / "values.py"), run_name="__main__")
     rows = re.findall(r"^\| (?:right|wrong) \((\d+)\) \| (\S+)", capsys.readouterr().out, re.M)
     samples = ledger.samples(run, 2)
     length = max({len(s) for s in samples}, key=[len(s) for s in samples].count)

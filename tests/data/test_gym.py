@@ -17,7 +17,8 @@ from telescope.data.gym import answer_of, rows, scorer
 from telescope.errors import TelescopeError
 from telescope.models.load import load_tokenizer
 from telescope.run.timing import expected_hours
-from tests.test_recipes import ROOT, write_model
+from tests import ROOT
+from tests.test_recipes import write_model
 
 pytest.importorskip("reasoning_gym", reason="the extra `gym` is not installed")
 

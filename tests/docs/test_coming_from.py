@@ -6,14 +6,13 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from telescope.config import fields, load_config
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "coming-from.md"
 SETTINGS = {name: (kind, default) for name, kind, default, _ in fields()}
 METRICS = set(

@@ -25,7 +25,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+
 NOTEBOOK = ROOT / "docs" / "five-minutes.ipynb"
 
 

@@ -28,8 +28,7 @@ from telescope.run.export import evaluate_run, export_run
 from telescope.scale import plan
 from telescope.trainer import Trainer
 from tests.fakes import hand_batch, read_shards, tiny_config, write_tiny_model
-from tests.models.test_families import SMALL, write_family
-from tests.models.test_packed import (
+from tests.models.fast.test_packed import (
     DEVICE,
     PROMPTS,
     assert_same,
@@ -39,6 +38,7 @@ from tests.models.test_packed import (
     same_rollout,
     weigh,
 )
+from tests.models.test_families import SMALL, write_family
 
 peft = pytest.importorskip("peft", reason="LoRA comes with the extra `peft`")
 MakeConfig = Callable[..., Config]

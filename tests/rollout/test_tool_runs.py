@@ -14,8 +14,9 @@ from telescope.config import load_config
 from telescope.explain.terminal import render
 from telescope.explain.trace import traces
 from telescope.run.live import explain_pair
+from tests import ROOT
 
-RECIPES = Path(__file__).parent.parent / "recipes"
+RECIPES = ROOT / "recipes"
 RIVER = "the river of kaban is"
 OFTEN = ("rollout.environment", "tests.rollout.test_tools:Often")
 

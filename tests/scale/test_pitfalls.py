@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from telescope.batch import TokenBatch
-from telescope.build import Roles, build_data, local
-from telescope.build import ray as on_ray
+from telescope.build import Roles, build_data, build_local_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import WorkerError
 from telescope.roles.learner import balance
-from tests.backends.test_ray import config_for, reward
+from telescope.scale import ray as on_ray
 from tests.fakes import write_tiny_model
+from tests.scale.test_ray import config_for, reward
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
 
@@ -52,7 +52,7 @@ def two(config: Config) -> Iterator[Roles]:
 
 @pytest.fixture(scope="module")
 def one(config: Config) -> Roles:
-    return local.build_roles(config, reward)
+    return build_local_roles(config, reward)
 
 
 def batch_of(roles: Roles, config: Config) -> TokenBatch:

@@ -29,8 +29,8 @@ from telescope.scale.plan import (
     read_shape,
     seconds_of,
 )
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 TINY = Shape(
     hidden=4, layers=2, heads=2, kv_heads=1, head_dim=2, intermediate=8, vocabulary=10, tied=False
 )  # 144 weights a layer, 40 a table

@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from telescope.build import Roles, build_data, local
-from telescope.build import ray as on_ray
+from telescope.build import Roles, build_data, build_local_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError, WorkerError
@@ -22,6 +21,7 @@ from telescope.models import shards
 from telescope.models.load import load_tokenizer, quiet
 from telescope.run.checkpoint import check, list_checkpoints, shards_of
 from telescope.run.export import export_run
+from telescope.scale import ray as on_ray
 from telescope.trainer import Trainer
 from tests.fakes import read_shards, tiny_config, write_tiny_model
 
@@ -77,7 +77,7 @@ def three_updates(roles: Roles, config: Config) -> dict:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict:
     config = config_for(tmp_path_factory.mktemp("alone"), model)
-    return three_updates(local.build_roles(config, reward), config)
+    return three_updates(build_local_roles(config, reward), config)
 
 
 def close(one, other, path: str = "") -> None:
@@ -140,7 +140,7 @@ def test_ray_equals_local_with_lora(tmp_path: Path, model: Path) -> None:
     there = config_for(tmp_path, model, *lora, ("backend", "ray"), ("ray.workers", "2"))
     roles = on_ray.build_roles(there, reward)
     try:
-        close(three_updates(local.build_roles(here, reward), here), three_updates(roles, there))
+        close(three_updates(build_local_roles(here, reward), here), three_updates(roles, there))
     finally:
         roles.close()
 
@@ -152,7 +152,7 @@ def test_ray_equals_local_with_a_histogram_of_values(tmp_path: Path, model: Path
     there = config_for(tmp_path, model, *bins, ("backend", "ray"), ("ray.workers", "2"))
     roles = on_ray.build_roles(there, reward)
     try:
-        close(three_updates(local.build_roles(here, reward), here), three_updates(roles, there))
+        close(three_updates(build_local_roles(here, reward), here), three_updates(roles, there))
     finally:
         roles.close()
 
@@ -161,7 +161,7 @@ def test_a_random_value_head_is_the_same_on_ray(tmp_path: Path, model: Path) -> 
     random = (("critic.head_init", "normal"), ("seed", "3"))
     here = config_for(tmp_path / "here", model, *random)
     there = config_for(tmp_path, model, *random, ("backend", "ray"), ("ray.workers", "2"))
-    placed, alone = on_ray.build_roles(there, reward), local.build_roles(here, reward)
+    placed, alone = on_ray.build_roles(there, reward), build_local_roles(here, reward)
     try:
         batch = alone.actor.generate_sequences(
             build_data(here, alone.actor.tokenizer)[0].take(range(7), seed=0)
@@ -187,7 +187,7 @@ def test_frozen_bfloat16_weights_are_sliced_beside_float32_adapters(
     try:
         ours, alone = (
             three_updates(r, c)["columns"][0]
-            for r, c in ((roles, there), (local.build_roles(here, reward), here))
+            for r, c in ((roles, there), (build_local_roles(here, reward), here))
         )
     finally:
         roles.close()
@@ -246,7 +246,7 @@ def test_a_bfloat16_checkpoint_is_the_same_bit_for_bit_wherever_it_is_loaded(
     )
     assert not torch.equal(weight, weight.bfloat16().float())  # in full precision
 
-    alone = local.build_roles(config_for(tmp_path, model, *bf16), reward)
+    alone = build_local_roles(config_for(tmp_path, model, *bf16), reward)
     apart = on_ray.build_roles(
         config_for(
             tmp_path, model, *bf16, ("backend", "ray"), ("ray.workers", "4"), ("ray.fsdp_size", "2")
@@ -284,7 +284,7 @@ def test_a_reward_model_in_workers_of_its_own_scores_as_one_in_process(
         scorer.save_pretrained(tmp_path / "rm")
         load_tokenizer(str(model)).save_pretrained(tmp_path / "rm")
     config = config_for(tmp_path, model, ("reward.model", str(tmp_path / "rm")))
-    near = local.build_roles(config)
+    near = build_local_roles(config)
     on_two = config_for(
         tmp_path,
         model,

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from telescope import ledger
-from telescope.build import build_data, local
-from telescope.build import ray as on_ray
+from telescope.build import build_data, build_local_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
+from telescope.scale import ray as on_ray
 from telescope.trainer import Trainer
-from tests.backends.test_ray import close, config_for, reward, three_updates
 from tests.fakes import write_tiny_model
+from tests.scale.test_ray import close, config_for, reward, three_updates
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
 
@@ -54,7 +54,7 @@ def test_samplers_write_what_the_trained_policy_would(
         ("model.lora_rank", rank),
     )
     alone = config.model_copy(update={"backend": "local"})
-    expected = three_updates(local.build_roles(alone, reward), alone)
+    expected = three_updates(build_local_roles(alone, reward), alone)
     roles = on_ray.build_roles(config, reward)
     try:
         got = three_updates(roles, config)

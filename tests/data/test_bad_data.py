@@ -1,0 +1,150 @@
+"""What a user can get wrong about data: the message names the file, the row and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from telescope.trainer import Trainer
+from tests.refusals import Job, refusal, write_jsonl
+
+
+def refusal_of_data(job: Job, path: Path, *overrides: tuple[str, str]) -> str:
+    return refusal(job(("data.files", str(path)), *overrides))
+
+
+def test_a_missing_data_file_is_named(job: Job, tmp_path: Path):
+    assert f"no data file {tmp_path / 'nosuch.jsonl'}: check data.files" in refusal_of_data(
+        job, tmp_path / "nosuch.jsonl"
+    )
+
+
+def test_a_missing_eval_file_is_named(job: Job, tmp_path: Path):
+    assert f"no data file {tmp_path / 'nosuch.jsonl'}" in refusal(
+        job(("data.eval_files", str(tmp_path / "nosuch.jsonl")))
+    )
+
+
+@pytest.mark.parametrize("content", ["", "\n  \n"], ids=["empty", "blank-lines"])
+def test_an_empty_jsonl_file_is_refused(job: Job, tmp_path: Path, content: str):
+    path = tmp_path / "empty.jsonl"
+    path.write_text(content)
+    assert f"{path} holds no rows: it needs at least one prompt" in refusal_of_data(job, path)
+
+
+def test_an_empty_parquet_file_is_refused(job: Job, tmp_path: Path):
+    path = tmp_path / "empty.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), path
+    )
+    assert f"{path} holds no rows" in refusal_of_data(job, path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1 not really", b'{"prompt": "1+1"}\n'], ids=["empty", "cut", "jsonl"]
+)
+def test_a_parquet_file_that_is_none_is_refused(job: Job, tmp_path: Path, content: bytes):
+    path = tmp_path / "data.parquet"
+    path.write_bytes(content)
+    assert f"{path} is not a readable parquet file" in refusal_of_data(job, path)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"prompt": "1', "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b'["1+1"]', "is not an object"),
+    ],
+    ids=["cut", "not-utf8", "not-an-object"],
+)
+def test_a_malformed_line_is_named_by_its_number(job: Job, tmp_path: Path, line: bytes, why: str):
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'{"prompt": "1+1"}\n\n' + line + b"\n")
+    assert f"{path}, line 3 {why}" in refusal_of_data(job, path)
+
+
+@pytest.mark.parametrize(
+    "row", [{"question": "1+1"}, {"prompt": None}, {"prompt": 3}], ids=["absent", "null", "number"]
+)
+def test_a_row_without_a_prompt_is_named_by_its_number_and_columns(
+    job: Job, tmp_path: Path, row: dict[str, Any]
+):
+    path = write_jsonl(tmp_path / "data.jsonl", [{"prompt": "1+1"}, row])
+    message = refusal_of_data(job, path)
+    assert f"{path}, row 2: no usable `prompt`" in message
+    assert f"its columns are {next(iter(row))}; set data.prompt_key" in message
+
+
+def test_an_empty_prompt_is_refused(job: Job, tmp_path: Path):
+    path = write_jsonl(tmp_path / "data.jsonl", [{"prompt": "1+1"}, {"prompt": ""}])
+    assert "prompt 2 is empty" in refusal_of_data(job, path)
+
+
+def test_data_files_without_any_reward_are_refused(job: Job):
+    assert "data.files without a reward: set reward.functions" in refusal(job(), reward=None)
+
+
+def test_prompts_that_are_all_too_long_are_refused(job: Job):
+    message = refusal(job(("data.max_prompt_tokens", "2")))
+    assert "all 4 are longer than data.max_prompt_tokens = 2; raise it" in message
+
+
+def test_a_prompt_that_is_too_long_is_refused_where_asked(job: Job):
+    message = refusal(job(("data.max_prompt_tokens", "6"), ("data.overlong", "error")))
+    assert "prompt 1 has 7 tokens, more than data.max_prompt_tokens = 6" in message
+    assert "data.overlong = 'drop'" in message
+
+
+def test_prompts_that_are_too_long_are_dropped_and_counted(job: Job):
+    seen: set[str] = set()
+
+    def remember(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        seen.update(prompts)
+        return [0.0] * len(prompts)
+
+    trainer = Trainer(
+        job(("data.max_prompt_tokens", "6")), reward=remember
+    )  # 请问 1 + 1 = 2 ？ are seven tokens
+    trainer.fit()
+    assert seen == {"你知道1+1吗？"}
+    assert trainer.history()[0] == {
+        "step": 0,
+        "data/dropped_prompts": 3,
+        "data/dropped_eval_prompts": 0,
+    }
+
+
+MESSAGES = [{"role": "user", "content": "1+1"}]
+
+
+def test_chat_messages_for_a_tokenizer_without_template_are_refused(job: Job, tmp_path: Path):
+    path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": MESSAGES}])
+    assert "the model's tokenizer has no chat template: give prompts as text" in refusal_of_data(
+        job, path
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "template"),
+    [
+        ([], "{{ messages[0].content }}"),
+        (["1+1"], "{{ messages[0].content }}"),
+        (MESSAGES, "{{ raise_exception('roles must alternate') }}"),
+        (MESSAGES, "{{ messages[0].content"),
+    ],
+    ids=["no-messages", "not-messages", "template-refuses", "template-broken"],
+)
+def test_messages_that_a_chat_template_cannot_take_are_named_by_their_row(
+    job: Job, tmp_path: Path, model_copy: Path, prompt: list[Any], template: str
+):
+    (model_copy / "chat_template.jinja").write_text(template, "utf-8")
+    path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": prompt}])
+    message = refusal_of_data(job, path, ("model.path", str(model_copy)))
+    assert "prompt 1" in message
+    assert "chat template" in message

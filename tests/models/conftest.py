@@ -1,0 +1,1 @@
+import tests.triton_setup  # noqa: F401

@@ -1,0 +1,97 @@
+"""What a user can get wrong about a model: the message names the folder and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from telescope.trainer import Trainer
+from tests.refusals import Job, edit_json, refusal
+
+
+def test_a_missing_model_folder_is_named(job: Job, tmp_path: Path):
+    message = refusal(job(("model.path", str(tmp_path / "nosuch"))))
+    assert f"{tmp_path / 'nosuch'} does not exist" in message
+    assert "give a Hugging Face model folder or a hub name" in message
+
+
+def test_a_folder_that_is_no_model_is_named(job: Job, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    message = refusal(job(("model.path", str(tmp_path / "empty"))))
+    assert f"{tmp_path / 'empty'} has no config.json" in message
+
+
+@pytest.mark.parametrize("key", ["model.critic_path", "reward.model"])
+def test_a_missing_critic_or_reward_model_is_named(key: str, job: Job, tmp_path: Path):
+    assert f"{tmp_path / 'nosuch'} does not exist" in refusal(job((key, str(tmp_path / "nosuch"))))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b'{"model_type": "nosuch"}'),
+        ("tokenizer.json", b"{"),
+        ("model.safetensors", b""),
+        ("model.safetensors", b"half a file"),
+        ("model.safetensors", None),
+    ],
+    ids=[
+        "config-broken",
+        "config-of-unknown-type",
+        "tokenizer-broken",
+        "weights-empty",
+        "weights-cut",
+        "weights-missing",
+    ],
+)
+def test_a_damaged_model_folder_is_named(
+    file: str, content: bytes | None, job: Job, model_copy: Path
+):
+    if content is None:
+        (model_copy / file).unlink()
+    else:
+        (model_copy / file).write_bytes(content)
+    assert str(model_copy) in refusal(job(("model.path", str(model_copy))))
+
+
+def test_a_tokenizer_without_eos_is_refused(job: Job, model_copy: Path):
+    edit_json(model_copy / "tokenizer_config.json", eos_token=None)
+    message = refusal(job(("model.path", str(model_copy))))
+    assert f"the tokenizer of {model_copy} has no EOS token" in message
+    assert "set `eos_token` in its tokenizer_config.json" in message
+
+
+def test_a_tokenizer_without_pad_trains_exactly_as_one_with_pad(
+    job: Job, model_copy: Path, tmp_path: Path
+):
+    """Masks come from lengths: which id fills the gaps, even EOS itself, changes nothing."""
+    edit_json(model_copy / "tokenizer_config.json", pad_token=None)
+    rows, lengths = [], []
+
+    def exact(
+        prompts: Sequence[str], completions: Sequence[str], response_ids: Sequence[list[int]]
+    ) -> list[float]:
+        lengths.append([len(ids) for ids in response_ids])
+        return [float(len(ids)) for ids in response_ids]
+
+    for name, path in (("without", model_copy), ("with", None)):
+        settings = [
+            ("name", name),
+            *([("model.path", str(path))] if path else []),
+            ("rollout.n", "8"),
+        ]
+        trainer = Trainer(job(*settings), reward=exact)
+        assert trainer.roles.actor.tokenizer.pad_token_id == (1 if name == "without" else 0)
+        trainer.fit()
+        rows.append(
+            [
+                {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
+                for row in trainer.history()
+            ]
+        )
+    assert min(lengths[0]) < max(lengths[0])  # so there is padding
+    assert rows[0] == rows[1]
+    assert rows[0][1]["response/length_mean"] == sum(lengths[0]) / len(lengths[0])
