@@ -1,54 +1,17 @@
-"""The command line: train, eval and export one after the other, and one line for every mistake."""
+"""The command line: help, one line for every mistake, and how values are read."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from telescope import commands as cli
-from telescope.config import Config, fields, load_config, to_toml
-from telescope.models.load import ValueModel, quiet
-from telescope.models.shards import load_weights
-from tests.fakes import read_shards, tiny_config
-
-Capture = pytest.CaptureFixture[str]
-
-
-def refusal(capsys: Capture, *arguments: str) -> str:
-    """What the user reads on stderr when the command is refused with exit code 2: one line."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        cli.main(list(arguments))
-    printed = capsys.readouterr()
-    assert end.value.code == 2
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert printed.err.startswith("telescope: ")
-    return printed.err
-
-
-def printed(capsys: Capture, *arguments: str) -> str:
-    """What a command that succeeds prints."""
-    capsys.readouterr()
-    cli.main(list(arguments))
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-# ---- help
+from telescope.config import fields
+from tests.commands.calls import Capture, printed, refusal
 
 
 def test_train_help_lists_every_setting_with_its_type_default_and_description(capsys: Capture):
@@ -103,9 +66,6 @@ def test_the_installed_program_refuses_without_a_traceback():
     assert done.returncode == 2
     assert done.stderr == "telescope: command line: actor.lr = -1: input should be greater than 0\n"
     assert done.stdout == ""
-
-
-# ---- mistakes
 
 
 def test_a_misspelt_setting_gets_a_suggestion(capsys: Capture):
@@ -190,9 +150,6 @@ def test_a_folder_without_a_run_is_named(capsys: Capture, command: list[str], tm
     assert not Path("out").exists()
 
 
-# ---- what a value may look like
-
-
 def test_values_are_read_with_a_space_or_an_equals_sign_and_may_be_negative():
     recipe, overrides, resume = cli._parse(
         [
@@ -209,200 +166,6 @@ def test_values_are_read_with_a_space_or_an_equals_sign_and_may_be_negative():
     assert recipe == Path("r.toml")
     assert overrides == [("eval.correct_score", "-1"), ("name", "a=b"), ("rollout.batch_size", "4")]
     assert resume
-
-
-# ---- a run
-
-
-@pytest.fixture(scope="module")
-def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A run of two steps on the built-in prompts, trained by `telescope train recipe.toml --steps 2`."""
-    folder = tmp_path_factory.mktemp("cli")
-    rewards = folder / "rewards.py"
-    rewards.write_text(
-        "def digits(prompts, completions): return [sum(c.isdigit() for c in text) / 6 for text in completions]"
-    )
-    recipe = folder / "recipe.toml"
-    settings = [
-        ("steps", "9"),
-        ("rollout.batch_size", "64"),
-        ("reward.functions", f"{rewards}:digits"),
-        ("eval.correct_score", "0.5"),
-    ]
-    recipe.write_text(to_toml(tiny_config(folder, tiny_model, *settings)), "utf-8")
-    cli.main(["train", str(recipe), "--steps", "2"])
-    return load_config(recipe, [("steps", "2")])
-
-
-def newest(config: Config) -> Path:
-    return config.run_dir / "checkpoints" / "step_000002"
-
-
-def test_train_writes_its_config_metrics_and_checkpoints(finished: Config):
-    assert load_config(finished.run_dir / "config.toml") == finished
-    steps = [
-        json.loads(line)["step"]
-        for line in (finished.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert steps == [0, 1, 2, 2]
-    assert sorted(path.name for path in (finished.run_dir / "checkpoints").iterdir()) == [
-        "step_000001",
-        "step_000002",
-    ]
-
-
-def test_training_moves_the_weights(finished: Config):
-    one, two = (
-        read_shards(newest(finished).with_name(name), "actor")
-        for name in ("step_000001", "step_000002")
-    )
-    assert any(not torch.equal(one[name], two[name]) for name in one)
-
-
-def test_train_again_without_resume_is_refused(finished: Config, capsys: Capture):
-    told = refusal(capsys, "train", str(finished.run_dir / "config.toml"))
-    assert (
-        f"{finished.run_dir} already holds a run (step_000002): pass --resume to go on, or another --name"
-        in told
-    )
-
-
-def test_train_again_with_resume_ends_at_once_with_the_same_summary(
-    finished: Config, capsys: Capture
-):
-    """No step, no evaluation, no checkpoint is repeated."""
-    before = {path: path.stat().st_mtime_ns for path in newest(finished).rglob("*")}
-    metrics = (finished.run_dir / "metrics.jsonl").read_bytes()
-    first = printed(capsys, "train", str(finished.run_dir / "config.toml"), "--resume")
-    again = printed(capsys, "train", str(finished.run_dir / "config.toml"), "--resume")
-    assert first == again
-    assert "step 1/2" not in first
-    assert f"trained 2 steps: {finished.run_dir}" in first
-    assert "held-out accuracy    before   after" in first
-    assert {path: path.stat().st_mtime_ns for path in newest(finished).rglob("*")} == before
-    assert (finished.run_dir / "metrics.jsonl").read_bytes() == metrics
-
-
-def test_the_summary_is_that_of_the_run_itself(tiny_model: Path, tmp_path: Path, capsys: Capture):
-    config = tiny_config(tmp_path, tiny_model, ("steps", "1"), ("rollout.batch_size", "64"))
-    Path("recipe.toml").write_text(to_toml(config), "utf-8")
-    trained, resumed = (
-        printed(capsys, "train", "recipe.toml", *more) for more in ([], ["--resume"])
-    )
-    start = trained.index("trained 1 steps")
-    assert trained[start:] == resumed[resumed.index("trained 1 steps") :]
-    rows = [
-        json.loads(line)
-        for line in (config.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()
-    ]
-    for kind in ("sampled", "greedy"):
-        before, after = rows[0][f"eval/{kind}_accuracy"], rows[-1][f"eval/{kind}_accuracy"]
-        assert f"  {kind:17}  {before:7.3f} {after:7.3f}" in trained
-
-
-def test_eval_prints_the_numbers_of_the_last_evaluation(finished: Config, capsys: Capture):
-    last = json.loads((finished.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
-    shown = dict(
-        line.split() for line in printed(capsys, "eval", str(finished.run_dir)).splitlines()
-    )
-    assert shown == {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
-    assert shown.keys() == {
-        "eval/sampled_accuracy",
-        "eval/sampled_score",
-        "eval/greedy_accuracy",
-        "eval/greedy_score",
-    }
-
-
-def test_eval_changes_nothing(finished: Config, capsys: Capture):
-    before = {path: path.stat().st_mtime_ns for path in finished.run_dir.rglob("*")}
-    cli.main(["eval", str(finished.run_dir)])
-    assert {path: path.stat().st_mtime_ns for path in finished.run_dir.rglob("*")} == before
-
-
-@pytest.fixture(scope="module")
-def exported(finished: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported") / "new" / "hf"
-    cli.main(["export", str(finished.run_dir), str(folder)])
-    return folder
-
-
-def test_the_exported_actor_loads_with_the_weights_of_the_checkpoint(
-    finished: Config, exported: Path
-):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    with quiet():
-        model = AutoModelForCausalLM.from_pretrained(exported)
-        tokenizer = AutoTokenizer.from_pretrained(exported)
-    saved = read_shards(newest(finished), "actor")
-    assert all(
-        torch.equal(value, saved[f"weight/{name}"]) for name, value in model.named_parameters()
-    )
-    assert tokenizer.decode(tokenizer("请问1+1=2？").input_ids) == "请问1+1=2？"
-
-
-def test_the_exported_critic_loads_and_its_logits_are_the_values(finished: Config, exported: Path):
-    from transformers import AutoModel, AutoModelForTokenClassification
-
-    with quiet():
-        model, report = AutoModelForTokenClassification.from_pretrained(
-            exported / "critic", output_loading_info=True
-        )
-        value_model = ValueModel(AutoModel.from_pretrained(finished.model.path)).eval()
-    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    load_weights(newest(finished) / "shards" / "critic", value_model)
-    ids = torch.tensor([[3, 17, 14, 17, 15, 18, 13], [4, 5, 6, 7, 8, 9, 10]])
-    with torch.no_grad():
-        logits = model.eval()(input_ids=ids).logits  # [2, 7, 1]
-        values = value_model(input_ids=ids)  # [2, 7]
-    assert logits.shape == (2, 7, 1)
-    assert torch.equal(model.score.weight, value_model.head.weight)
-    torch.testing.assert_close(
-        logits.squeeze(-1), values, rtol=1e-5, atol=1e-6
-    )  # not equal: weights lie elsewhere in memory
-    assert values.abs().max() > 0  # the head starts at zero: it was trained
-
-
-def test_export_says_what_loads_it(finished: Config, capsys: Capture):
-    shown = printed(capsys, "export", str(finished.run_dir), "out")
-    assert shown.startswith("exported step 2: out loads with AutoModelForCausalLM")
-
-
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_export_refuses_what_exists(finished: Config, capsys: Capture, kind: str):
-    if kind == "folder":
-        Path("mine").mkdir()
-        Path("mine/thesis.txt").write_text("three years of work")
-    else:
-        Path("mine").write_text("three years of work")
-    assert "mine exists already: give a new folder" in refusal(
-        capsys, "export", str(finished.run_dir), "mine"
-    )
-    assert (
-        Path("mine/thesis.txt") if kind == "folder" else Path("mine")
-    ).read_text() == "three years of work"
-    assert [path.name for path in Path().iterdir()] == ["mine"]
-
-
-@pytest.mark.parametrize("target", ["empty", "."])
-def test_export_takes_an_empty_folder(finished: Config, capsys: Capture, target: str):
-    if target != ".":
-        Path(target).mkdir()
-    printed(capsys, "export", str(finished.run_dir), target)
-    assert (Path(target) / "critic" / "model.safetensors").is_file()
-
-
-def test_export_below_a_file_is_refused(finished: Config, capsys: Capture):
-    Path("file").write_text("")
-    assert "cannot write file/out" in refusal(capsys, "export", str(finished.run_dir), "file/out")
-
-
-def test_eval_works_after_a_resume_that_was_refused(finished: Config, capsys: Capture):
-    shutil.copytree(finished.run_dir, "run")
-    before = printed(capsys, "eval", "run")
-    refusal(capsys, "train", "run/config.toml", "--resume", "--dir", ".", "--device", "gpu")
-    assert printed(capsys, "eval", "run") == before
 
 
 @pytest.mark.parametrize("encoding", ["gbk", "ascii", "latin-1", "cp1252"])

@@ -1,0 +1,205 @@
+"""The config: what it accepts, what it refuses and how it says so, and that it survives being written down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from telescope.config import BUILTIN_RECIPE, Config, changes, fields, load_config, to_toml
+from tests.config.configs import given, round_trip
+
+
+def test_defaults_are_valid():
+    assert load_config() == Config()
+
+
+def test_the_builtin_recipe_is_valid():
+    assert load_config(BUILTIN_RECIPE).name == "arithmetic"
+
+
+def test_builtin_takes_top_level_settings():
+    config = Config.builtin(steps=3, seed=1)
+    assert (config.steps, config.seed, config.rollout.batch_size) == (3, 1, 256)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": -1}, {"stpes": 3}], ids=["out-of-range", "unknown"])
+def test_builtin_refuses_what_a_recipe_may_not_say(wrong: dict[str, int]):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Config.builtin(**wrong)
+
+
+@pytest.mark.parametrize("section", ["steps", "actor.lr", "reward.functions"])
+def test_a_config_cannot_be_changed(section: str):
+    *path, last = section.split(".")
+    owner = Config()
+    for name in path:
+        owner = getattr(owner, name)
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(owner, last, getattr(owner, last))
+
+
+def test_every_setting_has_a_type_and_a_description():
+    bare = [key for key, kind, _, description in fields() if not kind or not description]
+    assert bare == []
+
+
+def test_fields_lists_every_leaf_of_the_config():
+    leaves = []
+    for name, value in Config().model_dump().items():
+        leaves += [f"{name}.{key}" for key in value] if isinstance(value, dict) else [name]
+    assert [key for key, *_ in fields()] == leaves
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("actor.lr", "1e-6", 1e-6),
+        ("actor.lr", "3", 3.0),
+        ("steps", "10_000", 10_000),
+        ("credit.whiten", "false", False),
+        ("credit.bootstrap_truncated", "true", True),
+        ("credit.kl_target", "none", None),
+        ("credit.kl_target", "None", None),
+        ("critic.clip_value", "none", None),
+        ("model.critic_path", "none", None),
+        ("data.files", "a.jsonl", ["a.jsonl"]),
+        ("data.files", "a.jsonl,b.parquet", ["a.jsonl", "b.parquet"]),
+        ("data.files", '["a,b.jsonl"]', ["a,b.jsonl"]),
+        ("data.files", "2024.jsonl", ["2024.jsonl"]),
+        ("log.trackers", "tensorboard,wandb", ["tensorboard", "wandb"]),
+        ("log.trackers", "[]", []),
+        ("reward.weights", "{verdict = 2.0, model = -1}", {"verdict": 2.0, "model": -1.0}),
+        ("eval.correct_score", "-1", -1.0),
+        ("name", "7", "7"),
+        ("name", "007", "007"),
+        ("name", "1e-6", "1e-6"),
+        ("name", "true", "true"),
+        ("name", "2024-01-01", "2024-01-01"),
+        ("name", "a b", "a b"),
+        ("model.path", "0", "0"),
+    ],
+)
+def test_a_command_line_value_is_read_as_its_setting_s_type(key: str, text: str, value: object):
+    files = [("data.files", "t.jsonl")] if key.startswith("reward") else []
+    found: object = given(*files, (key, text))
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_one_weight_can_be_set_by_its_dotted_name():
+    assert given(("reward.weights.verdict", "2"), ("reward.weights.sum", "0.5")).reward.weights == {
+        "verdict": 2.0,
+        "sum": 0.5,
+    }
+
+
+def test_the_command_line_overrides_the_recipe_and_the_last_value_wins(recipe):
+    config = load_config(recipe("steps = 1\nseed = 5"), [("steps", "2"), ("steps", "3")])
+    assert (config.steps, config.seed) == (3, 5)
+
+
+def test_the_defaults_survive_being_written(tmp_path: Path):
+    assert round_trip(Config(), tmp_path) == Config()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'say "hi"',
+        "back\\slash\\n",
+        "C:\\new\\table",
+        "trailing\\",
+        "两个\n行 λ 🙂",
+        "tab\there",
+        "carriage\rreturn",
+        "bell\x07, delete\x7f",
+        "'single'",
+        "# no comment",
+        '"""',
+    ],
+)
+def test_any_text_survives_being_written(tmp_path: Path, text: str):
+    config = given(("name", text), ("data.files", "t.jsonl"), ("model.path", text))
+    assert round_trip(config, tmp_path) == config
+
+
+def test_lists_weights_numbers_and_flags_survive_being_written(tmp_path: Path):
+    config = load_config(
+        None,
+        [
+            ("data.files", '["a\\"b.jsonl", "c\\\\d.jsonl", "中.parquet"]'),
+            ("reward.weights", '{"a b" = 0.1, "c\\"d" = -2, e = 1e-30}'),
+            ("actor.lr", "1.2345678901234567e-7"),
+            ("critic.lr", "1e22"),
+            ("eval.correct_score", "1e300"),
+            ("credit.whiten", "false"),
+            ("log.trackers", "tensorboard,trackio"),
+            ("credit.kl_target", "0.1"),
+        ],
+    )
+    again = round_trip(config, tmp_path)
+    assert again == config
+    assert again.data.files == ['a"b.jsonl', "c\\d.jsonl", "中.parquet"]
+    assert again.reward.weights == {"a b": 0.1, 'c"d': -2.0, "e": 1e-30}
+
+
+def test_a_none_that_is_not_the_default_survives_being_written(tmp_path: Path):
+    config = given(("critic.clip_value", "none"))
+    assert round_trip(config, tmp_path).critic.clip_value is None
+
+
+def test_what_is_written_is_plain_toml():
+    written = tomllib.loads(to_toml(given(("credit.kl_target", "0.25"))))
+    assert written["credit"]["kl_target"] == 0.25
+    assert written["steps"] == 200
+
+
+def test_changes_says_what_changed_and_nothing_else():
+    old = given(("actor.lr", "1e-6"))
+    new = given(
+        ("actor.lr", "1e-5"),
+        ("steps", "7"),
+        ("credit.kl_target", "0.5"),
+        ("reward.weights.sum", "2"),
+    )
+    assert changes(old, new) == [
+        "steps: 200 → 7",
+        "reward.weights: {} → {'sum': 2.0}",
+        "credit.kl_target: None → 0.5",
+        "actor.lr: 1e-06 → 1e-05",
+    ]
+    assert changes(new, new) == []
+
+
+def test_changes_also_sees_a_value_that_went_away():
+    assert changes(given(("credit.kl_target", "0.5")), given()) == ["credit.kl_target: 0.5 → None"]
+
+
+def test_reading_a_config_does_not_import_torch():
+    code = "import sys, telescope.config as c; c.load_config(c.BUILTIN_RECIPE); assert not {'torch', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_choices_of_the_config_are_the_tables_of_the_code():
+    from typing import get_args
+
+    from telescope.algorithms.losses import Aggregation
+    from telescope.config import ActorConfig, CreditConfig, CriticConfig
+    from telescope.credit import ESTIMATORS
+    from telescope.roles.actor import POLICY_LOSSES
+    from telescope.roles.critic import VALUE_LOSSES
+
+    assert set(get_args(CreditConfig.model_fields["estimator"].annotation)) == set(ESTIMATORS)
+    assert set(get_args(ActorConfig.model_fields["loss"].annotation)) == set(POLICY_LOSSES)
+    assert set(get_args(CriticConfig.model_fields["loss"].annotation)) == set(VALUE_LOSSES)
+    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == (
+        "auto",
+        *get_args(Aggregation),
+    )

@@ -1,0 +1,162 @@
+"""A wrong config is refused in one line that names the setting, what was given and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from telescope.config import load_config
+from telescope.errors import TelescopeError
+from tests.config.configs import given, refusal
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("stpes", "steps"),
+        ("rollout.batchsize", "rollout.batch_size"),
+        ("lam", "credit.lam"),
+    ],
+)
+def test_an_unknown_key_on_the_command_line_is_named_with_a_suggestion(typed: str, meant: str):
+    assert refusal((typed, "1")) == f"command line: no setting `{typed}`; did you mean `{meant}`?"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "meant"),
+    [
+        ("stpes = 3", "stpes", "steps"),
+        ("[credit]\nlamda = 0.9", "credit.lamda", "credit.lam"),
+        ("[actr]\nlr = 1e-3", "actr", "actor"),
+    ],
+)
+def test_an_unknown_key_in_a_recipe_is_named_with_the_file_and_a_suggestion(
+    recipe, text: str, wrong: str, meant: str
+):
+    path = recipe(text)
+    message = refusal(recipe=path)
+    assert message == f"{path}: no setting `{wrong}`; did you mean `{meant}`?"
+
+
+def test_a_key_like_no_other_is_refused_with_a_pointer_to_the_help():
+    assert "telescope train --help" in refusal(("zzzz", "1"))
+
+
+def test_two_mistakes_are_both_told_on_one_line():
+    message = refusal(("stpes", "1"), ("actor.lr", "-1"))
+    assert "stpes" in message
+    assert "actor.lr" in message
+
+
+def test_a_recipe_s_mistake_is_not_blamed_on_the_command_line(recipe):
+    message = refusal(("steps", "3"), recipe=recipe("[actor]\nlr = -1"))
+    assert message.startswith(str(recipe("")))
+    assert "command line" not in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("actor.lr", "-1", "greater than 0"),
+        ("credit.gamma", "1.5", "less than or equal to 1"),
+        ("actor.clip_low", "1", "less than 1"),
+        ("steps", "-1", "greater than or equal to 0"),
+        ("steps", "many", "integer"),
+        ("steps", "2.5", "integer"),
+        ("rollout.top_p", "0", "greater than 0"),
+        ("checkpoint.keep", "0", "greater than or equal to 1"),
+        ("actor.dual_clip", "1", "greater than 1"),
+        ("actor.loss", "grpo", "'clip', 'cpi', "),
+        ("log.trackers", "excel", "'tensorboard'"),
+        ("credit.whiten", "perhaps", "boolean"),
+        ("name", "", "at least 1 character"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_the_range(key: str, value: str, why: str):
+    message = refusal((key, value))
+    assert key in message
+    assert why in message
+
+
+def test_a_section_given_as_a_number_is_refused(recipe):
+    assert "actor" in refusal(recipe=recipe("actor = 3"))
+    assert "`actor` is not a section" in refusal(("actor.lr", "1"), recipe=recipe("actor = 3"))
+
+
+def test_slices_that_do_not_fill_the_workers_are_refused():
+    assert "ray.workers = 6 is no multiple of ray.fsdp_size = 4" in refusal(
+        ("ray.workers", "6"), ("ray.fsdp_size", "4")
+    )
+    assert "ray.critic_workers = 3 is" in refusal(
+        ("ray.workers", "4"), ("ray.fsdp_size", "2"), ("ray.critic_workers", "3")
+    )
+    assert given(("ray.workers", "6"), ("ray.fsdp_size", "3")).ray.fsdp_size == 3
+
+
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_more_minibatches_than_responses_are_refused(role: str):
+    message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))
+    assert f"{role}.minibatches = 5" in message
+    assert "use at most 4" in message
+    assert (
+        getattr(
+            given(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "4")),
+            role,
+        ).minibatches
+        == 4
+    )
+
+
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_a_micro_batch_too_small_for_one_row_is_refused(role: str):
+    row = [
+        ("data.files", "x.jsonl"),
+        ("data.max_prompt_tokens", "10"),
+        ("rollout.max_response_tokens", "5"),
+    ]
+    message = refusal(*row, (f"{role}.micro_batch_tokens", "14"))
+    assert f"{role}.micro_batch_tokens = 14" in message
+    assert "= 15: raise it" in message
+    assert getattr(given(*row, (f"{role}.micro_batch_tokens", "15")), role).micro_batch_tokens == 15
+
+
+def test_eval_files_without_training_files_are_refused():
+    assert "data.eval_files without data.files" in refusal(("data.eval_files", "x.jsonl"))
+    assert given(("data.eval_files", "x.jsonl"), ("data.files", "y.jsonl")).data.eval_files == [
+        "x.jsonl"
+    ]
+
+
+def test_a_kl_target_without_a_coefficient_to_adapt_is_refused():
+    assert "credit.kl_coef > 0" in refusal(("credit.kl_target", "0.1"), ("credit.kl_coef", "0"))
+    assert given(("credit.kl_target", "0.1"), ("credit.kl_coef", "0.2")).credit.kl_target == 0.1
+
+
+def test_a_contradiction_inside_a_recipe_names_the_recipe(recipe):
+    path = recipe("[credit]\nkl_target = 0.1\nkl_coef = 0.0")
+    assert refusal(recipe=path).startswith(f"{path}: credit.kl_target")
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path):
+    assert "nosuch.toml" in refusal(recipe=tmp_path / "nosuch.toml")
+
+
+def test_a_folder_given_as_recipe_is_named(tmp_path: Path):
+    assert str(tmp_path) in refusal(recipe=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["steps = ", "steps = 1\nsteps = 2", "\udcff"], ids=["no-value", "twice", "not-utf8"]
+)
+def test_a_recipe_that_is_no_toml_is_named(tmp_path: Path, text: str):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert f"{path} is not valid TOML" in refusal(recipe=path)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../b"])
+def test_a_runs_name_stays_under_its_dir(name: str):
+    with pytest.raises(TelescopeError, match="is not under `dir`"):
+        load_config(None, [("name", name)])
+    assert load_config(None, [("name", "group/one..two")]).run_dir == Path("runs/group/one..two")

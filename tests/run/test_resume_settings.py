@@ -1,0 +1,136 @@
+"""What a resumed run takes from its checkpoint, what from the config, and what it tells the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from telescope.commands import main
+from telescope.config import Config, to_toml
+from telescope.errors import TelescopeError
+from telescope.trainer import Trainer
+from tests.run.compared import MakeConfig, StopAt, Train, constant, rows
+
+
+def test_an_existing_run_is_not_continued_unasked(unbroken: Config):
+    with pytest.raises(TelescopeError, match=r"already holds a run \(step_000005\): pass --resume"):
+        Trainer(unbroken)
+
+
+def test_resuming_a_finished_run_changes_nothing(config_in: MakeConfig, tmp_path: Path):
+    config = config_in(tmp_path, ("steps", "1"))
+    Trainer(config).fit()
+    before = {path: path.read_bytes() for path in config.run_dir.rglob("*") if path.is_file()}
+    Trainer(config, resume=True).fit()
+    assert {
+        path: path.read_bytes() for path in config.run_dir.rglob("*") if path.is_file()
+    } == before
+
+
+def test_resuming_a_run_of_no_steps_repeats_no_row(config_in: MakeConfig, tmp_path: Path):
+    config = config_in(tmp_path, ("steps", "0"))
+    Trainer(config).fit()
+    Trainer(config, resume=True).fit()
+    assert [row["step"] for row in rows(config)] == [0, 0]  # the evaluations before and after
+
+
+def test_a_finished_run_goes_on_when_given_more_steps(config_in: MakeConfig, tmp_path: Path):
+    config = config_in(tmp_path, ("steps", "1"))
+    Trainer(config).fit()
+    Trainer(config_in(tmp_path, ("steps", "2")), resume=True).fit()
+    steps = [row["step"] for row in rows(config)]
+    assert steps == [0, 1, 1, 2, 2]  # twice: a step, and the evaluation after the last step
+
+
+def test_resume_prints_what_changed_in_the_config(
+    config_in: MakeConfig, tmp_path: Path, stopped: Train, capsys: pytest.CaptureFixture[str]
+):
+    config = config_in(tmp_path)
+    stopped(config, "SIGTERM train 4")
+    capsys.readouterr()
+    main(
+        [
+            "train",
+            str(config.run_dir / "config.toml"),
+            "--resume",
+            "--actor.lr",
+            "0.5",
+            "--critic.clip_value",
+            "0.3",
+        ]
+    )
+    printed = capsys.readouterr().out
+    assert f"resuming {config.run_dir} after step 4" in printed
+    assert "config changed: actor.lr: 0.001 → 0.5" in printed
+    assert "config changed: critic.clip_value: 0.2 → 0.3" in printed
+    assert printed.count("config changed") == 2
+
+
+def test_resume_with_the_same_config_prints_no_change(
+    config_in: MakeConfig, tmp_path: Path, stopped: Train, capsys: pytest.CaptureFixture[str]
+):
+    config = config_in(tmp_path, ("critic.clip_value", "none"))
+    stopped(config, "SIGTERM train 4")
+    capsys.readouterr()
+    Trainer(config, resume=True).fit()
+    assert "config changed" not in capsys.readouterr().out
+
+
+def test_the_command_line_says_how_to_go_on_after_a_signal(
+    config_in: MakeConfig, tmp_path: Path, stop_at: StopAt, capsys: pytest.CaptureFixture[str]
+):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(config_in(tmp_path)), "utf-8")
+    stop_at("SIGTERM train 2")
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(recipe)])
+    assert end.value.code == 130
+    assert capsys.readouterr().err.endswith(
+        "\nstopped by SIGTERM after step 2, which is saved: go on with --resume\n"
+    )
+
+
+def test_a_setting_changed_on_resume_counts(make_config):
+    Trainer(make_config(("steps", "1")), reward=constant).fit()
+    changed = make_config(("steps", "2"), ("credit.kl_coef", "0.5"), ("actor.weight_decay", "0.1"))
+    trainer = Trainer(changed, reward=constant, resume=True)
+    assert trainer.kl_coef == 0.5
+    assert {
+        group["weight_decay"] for group in trainer.roles.actor.learner.optimizer.param_groups
+    } == {0.1}
+
+
+def test_resuming_with_another_reward_is_refused(make_config):
+    Trainer(make_config(("steps", "1")), reward=constant).fit()
+    with pytest.raises(
+        TelescopeError,
+        match="was trained with the reward constant, not verdict, sum: pass the same reward=",
+    ):
+        Trainer(make_config(("steps", "2")), resume=True)
+
+
+def test_a_bfloat16_run_resumes_from_its_float32_masters(make_config, tmp_path: Path):
+    """Steps far below bfloat16's resolution: a resume from the rounded weights would lose them."""
+    settings = (
+        ("model.dtype", "bfloat16"),
+        ("actor.lr", "1e-5"),
+        ("critic.lr", "1e-5"),
+        ("checkpoint.every", "2"),
+    )
+    whole, part = (
+        make_config(*settings, ("steps", "4"), ("name", name)) for name in ("whole", "part")
+    )
+    Trainer(whole, reward=constant).fit()
+    Trainer(part.model_copy(update={"steps": 2}), reward=constant).fit()
+    resumed = Trainer(part, reward=constant, resume=True)
+    learner = resumed.roles.actor.learner
+    assert any(not torch.equal(master, master.bfloat16().float()) for master in learner.masters)
+    assert all(
+        torch.equal(w, m.to(w.dtype)) for w, m in zip(learner.weights, learner.masters, strict=True)
+    )
+    resumed.fit()
+    assert [row for row in rows(part) if row["step"] > 2] == [
+        row for row in rows(whole) if row["step"] > 2
+    ]
