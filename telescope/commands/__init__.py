@@ -189,6 +189,8 @@ def _plan(arguments: list[str]) -> None:
 
 
 def _parse(arguments: list[str], usage: str) -> tuple[Path | None, list[tuple[str, str]], bool]:
+    from telescope.data.recipes import find_recipe
+
     recipe: Path | None = None
     overrides: list[tuple[str, str]] = []
     resume = False
@@ -207,7 +209,7 @@ def _parse(arguments: list[str], usage: str) -> tuple[Path | None, list[tuple[st
         elif argument.startswith("-"):
             raise TelescopeError(f"unknown option {argument!r}; usage: {usage}")
         elif recipe is None:
-            recipe = Path(argument)
+            recipe = find_recipe(argument)
         else:
             raise TelescopeError(f"unexpected argument {argument!r}; usage: {usage}")
     return recipe, overrides, resume

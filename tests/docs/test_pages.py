@@ -1,0 +1,101 @@
+"""README and docs pages: length, links, and the commands and settings that they name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from telescope.config import fields
+from telescope.data.recipes import find_recipe, shipped_recipes
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.zh.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "zh").glob("*.md")),
+]
+RECORDS = {"log.md", "coming-from.md"}
+"""Pages that record what was true on their day, or that a test of its own checks."""
+METHODS = {
+    "actor.generate_sequences",
+    "actor.update_actor",
+    "critic.compute_values",
+    "critic.update_critic",
+    "reward.compute_reward",
+}
+SETTINGS = {name for name, *_ in fields()}
+SECTIONS = {name.split(".")[0] for name in SETTINGS if "." in name}
+
+
+def test_the_readme_has_at_most_900_words() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+    local = [target for target in targets if target and "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_in_backticks_exist(page: Path) -> None:
+    if page.name in RECORDS:
+        pytest.skip("a record")
+    named = re.findall(r"`(?:--)?([a-z_]+\.[a-z_]+)(?: = [^`]*| [^`]*)?`", page.read_text("utf-8"))
+    files = (".py", ".md", ".toml", ".js", ".css", ".json", ".html", ".jsonl", ".pt", ".txt")
+    settings = [name for name in named if name.split(".")[0] in SECTIONS]
+    settings = [name for name in settings if not name.endswith(files)]
+    assert [name for name in settings if name not in SETTINGS | METHODS] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_source_files_in_backticks_exist(page: Path) -> None:
+    if page.name in RECORDS:
+        pytest.skip("a record")
+    pattern = r"`((?:telescope|tests|benchmarks|recipes|examples|tools)/[\w./-]+\.\w+)[`:]"
+    named = re.findall(pattern, page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_page_of_the_site_is_in_its_navigation() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]
+    listed = set(re.findall(r"[\w./-]+\.md", str(site["nav"])))
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    notes = {page for page in pages if page.endswith(".notes.md")}
+    assert listed == pages - notes
+
+
+def test_the_glossaries_have_the_same_rows() -> None:
+    def rows(path: Path) -> list[str]:
+        return [line for line in path.read_text("utf-8").splitlines() if line.startswith("| ")][1:]
+
+    english = rows(ROOT / "docs" / "glossary.md")
+    chinese = rows(ROOT / "docs" / "zh" / "glossary.md")
+    assert len(english) > 40
+    assert english == chinese
+
+
+def test_every_recipe_is_in_the_gallery() -> None:
+    gallery = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+    assert [name for name in shipped_recipes() if f"`{name}`" not in gallery] == []
+
+
+def test_a_recipe_is_found_by_name() -> None:
+    assert find_recipe("calculator").is_file()
+    assert find_recipe("recipes/calculator.toml") == Path("recipes/calculator.toml")
+    assert find_recipe("no-such-recipe") == Path("no-such-recipe")
+
+
+def test_a_file_comes_before_a_shipped_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "calculator").write_text("steps = 1")
+    assert find_recipe("calculator") == Path("calculator")
