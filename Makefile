@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: help train train-ray train-smollm test test-vllm check clean
+.PHONY: help train train-ray train-smollm test test-vllm check docs wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
@@ -33,8 +33,14 @@ check: $(VENV)/.ready-dev  ## lint, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-clean:  ## remove the environment and the runs
-	rm -rf $(VENV) .venv-vllm runs
+docs: .venv-docs/.ready  ## build the docs site into site/; a warning is an error
+	.venv-docs/bin/zensical build --clean --strict
+
+wheel: $(VENV)/.ready  ## build the wheel, install it outside the repository and use it there
+	$(BIN)/python tools/check_wheel.py
+
+clean:  ## remove the environments, the runs and what was built
+	rm -rf $(VENV) .venv-vllm .venv-docs runs build dist site
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +51,11 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check "triton>=3.9"  # comes with torch for GPUs
+	touch $@
+
+.venv-docs/.ready: pyproject.toml tools/docs_requirements.py
+	$(PYTHON) -m venv .venv-docs
+	$(PYTHON) tools/docs_requirements.py | xargs .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check
 	touch $@
 
 .venv-vllm/.ready: pyproject.toml

@@ -1,6 +1,6 @@
 """The notebook docs/five-minutes.ipynb runs from top to bottom, and is committed as it ran.
 
-`python -m tests.test_notebook` runs it and writes its outputs into the file.
+`python -m tests.docs.test_notebook` runs it and writes its outputs into the file.
 """
 
 from __future__ import annotations

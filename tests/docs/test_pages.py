@@ -10,8 +10,8 @@ import pytest
 
 from telescope.config import fields
 from telescope.data.recipes import find_recipe, shipped_recipes
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "README.zh.md",

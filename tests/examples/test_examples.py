@@ -1,0 +1,75 @@
+"""The scripts in examples/ run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
+    """What a script prints when it runs in `folder`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which own_reward.py has run, and what it printed."""
+    folder = tmp_path_factory.mktemp("own_reward")
+    return folder, run_example("own_reward.py", "4", folder=folder)
+
+
+def test_own_reward_raises_the_mean_reward(trained: tuple[Path, str]) -> None:
+    first, last = re.findall(r"(\d\.\d\d) in the", trained[1])
+    assert float(last) > float(first)
+
+
+def test_read_ledger_prints_the_ten_tokens_with_the_most_credit(trained: tuple[Path, str]) -> None:
+    printed = run_example("read_ledger.py", "runs/doubt", folder=trained[0])
+    sizes = [abs(float(x)) for x in re.findall(r"^([+-]\d\.\d{3}) ", printed, re.MULTILINE)]
+    assert len(sizes) == 10
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_explain_numbers_computes_what_follows(tmp_path: Path) -> None:
+    printed = run_example("explain_numbers.py", folder=tmp_path)
+    assert "= .4" in printed  # δ of the last token: 1 + 0 − 0.6
+    assert "= .58" in printed  # A of the second: 0.2 + 0.95 · 0.4
+    assert ".651" in printed  # A of the first: 0.1 + 0.95 · 0.58
+
+
+def test_explain_numbers_needs_no_torch(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(EXAMPLES / "explain_numbers.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_example_is_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text("utf-8")
+    missing = [path.name for path in EXAMPLES.glob("*.py") if path.name not in listed]
+    assert missing == []
