@@ -18,9 +18,10 @@ from telescope.errors import WorkerError
 from telescope.roles.learner import balance
 from telescope.scale import ray as on_ray
 from tests.fakes import write_tiny_model
-from tests.scale.test_ray import config_for, reward
+from tests.scale.on_ray import config_for, reward
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

@@ -2,102 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from telescope.build import Roles, build_data, build_local_roles
-from telescope.config import Config
-from telescope.credit import compute_advantages
-from telescope.errors import TelescopeError, WorkerError
-from telescope.ledger import samples
-from telescope.ledger.writer import Ledger
-from telescope.models import shards
+from telescope.build import build_data, build_local_roles
 from telescope.models.load import load_tokenizer, quiet
 from telescope.run.checkpoint import check, list_checkpoints, shards_of
 from telescope.run.export import export_run
 from telescope.scale import ray as on_ray
 from telescope.trainer import Trainer
-from tests.fakes import read_shards, tiny_config, write_tiny_model
+from tests.fakes import read_shards
+from tests.scale.on_ray import close, config_for, reward, three_updates
+from tests.scale.test_ray_failures import history
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-
-SETTINGS = (("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("critic.minibatches", "3"),
-            ("rollout.batch_size", "7"), ("actor.micro_batch_tokens", "40"), ("critic.micro_batch_tokens", "40"),
-            ("data.max_prompt_tokens", "20"), ("actor.kl_loss_coef", "0.1"), ("actor.entropy_coef", "0.01"))  # fmt: skip
-
-
-def reward(response_ids):
-    return [len(set(ids)) / 6 for ids in response_ids]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-def config_for(folder: Path, model: Path, *more: tuple[str, str]) -> Config:
-    return tiny_config(folder, model, *SETTINGS, *more)
-
-
-def three_updates(roles: Roles, config: Config) -> dict:
-    """Everything a run of three updates computes."""
-    train, _ = build_data(config, roles.actor.tokenizer)
-    ledger = Ledger(config, roles.actor.tokenizer)
-    out: dict = {"columns": [], "metrics": [], "notes": []}
-    for step in range(3):
-        batch = roles.actor.generate_sequences(train.take(range(step, step + 7), seed=step))
-        batch = roles.reward.compute_reward(
-            roles.reference.compute_log_prob(roles.critic.compute_values(batch))
-        )
-        batch = compute_advantages(batch, config.credit, kl_coef=0.05)
-        out["metrics"].append(
-            roles.critic.update_critic(batch, ledger) | roles.actor.update_actor(batch, ledger)
-        )
-        out["columns"].append({name: batch[name] for name in batch})
-        out["notes"].append(ledger.table(step, batch, kl_coef=0.05).to_pylist())
-    for role in ("actor", "critic"):
-        getattr(roles, role).save(shards_of(config.run_dir, role))
-        out[role] = read_shards(config.run_dir, role)
-    return out
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict:
     config = config_for(tmp_path_factory.mktemp("alone"), model)
     return three_updates(build_local_roles(config, reward), config)
-
-
-def close(one, other, path: str = "") -> None:
-    """Equal up to 1e-5, through dicts and lists."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), path
-        for key in one:
-            close(one[key], other[key], f"{path}/{key}")
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other), path
-        for number, pair in enumerate(zip(one, other, strict=True)):
-            close(*pair, f"{path}/{number}")
-    elif isinstance(one, torch.Tensor):
-        torch.testing.assert_close(
-            one, other, rtol=1e-4, atol=1e-5, msg=lambda text: f"{path}: {text}"
-        )
-    elif isinstance(one, float):
-        assert other == pytest.approx(one, rel=1e-4, abs=1e-5), path
-    else:
-        assert one == other, path
 
 
 @pytest.mark.parametrize(
@@ -332,164 +260,3 @@ def test_a_refilled_run_on_ray_is_the_one_in_process(tmp_path: Path, model: Path
     for a, b in zip(one, other, strict=True):
         assert a.keys() == b.keys()
         assert all(a[key] == pytest.approx(b[key], abs=1e-4) for key in a)
-
-
-def test_more_workers_than_the_cluster_has_room_for_are_refused(
-    tmp_path: Path, model: Path
-) -> None:
-    with pytest.raises(
-        TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4 on 1 node"
-    ):
-        on_ray.build_roles(
-            config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "99")), reward
-        )
-    with pytest.raises(
-        TelescopeError,
-        match=r"ray\.workers = 3 \+ ray\.critic_workers = 2 needs 5 CPUs, and the cluster has 4 on 1 node",
-    ):
-        on_ray.build_roles(
-            config_for(
-                tmp_path,
-                model,
-                ("backend", "ray"),
-                ("ray.workers", "3"),
-                ("ray.critic_workers", "2"),
-            ),
-            reward,
-        )
-
-
-def test_workers_whose_place_is_taken_are_waited_for_and_then_given_up(
-    tmp_path: Path, model: Path
-) -> None:
-    taken = ray.util.placement_group([{"CPU": 1}] * 2)
-    ray.get(taken.ready())
-    told = "no room for the 3 workers of actor, reference, critic within 2 s .*: they need 3 CPUs, 2 CPUs are free, the cluster has 4 CPUs"
-    with pytest.raises(WorkerError, match=told):
-        on_ray.build_roles(
-            config_for(
-                tmp_path, model, ("backend", "ray"), ("ray.workers", "3"), ("ray.timeout", "2")
-            ),
-            reward,
-        )
-    ray.util.remove_placement_group(taken)
-
-
-def history(trainer: Trainer) -> list[dict]:
-    return [
-        {k: v for k, v in row.items() if not k.startswith(("timing/", "perf/"))}
-        for row in trainer.history()
-    ]
-
-
-def train_on_two(
-    folder: Path,
-    model: Path,
-    scoring: Callable[..., list[float]],
-    every: int,
-    running: list[Trainer],
-) -> Trainer:
-    settings = (
-        ("backend", "ray"),
-        ("ray.workers", "2"),
-        ("steps", "4"),
-        ("checkpoint.every", str(every)),
-        ("eval.samples", "4"),
-    )
-    trainer = Trainer(config_for(folder, model, *settings), reward={"score": scoring})
-    running.append(trainer)
-    trainer.fit()
-    trainer.roles.close()
-    return trainer
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, model: Path) -> list[dict]:
-    return history(train_on_two(tmp_path_factory.mktemp("unbroken"), model, reward, 0, []))
-
-
-@pytest.mark.parametrize("every", [1, 0])
-def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
-    every: int,
-    tmp_path: Path,
-    model: Path,
-    unbroken: list[dict],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    running: list[Trainer] = []
-
-    def deadly(response_ids):
-        trainer = running[0]
-        if trainer.step == 2 and not trainer.restarts:  # in the third step
-            os.kill(ray.get(trainer.roles.actor.group.workers[1].pid.remote()), signal.SIGKILL)
-        return reward(response_ids)
-
-    killed = train_on_two(tmp_path, model, deadly, every, running)
-    assert killed.restarts == 1
-    close(unbroken, history(killed))
-    out = capsys.readouterr().out
-    assert "a worker died during" in out or "a worker lost touch with another during" in out
-    assert f"restart 1 of 3, from {'step_000002' if every else 'the beginning'}" in out
-
-
-def test_after_too_many_restarts_the_run_ends_with_what_to_do(tmp_path: Path, model: Path) -> None:
-    def deadly(response_ids):
-        os.kill(ray.get(trainer.roles.actor.group.workers[0].pid.remote()), signal.SIGKILL)
-        return reward(response_ids)
-
-    config = config_for(
-        tmp_path, model, ("backend", "ray"), ("ray.workers", "1"), ("ray.max_restarts", "1")
-    )
-    trainer = Trainer(config, reward={"score": deadly})
-    with pytest.raises(
-        TelescopeError,
-        match=r"a worker .*; 1 restarts \(ray.max_restarts\) did not help: .* --resume",
-    ):
-        trainer.fit()
-    trainer.roles.close()
-
-
-def test_workers_write_into_the_run_folder_wherever_they_live(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the cluster was started elsewhere
-    settings = (
-        ("dir", "runs"),
-        ("backend", "ray"),
-        ("ray.workers", "1"),
-        ("steps", "1"),
-        ("eval.samples", "4"),
-    )
-    trainer = Trainer(config_for(tmp_path, Path(os.path.relpath(model)), *settings), reward=reward)
-    trainer.fit()
-    saved = tmp_path / "runs" / "run" / "checkpoints" / "step_000001"
-    assert all(shards.is_whole(shards_of(saved, role)) for role in ("actor", "critic"))
-    trainer.roles.close()
-
-
-def test_what_a_broken_step_noted_is_not_recorded(tmp_path: Path, model: Path) -> None:
-    config = config_for(
-        tmp_path,
-        model,
-        ("backend", "ray"),
-        ("ray.workers", "1"),
-        ("steps", "2"),
-        ("eval.samples", "4"),
-    )
-    trainer = Trainer(config, reward=reward)
-    update = on_ray.RayActor.update_actor
-
-    def deadly(self, batch, ledger=None):
-        if trainer.step == 1 and not trainer.restarts:
-            os.kill(ray.get(self.group.workers[0].pid.remote()), signal.SIGKILL)
-        return update(self, batch, ledger)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_ray.RayActor, "update_actor", deadly)
-        trainer.fit()
-    trainer.roles.close()
-    assert trainer.restarts == 1
-    updates = samples(config.run_dir, 2)[0].critic_updates
-    assert [(update.epoch, update.minibatch) for update in updates] == sorted(
-        {(u.epoch, u.minibatch) for u in updates}
-    )

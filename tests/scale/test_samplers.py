@@ -18,9 +18,10 @@ from telescope.credit import compute_advantages
 from telescope.scale import ray as on_ray
 from telescope.trainer import Trainer
 from tests.fakes import write_tiny_model
-from tests.scale.test_ray import close, config_for, reward, three_updates
+from tests.scale.on_ray import close, config_for, reward, three_updates
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -308,6 +308,7 @@ def test_where_nothing_can_be_captured_the_eager_sampler_takes_over(
     assert caplog.text.count("step by step") == 1
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="CUDA graphs need a GPU")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_captured_equals_step_by_step(
@@ -331,6 +332,7 @@ def test_captured_equals_step_by_step(
         same_rollout(one, other)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="CUDA graphs need a GPU")
 def test_a_capture_that_fails_leaves_the_process_as_it_was(
     tiny_model: Path, caplog: pytest.LogCaptureFixture
@@ -358,6 +360,7 @@ def test_a_capture_that_fails_leaves_the_process_as_it_was(
     assert not caplog.text  # what failed before is no hindrance
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="the GPU's attention takes bfloat16 only")
 @pytest.mark.parametrize("window", [None, 3])
 def test_flash_attention_equals_the_padded_one(window: int | None) -> None:
