@@ -1,4 +1,4 @@
-"""Laws of the estimators without a critic and of the losses beside PPO's clip; numbers small enough to check in the head."""
+"""Laws and small examples of the estimators that compare responses of one prompt."""
 
 import math
 
@@ -8,41 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telescope.algorithms import (
-    adapt_penalty,
-    cispo_loss,
-    clip_cov_loss,
-    clipped_policy_loss,
-    clipped_value_loss,
-    dppo_loss,
     dr_grpo,
-    dro_loss,
     gae,
-    geo_mean_loss,
     grpo,
     grpo_passk,
-    gspo_loss,
-    hl_gauss_loss,
-    hl_gauss_targets,
-    hl_gauss_values,
-    huber_value_loss,
-    kept_by_ratio,
-    kl_cov_loss,
-    kl_penalty_loss,
     last_actions,
     length_adaptive_lam,
     masked_whiten,
     opo,
     optimal_token_baseline,
     rloo,
-    sapo_loss,
-    select_clip_cov,
-    select_kl_cov,
     spread,
-    surrogate_loss,
 )
 
 BY_GROUP = [grpo, dr_grpo, rloo, opo, grpo_passk]
-CLIP = {"clip_low": 0.2, "clip_high": 0.2}
+
 NAN = float("nan")
 
 
@@ -51,9 +31,6 @@ def batch(seed: int, rows: int = 8, width: int = 6):
     mask = torch.rand(rows, width, generator=make, dtype=torch.float64) > 0.3
     rewards = torch.randn(rows, width, generator=make, dtype=torch.float64).masked_fill(~mask, NAN)
     return rewards, mask, torch.randint(0, 3, (rows,), generator=make)
-
-
-# ---- groups
 
 
 @settings(max_examples=20, deadline=None)
@@ -250,315 +227,6 @@ def test_gae_takes_a_lambda_for_each_row():
             torch.testing.assert_close(mine[row], wanted[0])
     assert length_adaptive_lam(torch.ones(1, 100), alpha=0.05).tolist() == pytest.approx([0.8])
     assert length_adaptive_lam(torch.ones(1, 2), alpha=0.05).tolist() == [0.0]
-
-
-# ---- losses
-
-LOSSES = {
-    "clip": lambda *x: clipped_policy_loss(*x, **CLIP),
-    "cpi": surrogate_loss,
-    "kl_penalty": lambda *x: kl_penalty_loss(*x, beta=0.5),
-    "gspo": lambda *x: gspo_loss(*x, **CLIP),
-    "sapo": lambda *x: sapo_loss(*x, tau_positive=1.0, tau_negative=1.05),
-    "geo_mean": lambda *x: geo_mean_loss(*x, **CLIP),
-    "cispo": lambda *x: cispo_loss(*x, **CLIP),
-    "dppo_tv": lambda *x: dppo_loss(*x, divergence="tv", ratio_cap=20.0, **CLIP),
-    "dppo_kl": lambda *x: dppo_loss(*x, divergence="kl", ratio_cap=20.0, **CLIP),
-    "dro": lambda *x: dro_loss(*x, beta=1.0),
-    "clip_cov": lambda new, old, a, m: clip_cov_loss(new, old, a, m, torch.zeros_like(m), **CLIP),
-    "kl_cov": lambda new, old, a, m: kl_cov_loss(new, old, a, m, m, beta=1.0),
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_on_policy_every_loss_has_the_policy_gradient(name):
-    """−A_t·∇log π for each token; geo_mean spreads the response's mean advantage instead."""
-    old = -torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    advantages = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0], [1, 0, 0, 0]]).bool()
-    new = old.clone().requires_grad_()
-    gradient = torch.autograd.grad(LOSSES[name](new, old, advantages, mask).loss.sum(), new)[0]
-    wanted = -advantages.where(mask, 0.0)
-    if name == "geo_mean":
-        wanted = (
-            (wanted.sum(1, keepdim=True) / mask.sum(1, keepdim=True))
-            .expand_as(wanted)
-            .where(mask, 0.0)
-        )
-    torch.testing.assert_close(gradient, wanted)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_what_stands_off_the_mask_reaches_neither_loss_nor_gradient(name):
-    mask = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
-    results = []
-    for garbage in (0.0, NAN, math.inf):
-        fill = lambda x, g=garbage: torch.tensor(x).where(mask, g)  # noqa: E731
-        new = fill([[-0.5, -1.0, 0.0]] * 2).requires_grad_()
-        terms = LOSSES[name](new, fill([[-0.7, -0.4, 0.0]] * 2), fill([[1.0, -2.0, 0.0]] * 2), mask)
-        gradient = torch.autograd.grad(terms.loss.sum(), new)[0]
-        assert (gradient[~mask] == 0).all()
-        assert all((term[~mask] == 0).all() for term in vars(terms).values())
-        results.append((terms.loss.detach(), gradient))
-    for loss, gradient in results[1:]:
-        assert torch.equal(loss, results[0][0])
-        assert torch.equal(gradient, results[0][1])
-
-
-def test_gspo_clips_by_the_response_not_by_the_token():
-    old, new = (
-        torch.zeros(1, 2),
-        torch.tensor([[0.5, -0.5]]),
-    )  # ratios 1.65 and 0.61, but together 1
-    terms = gspo_loss(new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP)
-    assert terms.loss.tolist() == [[-1.0, -1.0]]
-    assert not terms.clipped.any()
-    assert clipped_policy_loss(
-        new, old, torch.ones(1, 2), torch.ones(1, 2), **CLIP
-    ).clipped.tolist() == [[True, False]]
-
-
-def test_geo_mean_takes_a_token_without_an_advantage_as_unmoved():
-    new, old = torch.tensor([[-0.5, -0.5]]), torch.tensor([[-1.0, -0.5]])  # log ρ = ½ and 0
-
-    def loss(*a: float) -> float:
-        terms = geo_mean_loss(new, old, torch.tensor([a]), torch.ones(1, 2), **CLIP)
-        return terms.loss.unique().item()
-
-    assert loss(0.0, 1.0) == pytest.approx(-0.5)  # −e⁰·½
-    assert loss(-1.0, 1.5) == pytest.approx(-math.exp(0.25) / 4)  # free to rise
-    assert loss(1.0, 1.0) == pytest.approx(-math.exp(0.1))  # bounded by ε = 0.2
-
-
-def test_cispo_keeps_the_gradient_where_ppo_drops_it():
-    old, new, one = torch.zeros(1, 1), torch.tensor([[1.0]], requires_grad=True), torch.ones(1, 1)
-    assert (
-        torch.autograd.grad(clipped_policy_loss(new, old, one, one, **CLIP).loss.sum(), new)[0] == 0
-    )
-    assert torch.autograd.grad(cispo_loss(new, old, one, one, **CLIP).loss.sum(), new)[
-        0
-    ] == pytest.approx(-1.2)
-
-
-def test_cispo_records_the_ratios_it_caps_whatever_the_sign_of_the_advantage():
-    old = torch.zeros(1, 5)
-    new = torch.tensor([[0.5, 0.9, 1.0, 1.1, 2.0]]).log()  # the ratios
-    for advantage in (1.0, -1.0):
-        terms = cispo_loss(
-            new, old, torch.full((1, 5), advantage), torch.tensor([[1, 1, 1, 1, 1]]), **CLIP
-        )
-        assert terms.clipped.tolist() == [[True, False, False, False, True]]
-    padded = cispo_loss(new, old, torch.ones(1, 5), torch.tensor([[0, 1, 1, 1, 1]]), **CLIP)
-    assert padded.clipped.tolist() == [[False, False, False, False, True]]
-
-
-def test_gspo_records_every_token_of_a_clipped_response_and_of_no_other():
-    old = torch.zeros(2, 2)
-    new = torch.tensor([[0.5, 0.1], [0.1, 0.1]])  # mean log ratios 0.3 and 0.1; log 1.2 is 0.18
-    terms = gspo_loss(new, old, torch.ones(2, 2), torch.tensor([[1, 1], [1, 0]]), **CLIP)
-    assert terms.clipped.tolist() == [[True, True], [False, False]]
-    falling = gspo_loss(new, old, -torch.ones(2, 2), torch.ones(2, 2), **CLIP)
-    assert not falling.clipped.any()  # a larger ratio of a bad response is a loss that counts
-
-
-def test_geo_mean_records_the_tokens_it_bounds():
-    old = torch.zeros(1, 4)
-    new = torch.tensor([[0.5, -0.5, 0.5, -0.5]])
-    advantages = torch.tensor([[1.0, 1.0, -1.0, -1.0]])
-    terms = geo_mean_loss(new, old, advantages, torch.ones(1, 4), **CLIP)
-    assert terms.clipped.tolist() == [[True, False, False, True]]
-
-
-def test_clip_cov_records_the_tokens_it_was_told_to_drop_and_those_that_ppo_clips():
-    old = torch.zeros(1, 3)
-    new = torch.tensor([[1.5, 1.0, 1.0]]).log()
-    selected = torch.tensor([[False, True, False]])
-    terms = clip_cov_loss(new, old, torch.ones(1, 3), torch.ones(1, 3), selected, **CLIP)
-    assert terms.clipped.tolist() == [[True, True, False]]
-    assert terms.loss[0].tolist() == pytest.approx([-1.2, 0.0, -1.0])
-
-
-def test_dppo_stops_at_the_divergence_and_only_on_the_way_out():
-    old = torch.tensor([[0.5, 0.5, 0.001]]).log()
-    new = torch.tensor(
-        [[0.8, 0.8, 0.01]]
-    ).log()  # |π − π_old| = 0.3, 0.3 and 0.009, though the last ratio is 10
-    advantages, mask = torch.tensor([[1.0, -1.0, 1.0]]), torch.ones(1, 3)
-    terms = dppo_loss(new, old, advantages, mask, divergence="tv", ratio_cap=20.0, **CLIP)
-    assert terms.clipped.tolist() == [[True, False, False]]  # the second is on its way back
-    assert terms.loss[0, 0] == 0
-
-
-def test_dro_is_still_where_the_log_ratio_is_the_advantage_over_beta():
-    new = torch.tensor([[-1.0]], requires_grad=True)
-    loss = dro_loss(
-        new, torch.tensor([[-1.5]]), torch.tensor([[1.0]]), torch.ones(1, 1), beta=2.0
-    ).loss.sum()
-    assert torch.autograd.grad(loss, new)[0] == 0
-
-
-def test_the_penalty_weight_doubles_and_halves_and_survives_nan():
-    assert adapt_penalty(1.0, 0.1, target=0.01) == 2.0
-    assert adapt_penalty(1.0, 0.001, target=0.01) == 0.5
-    assert adapt_penalty(1.0, 0.012, target=0.01) == 1.0
-    assert adapt_penalty(1.0, NAN, target=0.01) == 1.0
-
-
-def test_covariances_choose_as_many_tokens_as_asked_from_the_mask():
-    make = torch.Generator().manual_seed(0)
-    new, advantages = -torch.rand(20, 10, generator=make), torch.randn(20, 10, generator=make)
-    mask = torch.rand(20, 10, generator=make) > 0.3
-    top = select_kl_cov(new, advantages, mask, share=0.1)
-    assert top.sum() == int(0.1 * mask.sum())
-    assert not (top & ~mask).any()
-    bounds = {"low": 0.0, "high": 5.0, **CLIP}
-    some = [
-        select_clip_cov(
-            new, new, advantages, mask, share=0.1, **bounds, generator=make.manual_seed(3)
-        )
-        for _ in range(2)
-    ]
-    assert torch.equal(*some)
-    assert some[0].sum() == int(0.1 * mask.sum())
-    assert not select_kl_cov(new, advantages, torch.zeros_like(mask), share=0.1).any()
-    assert not select_clip_cov(
-        new, new, advantages, torch.zeros_like(mask), share=0.1, **bounds
-    ).any()
-
-
-# ---- rejection and value losses
-
-
-def test_rejection_by_the_whole_response_takes_all_of_it_or_nothing():
-    old, sampler = torch.zeros(2, 3), torch.tensor([[-0.5, 0.5, NAN], [-0.5, -0.5, -0.5]])
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
-    bounds = {"low": 0.8, "high": 1.8}
-    assert kept_by_ratio(old, sampler, mask, level="token", **bounds).tolist() == [
-        [True, False, False],
-        [True] * 3,
-    ]
-    assert kept_by_ratio(old, sampler, mask, level="sequence", **bounds).tolist() == [
-        [True, True, False],
-        [False] * 3,
-    ]
-    assert kept_by_ratio(old, sampler, mask, level="geometric", **bounds).tolist() == [
-        [True, True, False],
-        [True] * 3,
-    ]
-
-
-def test_huber_is_the_squared_error_near_and_linear_far():
-    values, zeros, mask = (
-        torch.tensor([[0.5, -3.0, NAN]]),
-        torch.zeros(1, 3),
-        torch.tensor([[1, 1, 0]]),
-    )
-    near = clipped_value_loss(values, zeros, zeros, mask, clip_value=None)
-    far = huber_value_loss(values, zeros, zeros, mask, clip_value=None, delta=1.0)
-    assert far.loss[0].tolist() == pytest.approx([0.125, 2.5, 0.0])
-    assert near.loss[0, 0] == far.loss[0, 0]
-    wide = huber_value_loss(values, zeros + 0.1, zeros, mask, clip_value=0.2, delta=100.0)
-    torch.testing.assert_close(
-        wide.loss, clipped_value_loss(values, zeros + 0.1, zeros, mask, clip_value=0.2).loss
-    )
-
-
-def test_a_return_becomes_shares_of_bins_that_can_be_checked_by_hand():
-    """Two bins over [−1, 1], σ = 1: Φ(0) = .5, Φ(−1) = .158655, Φ(−2) = .022750."""
-    returns, mask = torch.tensor([[0.0, 1.0, -7.0, NAN]]), torch.tensor([[1, 1, 1, 0]])
-    shares = hl_gauss_targets(returns[:, :3], bins=2, low=-1.0, high=1.0, sigma=1.0)[0]
-    end = (0.5 - 0.158655) / (0.5 - 0.022750)
-    assert shares.flatten().tolist() == pytest.approx(
-        [0.5, 0.5, 1 - end, end, end, 1 - end], abs=2e-6
-    )
-    logits = torch.tensor([0.0, math.log(3)]).expand(1, 4, 2)  # p = 1/4, 3/4
-    terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=1.0)
-    low, high = math.log(4), math.log(4 / 3)
-    expected = [(low + high) / 2, (1 - end) * low + end * high, end * low + (1 - end) * high, 0.0]
-    assert terms.loss[0].tolist() == pytest.approx(expected, abs=2e-6)
-    assert hl_gauss_values(logits, low=-1.0, high=1.0)[0].tolist() == pytest.approx(
-        [0.25] * 4
-    )  # ¼·(−½) + ¾·½
-    assert not terms.clipped.any()
-
-
-@pytest.mark.parametrize("spread", [0.3, 0.5, 0.75, 1.0])
-def test_the_shares_of_a_return_sum_to_one_and_mean_it(spread: float):
-    low, high, bins = -1.0, 3.0, 40
-    width, sigma = 0.1, 0.1 * spread
-    returns = torch.linspace(low + 5 * sigma, high - 5 * sigma, 997, dtype=torch.float64)
-    middles = low + width * (torch.arange(bins, dtype=torch.float64) + 0.5)
-    shares = hl_gauss_targets(returns, bins=bins, low=low, high=high, sigma=sigma)
-    torch.testing.assert_close(shares.sum(-1), torch.ones_like(returns))
-    error = float((shares @ middles - returns).abs().max()) / width
-    assert error <= math.exp(-2 * (math.pi * spread) ** 2) / math.pi + 2e-6
-    at_end = (
-        hl_gauss_targets(
-            torch.tensor([high, 99.0], dtype=torch.float64),
-            bins=bins,
-            low=low,
-            high=high,
-            sigma=sigma,
-        )
-        @ middles
-    )
-    assert at_end[0] == at_end[1]
-    assert 0.4 * width < high - float(at_end[0]) < 0.9 * width
-
-
-@pytest.mark.parametrize("sigma", [1e4, 1e20, 1e308])
-def test_a_gaussian_much_wider_than_the_range_gives_every_bin_the_same(sigma: float):
-    logits, returns, mask = torch.zeros(1, 2, 4), torch.tensor([[0.5, -9.0]]), torch.ones(1, 2)
-    terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=sigma)
-    assert terms.loss[0].tolist() == pytest.approx([math.log(4)] * 2)
-    assert terms.log_p.shape == (1, 2, 4)
-    shares = hl_gauss_targets(returns, bins=4, low=-1.0, high=1.0, sigma=sigma)
-    assert shares.flatten().tolist() == pytest.approx([0.25] * 8, abs=1e-8)
-
-
-def test_the_gradient_of_a_histogram_is_prediction_less_target():
-    torch.manual_seed(0)
-    logits, returns, mask = (
-        torch.randn(2, 3, 9, requires_grad=True),
-        torch.randn(2, 3),
-        torch.tensor([[1, 1, 0], [1, 1, 1]]),
-    )
-    terms = hl_gauss_loss(logits, returns, mask, low=-2.0, high=2.0, sigma=0.3)
-    terms.loss.sum().backward()
-    shares = hl_gauss_targets(returns, bins=9, low=-2.0, high=2.0, sigma=0.3).float()
-    torch.testing.assert_close(
-        logits.grad, (logits.detach().softmax(-1) - shares) * mask.unsqueeze(-1)
-    )
-    recorded = (
-        terms.first_bin.unsqueeze(-1) + torch.arange(terms.log_p.shape[-1])
-    ) * mask.unsqueeze(-1)
-    held = torch.where(mask.bool(), shares.gather(-1, recorded).sum(-1), 1.0)
-    torch.testing.assert_close(held, torch.ones(2, 3))  # the recorded bins hold the target
-    worked = -(shares.gather(-1, recorded) * terms.log_p).sum(-1)
-    torch.testing.assert_close(worked, terms.loss)
-
-
-def test_a_histogram_that_fits_its_target_has_its_value():
-    returns, mask = (
-        torch.tensor([[0.3, -0.62, 5.0, NAN]], dtype=torch.float64),
-        torch.tensor([[1, 1, 1, 0]]),
-    )
-    logits = torch.zeros(1, 4, 41, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([logits], max_iter=200, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        loss = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=0.05).loss.sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    values = hl_gauss_values(logits.detach(), low=-1.0, high=1.0)[0]
-    assert values[:2].tolist() == pytest.approx([0.3, -0.62], abs=2e-3)
-    assert 0.9 < float(values[2]) <= 1.0  # a return beyond the range is taken as its edge
-    terms = hl_gauss_loss(logits, returns, mask, low=-1.0, high=1.0, sigma=0.05)
-    assert terms.loss[0, 3] == 0
-    assert logits.grad[0, 3].abs().max() == 0
 
 
 def test_whitened_group_baselines_are_reinforce_with_baseline():
