@@ -16,7 +16,8 @@ from telescope.data.files import read_rows
 from telescope.data.loader import PromptSet
 from telescope.errors import TelescopeError
 from telescope.models import smollm
-from telescope.models.fast.fuse import join
+from telescope.models.fast.capture import GraphMemory
+from telescope.models.fast.fuse import join_weights
 from telescope.models.load import (
     fingerprint,
     is_packable,
@@ -50,6 +51,8 @@ class Roles:
     """What the checkpoints belong to: fingerprints of the weights that actor and critic started from, the reward's parts."""
     close: Callable[[], None] = lambda: None
     """Ends the processes that hold them, if they have any of their own."""
+    graph_memory: GraphMemory | None = None
+    """Memory of the CUDA graphs of actor and critic, if they are in this process."""
 
 
 def build_roles(
@@ -76,7 +79,7 @@ def build_local_roles(
     )
     reference = policy if source.lora_rank else copy.deepcopy(policy).requires_grad_(False)
     if device.type == "cuda" and reference is not policy:
-        join(reference)  # copying tore its weights apart
+        join_weights(reference)  # the copies of joined weights are not joined
     actor = make_actor(config, policy)
     critic = ZeroCritic() if values is None else Critic(values, config)
     rewards = build_reward(config, actor.tokenizer, device, reward)
@@ -85,7 +88,14 @@ def build_local_roles(
         "critic": fingerprint(values),
         **reward_origin(config, rewards, reward),
     }
-    return Roles(actor, critic, Reference(reference, config), rewards, origin)
+    return Roles(
+        actor,
+        critic,
+        Reference(reference, config),
+        rewards,
+        origin,
+        graph_memory=policy.graph_memory,
+    )
 
 
 def reward_origin(config: Config, rewards: Reward, given: Any) -> dict[str, Any]:

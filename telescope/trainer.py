@@ -141,7 +141,7 @@ class Trainer:
         ledger = self.ledger
         with self._run() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
-                timer = Timer(actor.device)
+                timer = Timer(actor.device, roles.graph_memory)
                 # Stage 1: rollout
                 with timer("rollout"):
                     upcoming = (

@@ -281,7 +281,7 @@ def _export(run: Path, folder: Path, adapter: bool) -> None:
     how = (
         "AutoModelForTokenClassification"
         if token_classifier
-        else "telescope.models.load.ValueModel (transformers has no class for it)"
+        else "telescope.models.value.ValueModel (transformers has no class for it)"
     )
     print(
         f"exported step {step}: {folder} loads with AutoModelForCausalLM, {folder / 'critic'} with {how}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.data.seeds import mix_seed
-from telescope.models.cache import made_once
+from telescope.models.cache import cached_model
 
 TOP = 9  # largest sum, and largest number a statement claims
 
@@ -103,7 +103,7 @@ def ensure_model(cache: Path | None = None) -> Path:
 
     It is named after this file's content, so that a model made by other code is never taken for this one's.
     """
-    return made_once(
+    return cached_model(
         f"arithmetic-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}",
         make_model,
         cache,

@@ -20,7 +20,7 @@ from typing import Any
 
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
-from telescope.models.cache import made_once
+from telescope.models.cache import cached_model
 
 FACTORS = range(32, 100)  # every product has four digits
 KINDS = ["river", "king", "flower", "dish"]
@@ -109,7 +109,7 @@ def row_of(task: str, prompt: str) -> dict[str, Any]:
 
 def ensure_model(task: str, cache: Path | None = None) -> Path:
     """The folder of a task's model; made on first use, in seconds, and named after this file's content."""
-    return made_once(
+    return cached_model(
         f"{task}-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}",
         partial(make_model, task),
         cache,

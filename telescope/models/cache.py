@@ -1,4 +1,4 @@
-"""Folders that are made once per machine and found again. Imports no torch."""
+"""Model folders that are made once per machine. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from pathlib import Path
 from telescope.errors import TelescopeError
 
 
-def made_once(name: str, make: Callable[[Path], None], cache: Path | None = None) -> Path:
-    """The model folder `name` in the cache; `make` fills a new one, which appears whole or not at all."""
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "telescope"
+def cached_model(name: str, make: Callable[[Path], None], cache: Path | None = None) -> Path:
+    """The folder `name` in the cache. If it is missing, `make` fills a new one.
+
+    The folder appears complete or not at all, also if several processes make it at the same time.
+    """
+    if cache is None:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        cache = Path(home) / "telescope"
     folder = cache / name
     if (folder / "config.json").is_file():
         return folder
@@ -22,14 +27,16 @@ def made_once(name: str, make: Callable[[Path], None], cache: Path | None = None
         temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
     except OSError as error:
         raise TelescopeError(
-            f"cannot write {cache}: {error.strerror}; set XDG_CACHE_HOME to a folder you may write to"
+            f"cannot write {cache}: {error.strerror}; "
+            "set XDG_CACHE_HOME to a folder you may write to"
         ) from error
     try:
         make(temporary)
         temporary.chmod(0o755)
         temporary.rename(folder)
     except OSError as error:
-        if not (folder / "config.json").is_file():  # else somebody else was quicker
+        another_was_faster = (folder / "config.json").is_file()
+        if not another_was_faster:
             raise TelescopeError(
                 f"cannot make the model in {folder}: {error.strerror or error}"
             ) from error

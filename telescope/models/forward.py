@@ -1,7 +1,8 @@
 """The model forward: the only place in the package that shifts by one.
 
-A causal model's output at a position has seen the token there and predicts the next one. So what belongs to response
-token t, the logits that chose it and the value of the state before it, is read one position to the left of the token.
+A causal model's output at a position has seen the token there and predicts the next one. So what
+belongs to response token t, the logits that chose it and the value of the state before it, is read one
+position to the left of the token.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from torch import Tensor
 
 from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
-from telescope.models.fast.packed import Packed, hidden_states, linear_log_probs
-from telescope.models.load import ValueModel, is_packable
-from telescope.models.parallel import within
+from telescope.models.fast.packed import PackedRows, hidden_states, linear_log_probs
+from telescope.models.load import is_packable
+from telescope.models.parallel import run_in_forward
+from telescope.models.value import ValueModel
+
+Entropy = Literal["none", "value", "gradient"]
+"""Whether a forward also returns the entropy, and whether a gradient flows through it."""
 
 
 class PolicyOutput(NamedTuple):
+    """What the policy says about the response tokens."""
+
     log_probs: Tensor
     """log π(a_t|s_t) of the response tokens at the sampling temperature, [B, T]."""
     entropy: Tensor
@@ -27,12 +34,14 @@ class PolicyOutput(NamedTuple):
 
 
 class ValueOutput(NamedTuple):
+    """What the critic says about the states."""
+
     values: Tensor
     """V(s_t), before token t, [B, T]."""
     final: Tensor
-    """V of the state after the last token that exists in the row, [B]."""
+    """V of the state after the last token of the row, [B]."""
     logits: Tensor | None = None
-    """Of the bins of the states before the tokens, [B, T, K], where the head says a histogram."""
+    """Logits of the bins in the states before the tokens, [B, T, K], if the head predicts a histogram."""
 
 
 def policy_forward(
@@ -40,19 +49,20 @@ def policy_forward(
     batch: TokenBatch,
     *,
     temperature: float,
-    entropy: Literal["none", "value", "gradient"] = "none",
+    entropy: Entropy = "none",
 ) -> PolicyOutput:
+    """Log-probs of the response tokens, and the entropy if it is asked for."""
     if is_packable(model):
-        return within(model, lambda: _packed_policy(model, PackedRows(batch), temperature, entropy))
+        return run_in_forward(
+            model, lambda: _packed_policy(model, PackedBatch(batch), temperature, entropy)
+        )
     width = batch["responses"].shape[1]
-    logits = (
-        model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False)
-        .logits[:, -width - 1 : -1]
-        .float()
-    )  # [B, T, V]
+    output = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False)
+    # The shift: the last output predicts nothing here, and the first is that of the last prompt token.
+    logits = output.logits[:, -width - 1 : -1].float()  # [B, T, V]
     if temperature != 1:
         logits = logits / temperature
-    log_probs = log_probs_from_logits(logits, batch["responses"])
+    log_probs = log_probs_from_logits(logits, batch["responses"])  # [B, T]
     if entropy == "none":
         return PolicyOutput(log_probs, torch.empty(0))
     with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
@@ -60,89 +70,98 @@ def policy_forward(
 
 
 def value_forward(model: ValueModel, batch: TokenBatch) -> ValueOutput:
+    """V of the state before each response token, and of the state after the last."""
     if is_packable(model.backbone):
-        return within(model, lambda: _packed_values(model, PackedRows(batch)))
-    width = batch["responses"].shape[1]
-    outputs = within(
-        model,
-        lambda: model.outputs(model.backbone(**_inputs(batch), use_cache=False).last_hidden_state),
-    )  # [B, P+T, K]
+        return run_in_forward(model, lambda: _packed_values(model, PackedBatch(batch)))
+
+    def outputs_everywhere() -> Tensor:
+        hidden = model.backbone(**_inputs(batch), use_cache=False).last_hidden_state
+        return model.outputs(hidden)
+
+    outputs = run_in_forward(model, outputs_everywhere)  # [B, P+T, K]
     values = model.values(outputs)  # [B, P+T]
-    existing = batch["attention_mask"].bool()
-    last = torch.where(existing, torch.arange(existing.shape[1], device=existing.device), 0).amax(
-        1, keepdim=True
+    exists = batch["attention_mask"].bool()  # [B, P+T]
+    position = torch.arange(exists.shape[1], device=exists.device)
+    last = torch.where(exists, position, 0).amax(1, keepdim=True)  # [B, 1]
+    width = batch["responses"].shape[1]
+    return ValueOutput(
+        values=values[:, -width - 1 : -1],  # the shift: V(s_t) has not seen token t
+        final=values.gather(1, last).squeeze(1),
+        logits=outputs[:, -width - 1 : -1] if model.bins else None,
     )
-    logits = outputs[:, -width - 1 : -1] if model.bins else None
-    return ValueOutput(values[:, -width - 1 : -1], values.gather(1, last).squeeze(1), logits)
 
 
-def _packed_policy(model: Any, rows: PackedRows, temperature: float, entropy: str) -> PolicyOutput:
+def _packed_policy(
+    model: Any, rows: PackedBatch, temperature: float, entropy: Entropy
+) -> PolicyOutput:
     states = rows.hidden(model.base_model)[rows.before]  # [M, H]
-    log_probs, spread = linear_log_probs(
+    log_probs, entropies = linear_log_probs(
         states,
         model.get_output_embeddings(),
         rows.tokens,
         temperature=temperature,
         entropy_gradient=entropy == "gradient",
     )
-    return PolicyOutput(
-        rows.unpack(log_probs), rows.unpack(spread) if entropy != "none" else spread
+    if entropy != "none":
+        entropies = rows.unpack(entropies)
+    return PolicyOutput(rows.unpack(log_probs), entropies)
+
+
+def _packed_values(model: ValueModel, rows: PackedBatch) -> ValueOutput:
+    outputs = model.outputs(rows.hidden(model.backbone))  # [N, K]
+    values = model.values(outputs)  # [N]
+    return ValueOutput(
+        values=rows.unpack(values[rows.before]),
+        final=values[rows.last],
+        logits=rows.unpack(outputs[rows.before]) if model.bins else None,
     )
 
 
-def _packed_values(model: ValueModel, rows: PackedRows) -> ValueOutput:
-    outputs = model.outputs(rows.hidden(model.backbone))  # [N, K]
-    everywhere = model.values(outputs)  # [N]
-    logits = rows.unpack(outputs[rows.before]) if model.bins else None
-    return ValueOutput(rows.unpack(everywhere[rows.before]), everywhere[rows.last], logits)
-
-
-class PackedRows(Packed):
-    """The tokens of a batch without its padding, and where each response token's numbers are and belong."""
+class PackedBatch(PackedRows):
+    """The N tokens of a batch without its padding, and the places of its M response tokens."""
 
     def __init__(self, batch: TokenBatch) -> None:
-        prompt, response = (
-            np.asarray(batch.host(name), dtype=np.int64) for name in ("prompt", "response")
-        )
+        prompt = np.asarray(batch.host("prompt"), dtype=np.int64)  # [B] tokens of each prompt
+        response = np.asarray(batch.host("response"), dtype=np.int64)  # [B]
         super().__init__(prompt + response, batch["input_ids"].device)
-        width, self.shape = batch["prompts"].shape[1], batch["responses"].shape
         self.batch = batch
+        self.shape = batch["responses"].shape
+
+        # Index of every token in the flattened `input_ids`, [N]. Prompts are padded on the left.
         row = np.repeat(np.arange(len(prompt)), self.lengths)
-        column = np.arange(self.total) - np.repeat(self.starts - width + prompt, self.lengths)
+        first_column = batch["prompts"].shape[1] - prompt
+        column = np.arange(self.total) - np.repeat(self.starts - first_column, self.lengths)
+        self._in_input_ids = self.to_device(row * batch["input_ids"].shape[1] + column)
+
+        # Index of every response token in a flattened [B, T], [M].
         t = np.arange(response.sum()) - np.repeat(np.cumsum(response) - response, response)
-        self._places = self.to_device(
-            row * batch["input_ids"].shape[1] + column
-        )  # of every token, in input_ids
-        self._slots = self.to_device(
-            np.repeat(np.arange(len(prompt)), response) * self.shape[1] + t
-        )  # of response tokens, in [B, T]
-        # the shift: token t of the response is at starts + prompt + t, what chose it one to the left
-        self.before = self.to_device(np.repeat(self.starts + prompt, response) + t - 1)
-        self.last = self.to_device(self.ends - 1)
+        response_row = np.repeat(np.arange(len(prompt)), response)
+        self._in_responses = self.to_device(response_row * self.shape[1] + t)
+
+        # The shift: response token t is at starts + prompt + t, and what chose it is one to the left.
+        self.before = self.to_device(np.repeat(self.starts + prompt, response) + t - 1)  # [M]
+        self.last = self.to_device(self.ends - 1)  # [B]
 
     @property
     def tokens(self) -> Tensor:
         """The response tokens, [M]."""
-        return self.batch["responses"].reshape(-1)[self._slots]
+        return self.batch["responses"].reshape(-1)[self._in_responses]
 
     def hidden(self, backbone: Any) -> Tensor:
         """Last hidden states of all tokens, [N, H]."""
-        ids = self.batch["input_ids"].reshape(-1)[self._places]
-        captured = getattr(backbone, "captured", None)
-        return (
-            captured.hidden(backbone, ids, self)
-            if captured
-            else hidden_states(backbone, ids[None], self.positions[None], self)
-        )
+        ids = self.batch["input_ids"].reshape(-1)[self._in_input_ids]  # [N]
+        runner = getattr(backbone, "graph_runner", None)
+        if runner is not None:
+            out: Tensor = runner.hidden(backbone, ids, self)
+            return out
+        return hidden_states(backbone, ids[None], self.positions[None], self)
 
     def unpack(self, values: Tensor) -> Tensor:
-        """Numbers of response tokens [M, ...] to [B, T, ...], 0 where there is none."""
-        more = values.shape[1:]
-        return (
-            values.new_zeros(self.shape[0] * self.shape[1], *more)
-            .index_put((self._slots,), values)
-            .view(*self.shape, *more)
-        )
+        """[M, ...] of response tokens to [B, T, ...], 0 where there is no token."""
+        rows, width = self.shape
+        rest = values.shape[1:]
+        flat = values.new_zeros(rows * width, *rest)
+        return flat.index_put((self._in_responses,), values).view(rows, width, *rest)
 
 
 def _inputs(batch: TokenBatch) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
-"""LoRA: small trained matrices (adapters, by peft) beside frozen weights. Policy = weights + adapters; reference = the weights alone.
+"""LoRA: small trained matrices (adapters, by peft) beside frozen weights.
 
+The policy is weights + adapters; the reference is the weights alone.
 Hu et al. 2021, arXiv:2106.09685: y = W·x + (alpha/rank)·B·A·x, where A starts at random and B at zero.
 """
 
@@ -23,27 +24,28 @@ _LINEAR = (nn.Linear, Conv1D)
 _WEIGHTS = "adapter_model.safetensors"
 
 
-def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> Any:
-    """Freezes the model and gives its linear layers adapters, whose start is the same in every process and on every device."""
+def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> None:
+    """Freezes the model and gives its linear layers adapters.
+
+    The adapters start the same in every process and on every device.
+    """
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise TelescopeError("model.lora_rank needs peft: pip install -e '.[peft]'") from None
+    # Without the output layer: its weights are also used without calling it.
     layers = {
-        name: m
-        for name, m in model.named_modules()
-        if isinstance(m, _LINEAR) and m is not model.get_output_embeddings()
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _LINEAR) and module is not model.get_output_embeddings()
     }
     known = sorted({name.rpartition(".")[2] for name in layers})
-    wrong = [
-        target
-        for target in config.lora_targets
-        if not any(f".{name}".endswith(f".{target}") for name in layers)
-    ]
-    if wrong:  # the output layer's weights and the embeddings' are also used without calling them
-        raise TelescopeError(
-            f"model.lora_targets: {path} has no inner linear layer {wrong[0]!r}; it has {', '.join(known)}"
-        )
+    for target in config.lora_targets:
+        if not any(f".{name}".endswith(f".{target}") for name in layers):
+            raise TelescopeError(
+                f"model.lora_targets: {path} has no inner linear layer {target!r}; "
+                f"it has {', '.join(known)}"
+            )
     settings = LoraConfig(
         task_type=task,
         r=config.lora_rank,
@@ -55,14 +57,15 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> An
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inject_adapter_in_model(settings, model)
-    if any(not isinstance(layer.base_layer, _LINEAR) for layer in adapted(model)):
+    if any(not isinstance(layer.base_layer, _LINEAR) for layer in adapted_layers(model)):
         raise TelescopeError(
-            f"peft would adapt the experts of {path} too: name the attention's layers alone in model.lora_targets"
+            f"peft would adapt the experts of {path} too: "
+            "name only the attention's layers in model.lora_targets"
         )
-    return model
 
 
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters with a gradient, by name."""
     return {
         name: parameter.detach()
         for name, parameter in model.named_parameters()
@@ -70,7 +73,7 @@ def trained_weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def adapted(model: nn.Module) -> list[Any]:
+def adapted_layers(model: nn.Module) -> list[Any]:
     """The layers that have adapters."""
     return [module for module in model.modules() if hasattr(module, "lora_A")]
 
@@ -78,10 +81,9 @@ def adapted(model: nn.Module) -> list[Any]:
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
     """Within it the model computes what it did before it had adapters."""
-    layers = adapted(model)
-    for layer in (
-        layers
-    ):  # peft's enable_adapters() would also switch gradients off, which sliced weights remember
+    # peft's enable_adapters() would also switch gradients off, which sharded weights remember.
+    layers = adapted_layers(model)
+    for layer in layers:
         layer._disable_adapters = True
     try:
         yield
@@ -90,7 +92,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def merge(model: Any) -> None:
+def merge_adapters(model: Any) -> None:
     """Adds the adapters to the weights beside them: an ordinary model that computes the same."""
     for name, module in list(model.named_modules()):
         if hasattr(module, "lora_A"):
@@ -100,12 +102,15 @@ def merge(model: Any) -> None:
 
 
 def save_adapters(model: Any, folder: Path, weights: dict[str, Tensor]) -> None:
-    """A folder that peft loads; `weights` are the trained ones by Hugging Face's names, a value head's included."""
+    """Writes a folder that peft loads.
+
+    `weights` are the trained ones by Hugging Face's names, a value head's included.
+    """
     settings = copy.copy(model.peft_config["default"])
     settings.inference_mode = True
     settings.save_pretrained(folder)
-    named = {
-        f"base_model.model.{name.replace('.default.', '.')}": value.contiguous()
-        for name, value in weights.items()
-    }
+    named = {}
+    for name, value in weights.items():
+        peft_name = name.replace(".default.", ".")
+        named[f"base_model.model.{peft_name}"] = value.contiguous()
     save_file(named, folder / _WEIGHTS, metadata={"format": "pt"})

@@ -1,6 +1,7 @@
-"""Several processes as one: each holds a slice of every weight (FSDP2) and works on its share of the rows.
+"""Several processes with one model: each holds a shard of every weight (FSDP2) and takes some of the rows.
 
-Every process runs the same calls in the same order, because gathering weights and summing gradients are meetings of all.
+Gathering weights and summing gradients are collectives. So every rank must make the same calls in the
+same order.
 """
 
 from __future__ import annotations
@@ -19,62 +20,65 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The processes that share a role's work. This one is for a role that is alone."""
+    """The processes that share a role's work. This class is for a role in a single process."""
 
-    rank, size = 0, 1
+    rank = 0
+    size = 1
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """The sum over all ranks."""
         return numbers
 
-    def most(self, number: int) -> int:
-        """The largest over all processes."""
+    def max(self, number: int) -> int:
+        """The largest over all ranks."""
         return number
 
 
 class ProcessGroup(Ranks):
-    """The processes of torch.distributed's default group, and how models are sliced over them: over `shards` that follow one another,
-    with a copy of all slices on every such set; default: over all."""
+    """The ranks of torch.distributed's default group, and the mesh that models are sharded over.
+
+    Each `shards` ranks in a row hold one copy of a model; the default is one copy over all ranks.
+    """
 
     def __init__(self, device: torch.device, shards: int | None = None) -> None:
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
-        self.rank, self.size, self.device, self._dist = (
-            dist.get_rank(),
-            dist.get_world_size(),
-            device,
-            dist,
-        )
+        self._dist = dist
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self.device = device
+        shape: tuple[int, ...] = (self.size,)
+        names: tuple[str, ...] = ("shard",)
         copies = self.size // (shards or self.size)
-        shape, names = (
-            ((copies, self.size // copies), ("copy", "shard"))
-            if copies > 1
-            else ((self.size,), ("shard",))
-        )
+        if copies > 1:
+            shape = (copies, self.size // copies)
+            names = ("replicate", "shard")
         self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 
     def sum(self, numbers: Tensor) -> Tensor:
         self._dist.all_reduce(numbers)
         return numbers
 
-    def most(self, number: int) -> int:
+    def max(self, number: int) -> int:
         found = torch.tensor([number])
         self._dist.all_reduce(found, self._dist.ReduceOp.MAX)
         return int(found)
 
-    def shared(self, value: Any) -> Any:
-        """The first process's value."""
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value."""
         values = [value]
         self._dist.broadcast_object_list(values)
         return values[0]
 
-    def fill(self, tensor: Tensor, value: Tensor | None) -> None:
-        """Gives `tensor`, which may be sliced, the `value` that the first process has."""
+    def broadcast_into(self, tensor: Tensor, value: Tensor | None) -> None:
+        """Gives `tensor`, which may be sharded, the `value` of rank 0."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
-        kind: Any = {"device": self.device, "dtype": tensor.dtype}
-        given = torch.empty(tensor.shape, **kind) if value is None else value.detach().to(**kind)
+        if value is None:
+            given = torch.empty(tensor.shape, device=self.device, dtype=tensor.dtype)
+        else:
+            given = value.detach().to(device=self.device, dtype=tensor.dtype)
         if isinstance(tensor, DTensor):
             tensor.copy_(distribute_tensor(given, tensor.device_mesh, tensor.placements))
         else:
@@ -82,8 +86,14 @@ class ProcessGroup(Ranks):
             tensor.copy_(given)
 
 
+# ---- making a sharded model
+
+
 def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
-    """Slices a model without weights over the processes. The slices are float32, and empty; what is computed with them is `dtype`."""
+    """Shards a model on the meta device over the ranks.
+
+    Afterwards its shards are float32 and uninitialised; what is computed with them is `dtype`.
+    """
     from torch.distributed.fsdp import (
         FSDPModule,
         MixedPrecisionPolicy,
@@ -91,15 +101,14 @@ def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
         register_fsdp_forward_method,
     )
 
-    policy = (
-        MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-        if dtype is not torch.float32
-        else MixedPrecisionPolicy()
-    )
+    policy = MixedPrecisionPolicy()
+    if dtype is not torch.float32:
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     backbone = getattr(model, "backbone", model).base_model
     if not hasattr(backbone, "layers"):
         raise TelescopeError(
-            f"{type(backbone).__name__} cannot be sliced: it has no `layers`; use backend = 'local'"
+            f"{type(backbone).__name__} cannot be sharded: it has no `layers`; "
+            "use backend = 'local'"
         )
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -109,69 +118,82 @@ def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
     if hasattr(model, "head"):
         fully_shard(model.head, mesh=ranks.mesh)  # the value head stays float32
     fully_shard(model, mesh=ranks.mesh, mp_policy=policy)
-    model.within = types.MethodType(lambda self, function: function(), model)
-    register_fsdp_forward_method(model, "within")
+    model.run_in_forward = types.MethodType(lambda self, function: function(), model)
+    register_fsdp_forward_method(model, "run_in_forward")
     for module in model.modules():
-        if isinstance(
-            module, FSDPModule
-        ):  # gradients are sums over all rows, each divided by the global count already
+        if isinstance(module, FSDPModule):
+            # Each loss is divided by the global count already, so gradients are sums over all rows.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     model.to_empty(device=ranks.device)
-    for (
-        module
-    ) in model.modules():  # tensors that are neither parameters nor buffers, and so were left out
-        vars(module).update(
-            {name: torch.empty_like(value, device=ranks.device) for name, value in _others(module)}
-        )
+    for module in model.modules():
+        # `to_empty` leaves out tensors that are neither parameters nor buffers.
+        for name, value in _plain_tensors(module):
+            vars(module)[name] = torch.empty_like(value, device=ranks.device)
 
 
 @torch.no_grad()
-def fill(models: Sequence[nn.Module], whole: nn.Module | None, ranks: ProcessGroup) -> None:
-    """Gives sliced models the weights of `whole`, which the first process alone holds: one by one, to each process its slices."""
-    given = dict(_tensors(whole)) if whole is not None else {}
-    own = [dict(_tensors(model)) for model in models]
-    names = ranks.shared(list(given))
-    if strange := sorted(set(names) ^ own[0].keys()):
+def fill_shards(models: Sequence[nn.Module], full: nn.Module | None, ranks: ProcessGroup) -> None:
+    """Gives sharded models the weights of `full`, which only rank 0 holds: one tensor at a time."""
+    given = dict(_tensors(full)) if full is not None else {}
+    sharded = [dict(_tensors(model)) for model in models]
+    names = ranks.broadcast(list(given))
+    different = sorted(set(names) ^ sharded[0].keys())
+    if different:
         raise TelescopeError(
-            f"the model has other weights than its config.json says ({strange[0]}): it cannot be sliced"
+            f"the model has other weights than its config.json says ({different[0]}), "
+            "so it cannot be sharded; use backend = 'local'"
         )
     for name in names:
-        for tensors in own:
-            ranks.fill(tensors[name], given.get(name))
+        for tensors in sharded:
+            ranks.broadcast_into(tensors[name], given.get(name))
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters, buffers, and tensors that a model holds as neither."""
+    """Parameters, buffers, and tensors that a module holds as neither."""
     yield from model.named_parameters()
     yield from model.named_buffers()
     for place, module in model.named_modules():
-        yield from ((f"{place}.{name}", value) for name, value in _others(module))
+        for name, value in _plain_tensors(module):
+            yield f"{place}.{name}", value
 
 
-def _others(module: nn.Module) -> list[tuple[str, Tensor]]:
+def _plain_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
 
 
-def within(model: Any, function: Callable[[], T]) -> T:
-    """Runs `function`, which uses the model's parts, as a forward of the whole: sharded weights are there meanwhile."""
-    return model.within(function) if hasattr(model, "within") else function()
+# ---- using a sharded model
+
+
+def run_in_forward(model: Any, function: Callable[[], T]) -> T:
+    """Runs `function`, which uses parts of the model, as a forward of the model.
+
+    FSDP gathers a sharded model's weights meanwhile.
+    """
+    if not hasattr(model, "run_in_forward"):
+        return function()
+    result: T = model.run_in_forward(function)
+    return result
 
 
 def reshard(model: nn.Module) -> None:
-    """Back to slices: after a forward without a gradient embeddings and output layer stay gathered, and are not the parameters then."""
-    for part in _parts(model):
+    """Frees gathered weights.
+
+    Embeddings and output layer stay gathered after a forward without a gradient; until they are
+    resharded, the module does not hold its parameters.
+    """
+    for part in _fsdp_modules(model):
         part.reshard()
 
 
-def _parts(model: nn.Module) -> list[Any]:
+def _fsdp_modules(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "unshard")]
 
 
 @contextmanager
-def whole(model: nn.Module) -> Iterator[None]:
-    """Within it every process holds all of the model's weights, and forward passes need no meeting."""
-    parts = _parts(model)
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Within it every rank holds all of the model's weights: forwards need no collective."""
+    parts = _fsdp_modules(model)
     for part in parts:
         part.set_reshard_after_forward(False)
         part.unshard()
@@ -183,6 +205,10 @@ def whole(model: nn.Module) -> Iterator[None]:
             part.set_reshard_after_forward(True)
 
 
-def whole_tensor(value: Any) -> Tensor:
-    """A sliced tensor put together in every process, which is a meeting of all; any other as it is."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+def full_tensor(value: Any) -> Tensor:
+    """A sharded tensor, gathered on every rank, which is a collective; any other tensor as it is."""
+    if not hasattr(value, "full_tensor"):
+        tensor: Tensor = value
+        return tensor
+    gathered_value: Tensor = value.full_tensor()
+    return gathered_value

@@ -1,4 +1,7 @@
-"""Tensors on disk by name, as torch's distributed checkpoints: each process writes its slices, and any number of them reads."""
+"""Tensors on disk by name, as torch's distributed checkpoints.
+
+Each rank writes its shards. Any number of ranks can read them.
+"""
 
 from __future__ import annotations
 
@@ -13,54 +16,61 @@ from telescope.errors import TelescopeError
 
 
 def save(folder: Path, state: dict[str, Tensor]) -> None:
-    """Where there are several processes, a meeting of all; none holds more than its slices."""
-    import torch.distributed.checkpoint as dcp
+    """Writes the tensors. With several ranks it is a collective; none holds more than its shards."""
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save as save_state
 
-    with _as_one():
-        dcp.save(state, storage_writer=dcp.FileSystemWriter(folder))
+    with _as_one_error():
+        save_state(state, storage_writer=FileSystemWriter(folder))
 
 
 def load(folder: Path, state: dict[str, Tensor]) -> None:
-    """Fills the tensors of `state` in place with what is stored under their names, however that was sliced."""
-    import torch.distributed.checkpoint as dcp
+    """Fills the tensors of `state` in place with those stored under their names, however sharded."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load as load_state
 
-    if not is_whole(folder):
+    if not is_complete(folder):
         raise TelescopeError(
             f"a process cannot see all of {folder}: `dir` must be on a disk that every node shares"
         )
-    with _as_one():
-        dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
+    with _as_one_error():
+        load_state(state, storage_reader=FileSystemReader(folder))
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
-    """The weights alone, of what `Learner.save` wrote."""
-    load(
-        folder,
-        {f"weight/{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad},
-    )
+    """Loads only the trained weights of what `Learner.save` wrote."""
+    trained = {
+        f"weight/{name}": parameter.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    load(folder, trained)
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether every file that the index names is here."""
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
 
     if not (folder / ".metadata").is_file():
         return False
-    stored = dcp.FileSystemReader(folder).read_metadata().storage_data.values()
-    return all((folder / name).is_file() for name in {place.relative_path for place in stored})
+    stored = FileSystemReader(folder).read_metadata().storage_data.values()
+    names = {place.relative_path for place in stored}
+    return all((folder / name).is_file() for name in names)
 
 
 @contextmanager
-def _as_one() -> Iterator[None]:
-    """A failure of any process as one ordinary error: torch's is no Exception, and its text has all their tracebacks."""
+def _as_one_error() -> Iterator[None]:
+    """Raises the failure of any rank as one ordinary error.
+
+    torch's own is not an Exception, and its text holds all ranks' tracebacks.
+    """
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a process is alone is no cause for concern
+            warnings.simplefilter("ignore")  # torch warns if there is no process group
             yield
     except CheckpointException as failed:
         rank, (error, _) = next(iter(failed.failures.items()))
-        raise RuntimeError(
-            f"{error}" if len(failed.failures) == 1 else f"{error} (process {rank} and others)"
-        ) from error
+        others = f" (process {rank} and others)" if len(failed.failures) > 1 else ""
+        raise RuntimeError(f"{error}{others}") from error

@@ -40,7 +40,7 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models.flops import cost_of
 from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable
-from telescope.models.parallel import Ranks, whole_tensor
+from telescope.models.parallel import Ranks, full_tensor
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_baseline
@@ -200,9 +200,9 @@ class Actor:
         for name, value, layer in self.stored_weights():
             yield (
                 name,
-                whole_tensor(value)
+                full_tensor(value)
                 if layer is None
-                else whole_tensor(value) + whole_tensor(layer.get_delta_weight("default")),
+                else full_tensor(value) + full_tensor(layer.get_delta_weight("default")),
             )
 
     def stored_weights(self) -> Iterator[tuple[str, Tensor, Any]]:

@@ -21,8 +21,9 @@ from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models import shards
 from telescope.models.flops import cost_of
 from telescope.models.forward import ValueOutput, value_forward
-from telescope.models.load import ValueModel, is_packable
+from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks
+from telescope.models.value import ValueModel
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Meter
 

@@ -109,7 +109,7 @@ class Learner:
         else:
             share = minibatch
         groups = micro_batches(share, self.config.micro_batch_tokens, padded=self.padded)
-        for number in range(self.ranks.most(len(groups))):
+        for number in range(self.ranks.max(len(groups))):
             if number >= len(groups):
                 micro = (
                     minibatch.blank()
@@ -240,7 +240,7 @@ def map_rows(
     results: list[Tensor] = []
     batch = batch.without_info()
     groups = micro_batches(batch, 4 * budget, padded=padded)
-    missing = (ranks.most(len(groups)) if ranks else len(groups)) - len(groups)
+    missing = (ranks.max(len(groups)) if ranks else len(groups)) - len(groups)
     for _ in range(missing):
         forward(batch.blank())  # other processes have more, and need this one for their weights
     for rows in groups:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from telescope.models.fast.capture import Captured, capturing
+from telescope.models.fast.capture import capturing
 from telescope.models.fast.kernels import attend_cache, sample_tokens, write_cache
-from telescope.models.fast.packed import Packed, hidden_states, logits_of
+from telescope.models.fast.packed import PackedRows, hidden_states, logits_of
 from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
 
 LOOK_EVERY = 16  # steps between looks at which rows have ended
@@ -54,7 +54,7 @@ class Cache:
         place.copy_(torch.tensor([length, slots, *addresses]))
 
 
-class Prefill(Packed):
+class Prefill(PackedRows):
     """Prompts packed; what they attend to also goes into the cache."""
 
     def __init__(self, lengths: list[int], slots: Tensor, place: Tensor) -> None:
@@ -349,7 +349,7 @@ class GraphSampler(TorchSampler):
         free += (
             torch.cuda.memory_reserved(self.model.device)
             - torch.cuda.memory_allocated(self.model.device)
-            - Captured.idle
+            - self.model.graph_memory.idle
         )
         (heads, dim), layers = cache_shape(self.model.config)
         return max(

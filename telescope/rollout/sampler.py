@@ -13,7 +13,7 @@ from torch import Tensor
 from telescope.algorithms import log_probs_from_logits
 from telescope.batch import TokenBatch
 from telescope.config import RolloutConfig
-from telescope.models.parallel import whole
+from telescope.models.parallel import gathered
 
 if TYPE_CHECKING:
     from telescope.data.loader import Prompts
@@ -84,7 +84,7 @@ class TorchSampler:
         rows: Sequence[int] | None = None,
         limits: Sequence[int] | None = None,
     ) -> Rollout:
-        with whole(self.model):
+        with gathered(self.model):
             return self._generate(
                 input_ids,
                 attention_mask,

@@ -100,7 +100,7 @@ class Tools:
         numbers, most = prompts.rows or range(len(rows)), self.config.max_response_tokens
         live = list(range(len(rows)))
         for turn in range(self.config.max_turns):
-            if not self.ranks.most(len(live)):
+            if not self.ranks.max(len(live)):
                 break
             present = (
                 live or [0]

@@ -66,7 +66,7 @@ def save(
         temporary.mkdir(parents=True)
         for name, role in (("actor", actor), ("critic", critic)):
             role.save(place := shards_of(temporary, name))
-            if not shards.is_whole(place):
+            if not shards.is_complete(place):
                 raise TelescopeError(
                     f"the {name}'s workers wrote elsewhere: `dir` must be on a disk that every node shares"
                 )

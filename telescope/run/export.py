@@ -17,15 +17,15 @@ from telescope.config import Config, load_config
 from telescope.data.loader import PromptSet
 from telescope.errors import TelescopeError
 from telescope.models.load import (
-    ValueModel,
     fingerprint,
     load_critic,
     load_policy,
     load_tokenizer,
     quiet,
 )
-from telescope.models.lora import merge, save_adapters, trained_weights
+from telescope.models.lora import merge_adapters, save_adapters, trained_weights
 from telescope.models.shards import load_weights
+from telescope.models.value import ValueModel
 from telescope.roles.reward import RewardFunction
 from telescope.run import checkpoint
 from telescope.run.evaluate import evaluate
@@ -107,7 +107,7 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
             model = load(source, cpu)
             _restore(path, role, model)
             if not adapter:
-                merge(model)
+                merge_adapters(model)
             with quiet():
                 if adapter and not isinstance(model, ValueModel):
                     save_adapters(model, place, trained_weights(model))

@@ -13,7 +13,7 @@ import torch
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
-from telescope.models.fast.capture import Captured
+from telescope.models.fast.capture import GraphMemory
 from telescope.models.flops import cost_of
 
 _GIB = 2**30
@@ -22,8 +22,10 @@ _GIB = 2**30
 class Timer:
     """Seconds of each phase, as timing/*. On a GPU they are read off its own clock when the step is over: nothing waits."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.began = device, time.perf_counter()
+    def __init__(self, device: torch.device, graphs: GraphMemory | None = None) -> None:
+        self.device = device
+        self.graphs = graphs or GraphMemory()
+        self.began = time.perf_counter()
         self._marks: dict[str, tuple[Any, Any]] = {}
 
     @contextmanager
@@ -64,10 +66,9 @@ class Timer:
                 torch.cuda.max_memory_allocated(self.device),
                 torch.cuda.max_memory_reserved(self.device),
             )
-            Captured.peak = max(Captured.peak, allocated)
-            peak = min(
-                allocated + Captured.idle, reserved
-            )  # what a graph works in is not allocated
+            self.graphs.peak = max(self.graphs.peak, allocated)
+            # What a graph works in is reserved, not allocated.
+            peak = min(allocated + self.graphs.idle, reserved)
             torch.cuda.reset_peak_memory_stats(self.device)
             return peak
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

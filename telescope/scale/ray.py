@@ -35,7 +35,7 @@ from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Notes
 from telescope.models.load import (
     fingerprint,
-    load_sliced,
+    load_sharded,
     load_tokenizer,
     new_policy,
     new_value_model,
@@ -105,7 +105,7 @@ class Worker:
         )
         self.roles = {}
         if "actor" in roles:
-            models, origin["actor"] = load_sliced(
+            models, origin["actor"] = load_sharded(
                 new_policy, source, ranks, count=1 if source.lora_rank else 2
             )
             policy, reference = models[0], models[-1]
@@ -119,7 +119,7 @@ class Worker:
             make = partial(
                 new_value_model, bins=config.critic.histogram, head_seed=config.head_seed
             )
-            (critic,), origin["critic"] = load_sliced(make, source, ranks)
+            (critic,), origin["critic"] = load_sharded(make, source, ranks)
             self.roles["critic"] = Critic(critic, config, ranks)
         return origin
 

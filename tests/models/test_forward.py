@@ -10,7 +10,8 @@ import telescope
 from telescope.batch import TokenBatch
 from telescope.config import ModelConfig
 from telescope.models.forward import policy_forward, value_forward
-from telescope.models.load import ValueModel, fingerprint, load_critic, load_policy
+from telescope.models.load import fingerprint, load_critic, load_policy
+from telescope.models.value import ValueModel
 from tests.fakes import PositionBackbone, hand_batch
 
 F32 = torch.float32

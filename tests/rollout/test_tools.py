@@ -337,7 +337,7 @@ class Meeting:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def most(self, number: int) -> int:
+    def max(self, number: int) -> int:
         self.rounds += 1
         return 1 if self.rounds < 4 else number
 

@@ -1,7 +1,8 @@
-"""Small forward and backward passes of a backbone as CUDA graphs, where launching kernels takes longer than running them.
+"""CUDA graphs for small training passes, whose kernels take longer to launch than to run.
 
-A graph is bound to the sizes it was captured with. So rows are followed by rows of padding up to one of a few sizes, which attend
-to themselves alone and get a gradient of zero: for the tokens that exist nothing changes. Embedding, head and loss stay outside.
+A graph is bound to the sizes it was captured with. So rows of padding follow the real rows, up to one
+of a few sizes. The padding attends only to itself and gets a gradient of zero: nothing changes for the
+real tokens. Embedding, head and loss stay outside the graph.
 """
 
 from __future__ import annotations
@@ -15,212 +16,263 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from telescope.models.fast.packed import Packed, hidden_states
+from telescope.models.fast.packed import PackedRows, hidden_states
 
-SMALL = 5e12  # weights · tokens up to which launching takes longer: 135M with 37,000 tokens, 0.5B with 10,000
-MEETINGS = 8  # of a size, before a graph of it is worth half a second
-MOST = 16  # graphs of one backbone
+# Passes with more weights · tokens than this take longer to run than to launch:
+# 37,000 tokens of a 135M model, 10,000 of a 0.5B model.
+MAX_WORK = 5e12
+# A graph takes half a second to capture, so a size is captured when it comes up for the eighth time.
+CAPTURE_AFTER = 8
+MAX_GRAPHS = 16  # of one backbone
+
 _WITHOUT = "updates without CUDA graphs, which are slower if small (%s)"
 _log = logging.getLogger("telescope")
 
 
 def takes_embeddings(backbone: Any) -> bool:
-    """Whether the backbone makes of embeddings what it makes of their tokens; some look at the tokens themselves besides."""
-    ids, rows = torch.arange(2, device=backbone.device), Packed([2], backbone.device)
+    """Whether the backbone computes the same from embeddings as from their tokens.
+
+    Some models also look at the tokens themselves.
+    """
+    ids = torch.arange(2, device=backbone.device)  # [2]
+    rows = PackedRows([2], backbone.device)
+    positions = rows.positions[None]  # [1, 2]
     try:
         with torch.no_grad():
-            own = hidden_states(backbone, ids[None], rows.positions[None], rows).float()
-            ours = hidden_states(
-                backbone,
-                None,
-                rows.positions[None],
-                rows,
-                backbone.get_input_embeddings()(ids)[None],
-            ).float()
-        takes = bool((own - ours).norm() <= 1e-2 * own.norm())
-    except Exception:  # whatever a model's code may raise: it is not made for this
-        takes = False
-    if not takes:
+            from_ids = hidden_states(backbone, ids[None], positions, rows).float()
+            embeds = backbone.get_input_embeddings()(ids)[None]  # [1, 2, H]
+            from_embeds = hidden_states(backbone, None, positions, rows, embeds).float()
+        agrees = bool((from_ids - from_embeds).norm() <= 1e-2 * from_ids.norm())
+    except Exception:  # a model's own code may raise anything
+        agrees = False
+    if not agrees:
         _log.warning(_WITHOUT, f"{type(backbone).__name__} looks at the tokens themselves")
-    return takes
+    return agrees
 
 
-class Stretched(Packed):
-    """The rows, then rows of padding: numbers of tokens and of rows, and the longest row, are of the sizes `size` knows."""
-
-    def __init__(self, rows: Packed) -> None:
-        longest, total = size(rows.longest), size(rows.total)
-        whole, rest = divmod(total - rows.total, rows.longest)  # no position that no real row has
-        lengths = [*rows.lengths.tolist(), *[rows.longest] * whole, rest]
-        super().__init__(lengths + [0] * (size(len(lengths)) - len(lengths)), rows.device)
-        self.longest = longest
-
-
-def size(count: int) -> int:
-    """`count` or a little more: one of eight sizes between each power of two and the next."""
+def padded_size(count: int) -> int:
+    """`count`, rounded up to one of eight sizes between each power of two and the next."""
     step = 1 << max(count.bit_length() - 4, 0)
     return -(-count // step) * step
 
 
-class Captured:
-    """The graphs of one backbone. What cannot be captured runs as it always did, with a word in the log."""
+class PaddedRows(PackedRows):
+    """Rows followed by rows of padding.
 
-    capture = True
-    """Off, the same passes run without graphs: what is tested where there is no GPU."""
-    pool: Any = None
-    """Of all graphs. A forward is followed by its backward before any other begins, so those of one stream lie on top of each other."""
-    keeper: Any = None
-    """A graph of next to nothing, which holds the pool for good."""
-    turn = 0
-    """Counts forwards, to know that it is so."""
-    idle = 0
-    """Bytes of the pool that graphs work in and nobody else can use."""
-    peak = 0
-    """Bytes, the most that was allocated in any step: `perf`, which lets torch count anew each step, keeps it here."""
+    The number of tokens, the number of rows and the longest row are all a `padded_size`.
+    """
+
+    def __init__(self, rows: PackedRows) -> None:
+        missing = padded_size(rows.total) - rows.total
+        # No padding row is longer than a real one: the model may have no embedding of its positions.
+        full_rows, rest = divmod(missing, rows.longest)
+        lengths = [*rows.lengths.tolist(), *[rows.longest] * full_rows, rest]
+        empty_rows = padded_size(len(lengths)) - len(lengths)
+        super().__init__(lengths + [0] * empty_rows, rows.device)
+        self.longest = padded_size(rows.longest)
+
+
+class GraphMemory:
+    """The memory that all graphs of one device share, and what is known of it.
+
+    Actor and critic have the same one. A forward is followed by its backward before any other forward
+    begins, so all graphs may work in the same memory.
+    """
 
     def __init__(self) -> None:
-        self.graphs: dict[tuple[Any, ...], Graph] = {}
-        self.met: dict[tuple[Any, ...], int] = {}
-        self.weights = 0
-        self.gradients: list[Tensor] = []
-        """Of the trained weights, the same memory for all graphs: valid until the next pass."""
+        self.forwards = 0
+        """Number of forwards so far. It tells whether a backward belongs to the last one."""
+        self.idle = 0
+        """Bytes in which graphs work: reserved, not allocated, and of no use to anybody else."""
+        self.peak = 0
+        """The most bytes that were allocated in any step. The step's timer, which resets torch's own
+        count, keeps it here."""
+        self._pool: Any = None
+        self._keeper: Any = None
+
+    def __deepcopy__(self, _: Any) -> GraphMemory:
+        return self  # a copy of a model is on the same device
+
+    def pool(self, stream: Any) -> Any:
+        """The pool that graphs are captured into.
+
+        A graph of next to nothing holds it: a pool that no graph holds cannot be captured into again.
+        """
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+            self._keeper = torch.cuda.CUDAGraph()
+            with capturing(self._keeper, self._pool, torch.cuda.Stream(stream.device)):
+                torch.zeros(1, device=stream.device)
+        return self._pool
+
+    def measure_idle(self) -> None:
+        """Counts `idle` anew, after a capture."""
+        if self._pool is None:
+            return
+        segments = torch.cuda.memory_snapshot(self._pool)
+        self.idle = sum(s["total_size"] - s["allocated_size"] for s in segments)
+
+    def has_room(self, device: torch.device) -> bool:
+        """Whether twice as much is free as steps took at their peak.
+
+        A graph keeps its memory, and other passes still need theirs.
+        """
+        free, _ = torch.cuda.mem_get_info(device)
+        allocated = torch.cuda.memory_allocated(device)
+        cached = torch.cuda.memory_reserved(device) - allocated - self.idle
+        peak = max(self.peak, torch.cuda.max_memory_allocated(device))
+        return free + cached >= 2 * (peak - allocated)
+
+
+class GraphRunner:
+    """The graphs of one backbone. A pass that cannot be captured runs eagerly, and the log says so.
+
+    With `capture` off, the same passes run without graphs: the tests need no GPU that way.
+    """
+
+    def __init__(self, memory: GraphMemory, *, capture: bool = True) -> None:
+        self.memory = memory
+        self.capture = capture
         self.works = True
+        self.graphs: dict[tuple[int, ...], CapturedPass] = {}
+        self.gradients: list[Tensor] = []
+        """Gradients of the trained weights: one memory for all graphs, valid until the next pass."""
         self.stream: Any = None
-        """Of warming up and capturing, and of nobody else: a graph that goes takes the stream's cuBLAS workspace with it (pytorch#193402),
-        so all graphs of a stream go together."""
+        """Only for warm-up and capture. A destroyed graph takes its stream's cuBLAS workspace with it
+        (pytorch#193402), so all graphs of a stream are destroyed together."""
+        self._times_seen: dict[tuple[int, ...], int] = {}
+        self._num_weights = 0
 
-    def __deepcopy__(self, _: Any) -> Captured:
-        return Captured()  # a copy of the model has memory of its own
+    def __deepcopy__(self, _: Any) -> GraphRunner:
+        return GraphRunner(self.memory, capture=self.capture)  # graphs are bound to their weights
 
-    @classmethod
-    def pool_of(cls, stream: Any) -> Any:
-        if cls.pool is None:
-            cls.pool, cls.keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
-            with capturing(cls.keeper, cls.pool, torch.cuda.Stream(stream.device)):
-                torch.zeros(
-                    1, device=stream.device
-                )  # for good: a pool that no graph holds cannot be captured into again
-        return cls.pool
-
-    def hidden(self, backbone: Any, ids: Tensor, rows: Packed) -> Tensor:
-        """Last hidden states of the rows' tokens [N], [N, H]."""
-        small = torch.is_grad_enabled() and 0 < self.weights_of(backbone) * rows.total <= SMALL
-        layout = Stretched(rows) if self.works and small else None
-        graph = self._graph(backbone, layout) if layout else None
+    def hidden(self, backbone: Any, ids: Tensor, rows: PackedRows) -> Tensor:
+        """Last hidden states [N, H] of the rows' tokens [N]."""
+        layout = PaddedRows(rows) if self.works and self._is_small(backbone, rows) else None
+        graph = None if layout is None else self._graph_for(backbone, layout)
         if graph is None or layout is None:
             return hidden_states(backbone, ids[None], rows.positions[None], rows)
-        embeds = backbone.get_input_embeddings()(ids)
+        embeds = backbone.get_input_embeddings()(ids)  # [N, H]
         graph.fill(embeds, layout)
-        return _Replay.apply(graph, embeds, *graph.trained)
+        out: Tensor = _Replay.apply(graph, embeds, *graph.trained)
+        return out
 
-    def weights_of(self, backbone: Any) -> int:
-        self.weights = self.weights or sum(weight.numel() for weight in backbone.parameters())
-        return self.weights
+    def _is_small(self, backbone: Any, rows: PackedRows) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        if not self._num_weights:
+            self._num_weights = sum(weight.numel() for weight in backbone.parameters())
+        return 0 < self._num_weights * rows.total <= MAX_WORK
 
-    def _graph(self, backbone: Any, layout: Stretched) -> Graph | None:
-        """None where there is none for these sizes, or not yet."""
-        key = layout.total, len(layout.lengths), layout.longest
+    def _graph_for(self, backbone: Any, layout: PaddedRows) -> CapturedPass | None:
+        """The graph of these sizes, captured now if it is time; None if there is none (yet)."""
+        key = (layout.total, len(layout.lengths), layout.longest)
         if key in self.graphs:
-            if self.graphs[key].bound():
+            if self.graphs[key].is_bound():
                 return self.graphs[key]
-            self.graphs.clear()  # weights have moved: no graph is of use
-        self.met[key] = self.met.get(key, 0) + 1
-        if self.met[key] < MEETINGS or len(self.graphs) >= MOST:
+            self.graphs.clear()  # the weights have moved: all graphs are useless
+        self._times_seen[key] = self._times_seen.get(key, 0) + 1
+        if self._times_seen[key] < CAPTURE_AFTER or len(self.graphs) >= MAX_GRAPHS:
             return None
         try:
-            if self.capture and not room(backbone.device):
-                raise RuntimeError("not enough memory is free")
-            if self.capture and self.stream is None:
-                self.stream = torch.cuda.Stream(backbone.device)
-            self.graphs[key] = Graph(backbone, layout, self.gradients, self.stream)
+            self.graphs[key] = self._capture(backbone, layout)
         except (RuntimeError, NotImplementedError) as error:
             self.works = False
             self.graphs.clear()
-            reason = (
-                error.__context__ or error
-            )  # what went wrong, not that the capture was broken off
+            # The context is what went wrong; the error itself says that the capture was broken off.
+            reason = error.__context__ or error
             _log.warning(_WITHOUT, str(reason).splitlines()[0])
-        if Captured.pool:
-            segments = torch.cuda.memory_snapshot(Captured.pool)
-            Captured.idle = sum(
-                segment["total_size"] - segment["allocated_size"] for segment in segments
-            )
+        self.memory.measure_idle()
         return self.graphs.get(key)
 
+    def _capture(self, backbone: Any, layout: PaddedRows) -> CapturedPass:
+        if self.capture:
+            if not self.memory.has_room(backbone.device):
+                raise RuntimeError("not enough memory is free")
+            if self.stream is None:
+                self.stream = torch.cuda.Stream(backbone.device)
+        return CapturedPass(backbone, layout, self.gradients, self.memory, self.stream)
 
-class Graph:
-    """Forward and backward of one size, in fixed memory."""
+
+class CapturedPass:
+    """Forward and backward of one size, in fixed memory. Without a `stream` they run eagerly."""
 
     def __init__(
-        self, backbone: Any, layout: Stretched, gradients: list[Tensor], stream: Any
+        self,
+        backbone: Any,
+        layout: PaddedRows,
+        gradients: list[Tensor],
+        memory: GraphMemory,
+        stream: Any,
     ) -> None:
-        self.backbone, self.layout, self.gradients, self.capture = (
-            backbone,
-            layout,
-            gradients,
-            stream is not None,
-        )
+        self.backbone = backbone
+        self.layout = layout
+        self.gradients = gradients
+        self.memory = memory
+        self.is_captured = stream is not None
         embedding = backbone.get_input_embeddings().weight
-        self.weights = list(backbone.parameters())
+        self.weights: list[Tensor] = list(backbone.parameters())
         self.addresses = [weight.data_ptr() for weight in self.weights]
-        self.trained = [
-            weight for weight in self.weights if weight.requires_grad and weight is not embedding
-        ]
-        self.leaves = {  # of their own: the parameters' gradient nodes may be alive, and bound to another stream
+        self.trained = [w for w in self.weights if w.requires_grad and w is not embedding]
+        # Leaves of our own: the parameters' gradient nodes may be alive, and bound to another stream.
+        self.leaves = {
             name: weight.detach().requires_grad_(any(weight is one for one in self.trained))
             for name, weight in backbone.named_parameters()
         }
-        self.embeds = (
-            embedding.detach().new_zeros(layout.total, embedding.shape[1]).requires_grad_()
-        )
+        embeds = embedding.detach().new_zeros(layout.total, embedding.shape[1])  # [N, H]
+        self.embeds: Tensor = embeds.requires_grad_()
         if not gradients:
             gradients += [torch.zeros_like(weight, requires_grad=False) for weight in self.trained]
-        if not self.capture:
-            self.out, self.d_out = self._forward(), torch.zeros_like(self.embeds)
-            return
+        if self.is_captured:
+            self._capture(stream)
+        else:
+            self.out = self._forward()  # [N, H]
+            self.d_out = torch.zeros_like(self.embeds)
+
+    def _capture(self, stream: Any) -> None:
+        # Warm-up: kernels are chosen and compiled the first time, which must not be captured.
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(
-            stream
-        ):  # what is only done the first time, kernels chosen and compiled, must not be captured
+        with torch.cuda.stream(stream):
             self.out = self._forward()
             self.d_out = torch.zeros_like(self.out)
             self._backward()
         torch.cuda.current_stream().wait_stream(stream)
         del self.out
-        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        pool = Captured.pool_of(stream)
-        with capturing(self.forward, pool, stream):
+        self.forward_graph = torch.cuda.CUDAGraph()
+        self.backward_graph = torch.cuda.CUDAGraph()
+        pool = self.memory.pool(stream)
+        with capturing(self.forward_graph, pool, stream):
             self.out = self._forward()
-        with capturing(self.backward, pool, stream):
+        with capturing(self.backward_graph, pool, stream):
             self._backward()
-        self.out = (
-            self.out.detach()
-        )  # lets go of what the backward needed: the next graph's may lie there
+        # Lets go of what the backward needed: the next graph may work in that memory.
+        self.out = self.out.detach()
 
-    def bound(self) -> bool:
-        """Whether the weights are still where they were."""
+    def is_bound(self) -> bool:
+        """Whether the weights are still where they were at capture."""
         return self.addresses == [weight.data_ptr() for weight in self.weights]
 
-    def fill(self, embeds: Tensor, layout: Stretched) -> None:
+    def fill(self, embeds: Tensor, layout: PaddedRows) -> None:
+        """Copies the inputs of the next pass into the graph's memory."""
         self.embeds.detach()[: len(embeds)] = embeds.detach()
         self.layout.positions.copy_(layout.positions)
         self.layout.bounds.copy_(layout.bounds)
-        if not self.capture:
+        if not self.is_captured:
             self.layout = layout
 
-    def run(self) -> Tensor:
-        if self.capture:
-            self.forward.replay()
+    def run_forward(self) -> Tensor:
+        if self.is_captured:
+            self.forward_graph.replay()
         else:
             with torch.enable_grad():
                 self.out = self._forward()
-        Captured.turn += 1
+        self.memory.forwards += 1
         return self.out.detach()
 
-    def run_back(self) -> None:
+    def run_backward(self) -> None:
         """Leaves the gradients in `d_embeds` and `gradients`."""
-        if self.capture:
-            self.backward.replay()
+        if self.is_captured:
+            self.backward_graph.replay()
         else:
             self._backward()
 
@@ -228,9 +280,9 @@ class Graph:
         def backbone(**inputs: Any) -> Any:
             return functional_call(self.backbone, self.leaves, (), inputs)
 
-        return hidden_states(
-            backbone, None, self.layout.positions[None], self.layout, embeds=self.embeds[None]
-        )
+        positions = self.layout.positions[None]  # [1, N]
+        embeds = self.embeds[None]  # [1, N, H]
+        return hidden_states(backbone, None, positions, self.layout, embeds=embeds)
 
     def _backward(self) -> None:
         inputs = [self.embeds, *(leaf for leaf in self.leaves.values() if leaf.requires_grad)]
@@ -243,54 +295,52 @@ class Graph:
 
 @contextmanager
 def capturing(graph: Any, pool: Any, stream: Any = None) -> Iterator[None]:
-    """As torch.cuda.graph, whose failure leaves the thread on the capture's stream and, before torch 2.12, the allocator capturing."""
+    """torch.cuda.graph, but a failure leaves nothing behind.
+
+    A failure of torch's leaves the thread on the capture's stream and, before torch 2.12, the allocator
+    capturing. Other threads may use the GPU meanwhile: the ledger copies tensors.
+    """
     before = torch.cuda.current_stream(stream and stream.device)
     try:
-        with torch.cuda.graph(
-            graph, pool=pool, stream=stream, capture_error_mode="thread_local"
-        ):  # the ledger may be copying meanwhile
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield
     except BaseException:
         torch.cuda.set_stream(before)
         try:
             torch._C._cuda_endAllocateToPool(before.device_index, pool)
-        except RuntimeError:  # it was ended
-            pass
+        except RuntimeError:
+            pass  # torch has ended it
         else:
             torch._C._cuda_releasePool(before.device_index, pool)
         raise
 
 
-def room(device: torch.device) -> bool:
-    """Whether twice as much is free as steps took at their peak: a graph keeps its memory, and other passes still need theirs."""
-    free, _ = torch.cuda.mem_get_info(device)
-    allocated = torch.cuda.memory_allocated(device)
-    cached = torch.cuda.memory_reserved(device) - allocated - Captured.idle
-    return free + cached >= 2 * (
-        max(Captured.peak, torch.cuda.max_memory_allocated(device)) - allocated
-    )
-
-
 class _Replay(torch.autograd.Function):
+    """A captured pass as an operation of autograd."""
+
     @staticmethod
-    def forward(ctx, graph: Graph, embeds: Tensor, *weights: Tensor) -> Tensor:
-        out = graph.run()[: len(embeds)]
-        ctx.graph, ctx.turn = graph, Captured.turn
+    def forward(ctx: Any, graph: CapturedPass, embeds: Tensor, *weights: Tensor) -> Tensor:
+        out = graph.run_forward()[: len(embeds)]
+        ctx.graph = graph
+        ctx.number = graph.memory.forwards
         return out
 
     @staticmethod
-    def backward(ctx, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        graph, count = ctx.graph, len(d_out)
-        if Captured.turn != ctx.turn:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        graph: CapturedPass = ctx.graph
+        if graph.memory.forwards != ctx.number:
             raise RuntimeError(
-                "a captured forward was followed by another before its backward, and their memory is one: set model.cuda_graphs = false"
+                "a captured forward was followed by another before its backward, and they share "
+                "memory: set model.cuda_graphs = false"
             )
+        count = len(d_out)
         graph.d_out[:count] = d_out
         graph.d_out[count:].zero_()
-        graph.run_back()
-        # views, which become the weights' .grad as they are: the learner adds them to the masters' before the next pass
-        gradients = (
+        graph.run_backward()
+        # Views, which become the weights' .grad without a copy: the learner adds them to the masters'
+        # before the next pass.
+        gradients = [
             grad.detach() if used else None
             for grad, used in zip(graph.gradients, graph.used, strict=True)
-        )
+        ]
         return None, graph.d_embeds[:count], *gradients

@@ -1,8 +1,8 @@
-"""Swaps a Hugging Face model's small operations for single kernels, in place, instance by instance.
+"""Replaces a Hugging Face model's small operations by single kernels, in place, instance by instance.
 
-The model's own code stays what runs; only its norms, gated units and rotary embeddings are computed in one pass each, and
-linear layers that read the same input in one product. A swap is made where it is known to compute the same;
-`packed.enable` checks the whole.
+The model's own code still runs. Only its norms, gated units and rotary embeddings are computed in one pass
+each, and linear layers that read the same input in one product. An operation is replaced only where the
+result is known to be the same; `packed.enable` checks the whole model.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+_GATED_UNIT = ("gate_proj", "up_proj", "down_proj", "act_fn")
+
 
 def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
-    """See above; `unfuse` takes it back. `dtype` is what the model computes in, if not that of its weights."""
+    """Fuses a backbone's operations; `unfuse` takes it back.
+
+    `dtype` is what the model computes in, if not that of its weights.
+    """
     weight = next(backbone.parameters())
     dtype = dtype or weight.dtype
     if weight.is_cuda:
@@ -27,75 +32,85 @@ def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
     for module in backbone.modules():
         if type(module).__name__.endswith("RMSNorm"):
             _fuse_norm(module, dtype, weight.device, offsets)
-        elif all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")):
+        elif all(hasattr(module, name) for name in _GATED_UNIT):
             _fuse_gated_unit(module)
         elif hasattr(module, "q_proj") and hasattr(module, "layer_idx"):
             _fuse_attention(module)
         elif hasattr(module, "lora_A"):
             _fuse_adapter(module)
-    join(backbone)
+    join_weights(backbone)
+
+
+def unfuse(backbone: nn.Module) -> None:
+    """Lets every module run its own forward again."""
+    for module in backbone.modules():
+        module.__dict__.pop("forward", None)
 
 
 def _compile_ahead(backbone: Any, dtype: torch.dtype, device: torch.device) -> None:
     from telescope.models.fast.kernels import compile_ahead
 
     config = backbone.config.get_text_config()
-    heads, width = (
-        getattr(config, "num_attention_heads", None),
-        getattr(config, "intermediate_size", None),
+    heads = getattr(config, "num_attention_heads", None)
+    width = getattr(config, "intermediate_size", None)
+    if not heads or not width:
+        return  # a model of another kind
+    activation = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", "")
+    compile_ahead(
+        heads=heads,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        width=width,
+        vocabulary=config.vocab_size,
+        gelu="gelu" in str(activation),
+        dtype=dtype,
+        device=device,
     )
-    if heads and width:  # else it is a model of another kind
-        compile_ahead(
-            heads=heads,
-            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-            dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            width=width,
-            vocabulary=config.vocab_size,
-            gelu="gelu"
-            in str(getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", "")),
-            dtype=dtype,
-            device=device,
-        )
 
 
-def unfuse(backbone: nn.Module) -> None:
-    for module in backbone.modules():
-        module.__dict__.pop("forward", None)
+# ---- linear layers that read the same input
 
 
-def join(backbone: nn.Module) -> None:
-    """Lets weights that are multiplied with the same input lie one after the other in memory. They stay parameters of their own."""
+def join_weights(backbone: nn.Module) -> None:
+    """Lays weights that are multiplied with the same input side by side in memory.
+
+    They stay separate parameters. Sharded weights are left alone.
+    """
     for module in backbone.modules():
         for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
-            layers: list[Any] = [_own(getattr(module, name, None)) for name in names]
-            if all(
-                type(layer) is nn.Linear and not hasattr(layer.weight, "full_tensor")
-                for layer in layers
-            ):  # nor sliced
-                layers[0].joined = _Joined(
-                    [layer.weight for layer in layers], [layer.bias for layer in layers]
-                )
+            layers = [_base_layer(getattr(module, name, None)) for name in names]
+            if all(_is_plain_linear(layer) for layer in layers):
+                weights = [layer.weight for layer in layers]
+                biases = [layer.bias for layer in layers]
+                layers[0].joined = _Joined(weights, biases)
+
+
+def _is_plain_linear(layer: Any) -> bool:
+    return type(layer) is nn.Linear and not hasattr(layer.weight, "full_tensor")
 
 
 class _Joined:
-    """The weights (and biases) of several layers as one matrix. Valid as long as the layers' own are views of it."""
+    """The weights (and biases) of several layers as one matrix.
+
+    It is valid as long as the layers' own weights are views of it.
+    """
 
     def __init__(self, weights: list[nn.Parameter], biases: list[Any]) -> None:
         self.sizes = [len(weight) for weight in weights]
         self.weight = _side_by_side(weights, self.sizes)
-        self.bias = (
-            None if any(bias is None for bias in biases) else _side_by_side(biases, self.sizes)
-        )
-        self.last = weights[-1].data_ptr()
+        self.bias: Tensor | None = None
+        if all(bias is not None for bias in biases):
+            self.bias = _side_by_side(biases, self.sizes)
+        self._last_address = weights[-1].data_ptr()
 
-    def holds(self, layers: Sequence[Any]) -> bool:
-        return (
-            self.weight.data_ptr() == layers[0].weight.data_ptr()
-            and self.last == layers[-1].weight.data_ptr()
-        )
+    def is_valid_for(self, layers: Sequence[Any]) -> bool:
+        starts_here: bool = self.weight.data_ptr() == layers[0].weight.data_ptr()
+        ends_here: bool = self._last_address == layers[-1].weight.data_ptr()
+        return starts_here and ends_here
 
 
 def _side_by_side(parts: list[Any], sizes: list[int]) -> Tensor:
+    """One tensor of all parts, which become views of it."""
     joined = torch.cat([part.detach() for part in parts])
     for part, view in zip(parts, joined.split(sizes), strict=True):
         part.data = view
@@ -103,68 +118,55 @@ def _side_by_side(parts: list[Any], sizes: list[int]) -> Tensor:
 
 
 def joined_linear(x: Tensor, layers: Sequence[Any]) -> Sequence[Tensor]:
-    """Each layer's output for x, by one product where their weights lie one after the other (`join`)."""
-    plain = [_own(layer) for layer in layers]
-    joined = plain[0].__dict__.get("joined")
-    if joined is None or not joined.holds(plain):
+    """Each layer's output for x: one product if their weights are joined (`join_weights`)."""
+    base_layers = [_base_layer(layer) for layer in layers]
+    joined = base_layers[0].__dict__.get("joined")
+    if joined is None or not joined.is_valid_for(base_layers):
         return [layer(x) for layer in layers]
-    if torch.is_grad_enabled() and (x.requires_grad or plain[0].weight.requires_grad):
-        own = [layer.weight for layer in plain] + [
-            layer.bias for layer in plain if joined.bias is not None
-        ]
+    if torch.is_grad_enabled() and (x.requires_grad or base_layers[0].weight.requires_grad):
+        own = [layer.weight for layer in base_layers]
+        if joined.bias is not None:
+            own += [layer.bias for layer in base_layers]
         outputs = _JoinedLinear.apply(x, joined, *own)
     else:
         outputs = F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
-    return [_adapt(layer, x, output) for layer, output in zip(layers, outputs, strict=True)]
-
-
-def _own(layer: Any) -> Any:
-    """The layer itself, where it stands beside an adapter (see models/lora.py)."""
-    return getattr(layer, "base_layer", layer)
-
-
-def _adapt(layer: Any, x: Tensor, output: Tensor) -> Tensor:
-    """A layer's own output plus its adapter's, if it has one, scaled and added by the product that makes it."""
-    if not hasattr(layer, "lora_A") or layer.disable_adapters:
-        return output
-    down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-    low = F.linear(x.reshape(-1, x.shape[-1]), down)
-    return torch.addmm(
-        output.reshape(-1, len(up)), low, up.T, alpha=layer.scaling["default"]
-    ).view_as(output)
-
-
-def _fuse_adapter(module: Any) -> None:
-    module.forward = types.MethodType(lambda self, x: _adapt(self, x, self.base_layer(x)), module)
+    return [_add_adapter(layer, x, output) for layer, output in zip(layers, outputs, strict=True)]
 
 
 class _JoinedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, joined: _Joined, *own: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, joined: _Joined, *own: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x)
         ctx.joined = joined
         return F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), joined = ctx.saved_tensors, ctx.joined
-        grad = _whole(grads).view(-1, len(joined.weight))
-        d_x = (grad @ joined.weight).view(x.shape) if ctx.needs_input_grad[0] else None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        joined: _Joined = ctx.joined
+        grad = _concat_columns(grads).view(-1, len(joined.weight))
+        d_x = None
+        if ctx.needs_input_grad[0]:
+            d_x = (grad @ joined.weight).view(x.shape)
         d_own: list[Tensor | None] = [None] * len(joined.sizes)
         if ctx.needs_input_grad[2]:
             d_own = list((grad.T @ x.reshape(-1, x.shape[-1])).split(joined.sizes))
         if joined.bias is not None:
-            d_own += (
-                grad.sum(0).split(joined.sizes)
-                if ctx.needs_input_grad[-1]
-                else [None] * len(joined.sizes)
-            )
+            if ctx.needs_input_grad[-1]:
+                d_own += grad.sum(0).split(joined.sizes)
+            else:
+                d_own += [None] * len(joined.sizes)
         return d_x, None, *d_own
 
 
-def _whole(parts: Sequence[Tensor]) -> Tensor:
-    """Columns one after the other: a new tensor, unless the parts are already the columns of one (as `GatedUnit`'s gradients are)."""
-    first, second, width = parts[0], parts[-1], sum(part.shape[-1] for part in parts)
+def _concat_columns(parts: Sequence[Tensor]) -> Tensor:
+    """The parts side by side.
+
+    No copy if the parts are already the columns of one matrix, as `GatedUnit`'s gradients are.
+    """
+    first = parts[0]
+    second = parts[-1]
+    width = sum(part.shape[-1] for part in parts)
     if (
         len(parts) == 2
         and first.dim() == 2
@@ -176,117 +178,131 @@ def _whole(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), -1)
 
 
+# ---- LoRA adapters
+
+
+def _base_layer(layer: Any) -> Any:
+    """The layer itself, if it stands beside an adapter (see models/lora.py)."""
+    return getattr(layer, "base_layer", layer)
+
+
+def _add_adapter(layer: Any, x: Tensor, output: Tensor) -> Tensor:
+    """A layer's own output plus that of its adapter, if it has one. One product scales and adds it."""
+    if not hasattr(layer, "lora_A") or layer.disable_adapters:
+        return output
+    down = layer.lora_A["default"].weight  # [rank, in]
+    up = layer.lora_B["default"].weight  # [out, rank]
+    low = F.linear(x.reshape(-1, x.shape[-1]), down)
+    flat = output.reshape(-1, len(up))
+    return torch.addmm(flat, low, up.T, alpha=layer.scaling["default"]).view_as(output)
+
+
+def _fuse_adapter(module: Any) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return _add_adapter(self, x, self.base_layer(x))
+
+    module.forward = types.MethodType(forward, module)
+
+
+# ---- norms, gated units, attention
+
+
 def _fuse_norm(
     module: Any, dtype: torch.dtype, device: torch.device, offsets: dict[Any, float | None]
 ) -> None:
-    """weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x): whichever the module does, which `offsets` remembers of modules like it."""
+    """Fuses weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x), whichever the module computes.
+
+    `offsets` remembers which it was for modules like it.
+    """
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     weight = getattr(module, "weight", None)
     if epsilon is None or weight is None:
         return
-    kind = (
-        type(module),
-        weight.numel(),
-        repr({name: value for name, value in vars(module).items() if not name.startswith("_")}),
-    )
+    settings = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    kind = (type(module), weight.numel(), repr(settings))
     if kind not in offsets:
-        offsets[kind] = _offset(module, weight.numel(), epsilon, dtype, device)
+        offsets[kind] = _weight_offset(module, weight.numel(), epsilon, dtype, device)
     offset = offsets[kind]
     if offset is None:
         return
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return F.rms_norm(
-            x, self.weight.shape, self.weight + offset if offset else self.weight, epsilon
-        )
+        weight = self.weight + offset if offset else self.weight
+        return F.rms_norm(x, self.weight.shape, weight, epsilon)
 
     module.forward = types.MethodType(forward, module)
 
 
-def _offset(
+def _weight_offset(
     module: Any, width: int, epsilon: float, dtype: torch.dtype, device: torch.device
 ) -> float | None:
-    """What is added to the weight of a norm; none: it does something else."""
-    probe, (weight,) = (
-        torch.randn(5, width, generator=torch.Generator().manual_seed(0))
-        .to(device, dtype)
-        .split([4, 1])
-    )
-    own = torch.func.functional_call(
-        module, {"weight": weight}, (probe,)
-    ).float()  # its own weight may be sliced
+    """What a norm adds to its weight; None if it is another kind of norm."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(5, width, generator=generator).to(device, dtype)
+    probe, (weight,) = drawn.split([4, 1])  # [4, width], [width]
+    # With a weight of ours: the module's own may be sharded.
+    own = torch.func.functional_call(module, {"weight": weight}, (probe,)).float()
     for offset in (0.0, 1.0):
-        ours = F.rms_norm(
-            probe, weight.shape, weight + offset if offset else weight, epsilon
-        ).float()
+        shifted = weight + offset if offset else weight
+        ours = F.rms_norm(probe, weight.shape, shifted, epsilon).float()
         if torch.allclose(ours, own, rtol=0.03, atol=0.03):
             return offset
     return None
 
 
 def _fuse_gated_unit(module: Any) -> None:
+    """Fuses down(act(gate(x))·up(x)), with act = SiLU or tanh-GELU."""
     from telescope.models.fast.kernels import gated_unit
 
-    name = type(module.act_fn).__name__
-    if name not in ("SiLU", "SiLUActivation", "GELUTanh", "PytorchGELUTanh"):
+    activation = type(module.act_fn).__name__
+    if activation not in ("SiLU", "SiLUActivation", "GELUTanh", "PytorchGELUTanh"):
         return
-    gelu = "GELU" in name
+    gelu = "GELU" in activation
 
     def forward(self: Any, x: Tensor) -> Tensor:
         gate, up = joined_linear(x.reshape(-1, x.shape[-1]), (self.gate_proj, self.up_proj))
-        return self.down_proj(gated_unit(gate, up, gelu)).view(*x.shape[:-1], -1)
+        out: Tensor = self.down_proj(gated_unit(gate, up, gelu))
+        return out.view(*x.shape[:-1], -1)
 
     module.forward = types.MethodType(forward, module)
 
 
 def _fuse_attention(module: Any) -> None:
-    """The attention's own forward, with rotary embeddings by our kernel and its three projections made together."""
+    """Keeps the attention's own forward, with our rotary embedding and its projections in one product."""
     from telescope.models.fast.kernels import rotary
 
     own = inspect.unwrap(type(module).forward)
-    plain = own.__globals__.get("apply_rotary_pos_emb")
-    if plain is None or "apply_rotary_pos_emb" not in own.__code__.co_names:
+    own_rotary = own.__globals__.get("apply_rotary_pos_emb")
+    if own_rotary is None or "apply_rotary_pos_emb" not in own.__code__.co_names:
         return
 
-    def rotate(
-        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, **kwargs: Any) -> Any:
         if kwargs or cos.shape[-1] != q.shape[-1]:
-            return plain(q, k, cos, sin, **kwargs)
+            return own_rotary(q, k, cos, sin, **kwargs)
         return rotary(q, k, cos, sin)
 
-    fused = types.FunctionType(
-        own.__code__,
-        {**own.__globals__, "apply_rotary_pos_emb": rotate},
-        own.__name__,
-        own.__defaults__,
-    )
+    names = {**own.__globals__, "apply_rotary_pos_emb": rotate}
+    fused = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__)
     fused.__kwdefaults__ = own.__kwdefaults__
 
     def forward(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         projections = (self.q_proj, self.k_proj, self.v_proj)
-        if any(type(_own(layer)) is not nn.Linear for layer in projections):
+        if any(type(_base_layer(layer)) is not nn.Linear for layer in projections):
             return fused(self, hidden_states, *args, **kwargs)
-        return fused(
-            _Projected(self, *joined_linear(hidden_states, projections)),
-            hidden_states,
-            *args,
-            **kwargs,
-        )
+        q, k, v = joined_linear(hidden_states, projections)
+        return fused(_Projected(self, q, k, v), hidden_states, *args, **kwargs)
 
     module.forward = types.MethodType(forward, module)
 
 
 class _Projected:
-    """An attention module whose projections of the current input are made already."""
+    """An attention module whose projections of the current input are computed already."""
 
     def __init__(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> None:
-        self.module, self.q_proj, self.k_proj, self.v_proj = (
-            module,
-            lambda _: q,
-            lambda _: k,
-            lambda _: v,
-        )
+        self.module = module
+        self.q_proj = lambda _: q
+        self.k_proj = lambda _: k
+        self.v_proj = lambda _: v
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)

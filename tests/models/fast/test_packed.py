@@ -12,7 +12,7 @@ from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
 from telescope.config import Bins, ModelConfig, RolloutConfig
 from telescope.models.fast import packed
-from telescope.models.fast.fuse import _whole, fuse, join, joined_linear, unfuse
+from telescope.models.fast.fuse import _concat_columns, fuse, join_weights, joined_linear, unfuse
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import checkpointing, is_packable, load_critic, load_policy
 from telescope.rollout.sampler import TorchSampler
@@ -155,7 +155,7 @@ def test_joined_layers_are_one_product_with_the_same_gradients(bias: bool) -> No
         torch.randn(3, 5, 4, requires_grad=True),
         torch.randn(3, 5, 10),
     )
-    join(layers)
+    join_weights(layers)
     layers.q_proj.joined.weight[7] += 1  # k's second row: the layers' weights are the matrix's
     apart.k_proj.weight.data[1] += 1
     results = []
@@ -178,10 +178,10 @@ def test_joined_layers_are_one_product_with_the_same_gradients(bias: bool) -> No
 def test_columns_of_one_matrix_are_not_copied() -> None:
     matrix = torch.randn(3, 8)
     left, right = matrix.chunk(2, 1)
-    assert _whole([left, right]).data_ptr() == matrix.data_ptr()
-    assert torch.equal(_whole([left, right]), matrix)
+    assert _concat_columns([left, right]).data_ptr() == matrix.data_ptr()
+    assert torch.equal(_concat_columns([left, right]), matrix)
     for parts in ([right, left], [left, right.clone()], [left, right[:, :2]]):
-        assert torch.equal(_whole(parts), torch.cat(parts, -1))
+        assert torch.equal(_concat_columns(parts), torch.cat(parts, -1))
 
 
 def test_a_fused_copy_has_weights_of_its_own(tiny_model: Path) -> None:
@@ -202,7 +202,7 @@ def test_chunks_of_logits_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.randn(2, 700)
     logits = head(hidden) / 0.6
     plain = [log_probs_from_logits(logits, targets), entropy_from_logits(logits)]
-    monkeypatch.setattr(packed, "_LOGITS", 1)  # chunks of the smallest size
+    monkeypatch.setattr(packed, "_MAX_LOGITS", 1)  # chunks of the smallest size
     ours = list(
         packed.linear_log_probs(hidden, head, targets, temperature=0.6, entropy_gradient=True)
     )
@@ -365,7 +365,7 @@ def test_a_capture_that_fails_leaves_the_process_as_it_was(
 @pytest.mark.parametrize("window", [None, 3])
 def test_flash_attention_equals_the_padded_one(window: int | None) -> None:
     torch.manual_seed(0)
-    layout = packed.Packed([5, 1, 40], DEVICE)
+    layout = packed.PackedRows([5, 1, 40], DEVICE)
     q, k, v = (
         torch.randn(46, heads, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
         for heads in (6, 2, 2)

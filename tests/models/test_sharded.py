@@ -1,4 +1,4 @@
-"""A model built without weights, sliced and filled is the model that was loaded whole."""
+"""A model built without weights, sharded and filled is the model that was loaded whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from telescope.models.load import (
     is_packable,
     load_critic,
     load_policy,
-    load_sliced,
+    load_sharded,
     new_policy,
     new_value_model,
 )
@@ -41,14 +41,14 @@ def ranks(tmp_path: Path) -> Iterator[ProcessGroup]:
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt2"], ids=str)
-def test_a_sliced_family_computes_what_the_whole_one_does(
+def test_a_sharded_family_computes_what_the_whole_one_does(
     family: str, tmp_path: Path, ranks: ProcessGroup
 ) -> None:
     config = ModelConfig(path=str(write_family(family, tmp_path / "model")))
     batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]])
     policy, critic = load_policy(config, CPU), load_critic(config, CPU)
-    (one, other), print_of_policy = load_sliced(new_policy, config, ranks, count=2)
-    (values,), print_of_critic = load_sliced(new_value_model, config, ranks)
+    (one, other), print_of_policy = load_sharded(new_policy, config, ranks, count=2)
+    (values,), print_of_critic = load_sharded(new_value_model, config, ranks)
     assert (print_of_policy, print_of_critic) == (fingerprint(policy), fingerprint(critic))
     assert is_packable(one) == is_packable(policy)
     assert one.generation_config.eos_token_id == policy.generation_config.eos_token_id
@@ -67,7 +67,7 @@ def test_a_sliced_family_computes_what_the_whole_one_does(
 
 
 @pytest.mark.parametrize("lora", [0, 3], ids=["whole", "lora"])
-def test_a_random_value_head_is_the_same_sliced(
+def test_a_random_value_head_is_the_same_sharded(
     tmp_path: Path, ranks: ProcessGroup, lora: int
 ) -> None:
     if lora:
@@ -76,15 +76,15 @@ def test_a_random_value_head_is_the_same_sliced(
         path=str(write_family("llama", tmp_path / "model")), dtype="bfloat16", lora_rank=lora
     )
     critic = load_critic(config, CPU, Bins(7, -1.0, 1.0), head_seed=3)
-    (sliced,), print_of_critic = load_sliced(
+    (sharded,), print_of_critic = load_sharded(
         partial(new_value_model, bins=Bins(7, -1.0, 1.0), head_seed=3), config, ranks
     )
-    assert torch.equal(sliced.head.weight.full_tensor(), critic.head.weight)
+    assert torch.equal(sharded.head.weight.full_tensor(), critic.head.weight)
     assert critic.head.weight.abs().min() > 0
     assert print_of_critic == fingerprint(critic)
 
 
-def test_a_model_to_be_sliced_reads_no_weights(tmp_path: Path) -> None:
+def test_a_model_to_be_sharded_reads_no_weights(tmp_path: Path) -> None:
     folder = write_family("llama", tmp_path / "model")
     (folder / "model.safetensors").unlink()
     for make in (new_policy, new_value_model, partial(new_value_model, head_seed=0)):
@@ -101,7 +101,7 @@ def test_tensors_that_a_model_holds_beside_its_buffers_are_filled_too(
         model.model.scale = torch.full((2,), 3.0)  # on the meta device where that is the default
         return model
 
-    (model,), _ = load_sliced(
+    (model,), _ = load_sharded(
         make, ModelConfig(path=str(write_family("llama", tmp_path / "model"))), ranks
     )
     assert model.model.scale.tolist() == [3.0, 3.0]
@@ -113,6 +113,6 @@ def test_a_model_without_layers_is_refused_with_what_to_do(
     config = ModelConfig(path=str(write_family("gpt2", tmp_path / "model")))
     with pytest.raises(
         TelescopeError,
-        match="GPT2Model cannot be sliced: it has no `layers`; use backend = 'local'",
+        match="GPT2Model cannot be sharded: it has no `layers`; use backend = 'local'",
     ):
-        load_sliced(new_policy, config, ranks)
+        load_sharded(new_policy, config, ranks)
