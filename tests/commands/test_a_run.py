@@ -12,8 +12,8 @@ import torch
 from telescope import commands as cli
 from telescope.config import Config, load_config, to_toml
 from telescope.models.load import quiet
-from telescope.models.value import ValueModel
 from telescope.models.shards import load_weights
+from telescope.models.value import ValueModel
 from tests.commands.calls import Capture, printed, refusal
 from tests.fakes import read_shards, tiny_config
 

@@ -10,7 +10,7 @@ import torch
 
 from telescope.config import Config, ModelConfig
 from telescope.models.load import load_policy
-from telescope.models.lora import adapted
+from telescope.models.lora import adapted_layers
 from tests.models.fast.test_packed import DEVICE
 
 peft = pytest.importorskip("peft", reason="LoRA comes with the extra `peft`")
@@ -27,7 +27,7 @@ def reward(response_ids):
 def wake(model: torch.nn.Module) -> None:
     """Adapters as after some training: they start at B = 0, where nothing would notice if they were left out."""
     generator = torch.Generator().manual_seed(1)
-    for layer in adapted(model):
+    for layer in adapted_layers(model):
         weight = layer.lora_B["default"].weight
         weight.data = 0.3 * torch.randn(weight.shape, generator=generator).to(weight)
 

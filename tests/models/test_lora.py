@@ -17,7 +17,7 @@ from telescope.models.fast.fuse import fuse, unfuse
 from telescope.models.flops import cost_of
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import checkpointing, is_packable, load_critic, load_policy, quiet
-from telescope.models.lora import adapted, adapters_off, trained_weights
+from telescope.models.lora import adapted_layers, adapters_off, trained_weights
 from telescope.scale import plan
 from tests.fakes import hand_batch
 from tests.models.adapted import LORA, policy, wake
@@ -199,7 +199,7 @@ def test_experts_that_peft_would_adapt_are_refused(tmp_path: Path) -> None:
         match=r"peft would adapt the experts of .* too: name the attention's layers alone",
     ):
         policy(tmp_path)
-    assert adapted(policy(tmp_path, lora_targets=["q_proj", "v_proj"]))
+    assert adapted_layers(policy(tmp_path, lora_targets=["q_proj", "v_proj"]))
 
 
 def test_a_plan_does_not_know_lora() -> None:

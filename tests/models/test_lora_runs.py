@@ -17,7 +17,7 @@ from telescope.errors import TelescopeError
 from telescope.models.fast.fuse import unfuse
 from telescope.models.forward import policy_forward
 from telescope.models.load import load_policy, quiet
-from telescope.models.lora import adapted, merge, trained_weights
+from telescope.models.lora import adapted_layers, merge_adapters, trained_weights
 from telescope.run.export import evaluate_run, export_run
 from telescope.trainer import Trainer
 from tests.fakes import hand_batch, read_shards, tiny_config, write_tiny_model
@@ -164,8 +164,8 @@ def test_a_merged_model_of_any_family_computes_the_same(family: Path) -> None:
     model = policy(family)
     before = policy_forward(model, batch(), temperature=1.0).log_probs
     unfuse(model.base_model)
-    merge(model)
-    assert not adapted(model)
+    merge_adapters(model)
+    assert not adapted_layers(model)
     assert (
         model.state_dict().keys()
         == load_policy(ModelConfig(path=str(family)), DEVICE).state_dict().keys()

@@ -150,7 +150,7 @@ def test_workers_write_into_the_run_folder_wherever_they_live(
     trainer = Trainer(config_for(tmp_path, Path(os.path.relpath(model)), *settings), reward=reward)
     trainer.fit()
     saved = tmp_path / "runs" / "run" / "checkpoints" / "step_000001"
-    assert all(shards.is_whole(shards_of(saved, role)) for role in ("actor", "critic"))
+    assert all(shards.is_complete(shards_of(saved, role)) for role in ("actor", "critic"))
     trainer.roles.close()
 
 
