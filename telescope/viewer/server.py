@@ -1,4 +1,7 @@
-"""The same page live beside a running job. GET only, loopback unless a token is given, ids instead of paths."""
+"""The same page live beside a running job.
+
+It answers GET only, listens on loopback unless a token is given, and takes numbers instead of paths.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,37 @@ import hmac
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from telescope.errors import TelescopeError
-from telescope.viewer.payload import RunData, dumps, page_sample, page_traces
+from telescope.viewer.payload import dumps, page_sample, page_term, page_traces, page_whatif
 from telescope.viewer.report import SCRIPTS
+from telescope.viewer.run_data import RunData
+from telescope.viewer.whatif import read_whatif, token_terms, tracer_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
 MAX_SAMPLES = 16
-"""Samples per request."""
+"""Samples that one request may ask for."""
+MAX_WHATIF_SAMPLES = 256
+"""Samples that a what-if may whiten together."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -33,21 +48,34 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_INSTALL = "the live page needs Starlette and uvicorn: pip install starlette uvicorn"
 
 
 def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
-    """Serves `run` until it is stopped; port 0 takes a free one. Any other host than loopback needs a token."""
+    """Serves `run` until it is stopped. Port 0 takes a free one.
+
+    Any host but loopback needs a token.
+    """
     try:
         import uvicorn
     except ImportError:
-        raise TelescopeError(
-            "the live page needs Starlette and uvicorn: pip install starlette uvicorn"
-        ) from None
+        raise TelescopeError(_INSTALL) from None
     if token is None and not _is_loopback(host):
         raise TelescopeError(
-            f"host {host} can be reached from other machines: pass --token SECRET, or leave the host at 127.0.0.1"
+            f"host {host} can be reached from other machines: "
+            "pass --token SECRET, or leave the host at 127.0.0.1"
         )
     data = RunData(Path(run))
+    listener = _listen(host, port)
+    threading.Thread(target=_warm_up, args=(data,), daemon=True).start()
+    with listener:
+        port = listener.getsockname()[1]
+        print(f"{_address(host, port, token)}   (Ctrl-C stops it)", flush=True)
+        page = app(data, names={host}, port=port, token=token)
+        uvicorn.Server(uvicorn.Config(page, log_level="warning")).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -57,119 +85,18 @@ def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None =
         raise TelescopeError(
             f"cannot listen on {host}:{port} ({error}): choose another --port, or 0 for a free one"
         ) from None
-    threading.Thread(target=_warm_up, args=(data,), daemon=True).start()
-    with listener:
-        port = listener.getsockname()[1]
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        print(
-            f"http://{shown}:{port}/"
-            + (f"?token={quote(token)}" if token else "")
-            + "   (Ctrl-C stops it)",
-            flush=True,
-        )
-        uvicorn.Server(
-            uvicorn.Config(app(data, names={host}, port=port, token=token), log_level="warning")
-        ).run(sockets=[listener])
+    return listener
 
 
-def app(data: RunData, *, names: set[str], port: int, token: str | None = None) -> Any:
-    """The ASGI application. `names`: hosts that a request may name in its Host header, besides loopback's own names."""
-    try:
-        from starlette.applications import Starlette
-        from starlette.requests import Request
-        from starlette.responses import RedirectResponse, Response
-        from starlette.routing import Route
-    except ImportError:
-        raise TelescopeError(
-            "the live page needs Starlette and uvicorn: pip install starlette uvicorn"
-        ) from None
+def _address(host: str, port: int, token: str | None) -> str:
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    query = f"?token={quote(token)}" if token else ""
+    return f"http://{_in_address(host)}:{port}/{query}"
 
-    def asset(name: str, media_type: str) -> Callable[[Request], Response]:
-        content = (files("telescope.viewer") / "static" / name).read_bytes()
-        return lambda _: Response(content, media_type=media_type)
 
-    def json(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
-        def endpoint(
-            request: Request,
-        ) -> Response:  # not async: Starlette runs it in a thread, so that reading blocks nobody
-            try:
-                return Response(dumps(make(request)), media_type="application/json")
-            except TelescopeError as error:
-                return Response(dumps({"error": str(error)}), 404, media_type="application/json")
-
-        return endpoint
-
-    def samples(request: Request) -> Any:
-        step, wanted = request.path_params["step"], request.query_params.get("ids")
-        if wanted is None:
-            return {"index": data.index(step)}
-        return {
-            "samples": [page_sample(data.sample(step, i)) | {"position": i} for i in _ids(wanted)]
-        }
-
-    def sample(request: Request) -> Any:
-        step, position = request.path_params["step"], request.path_params["sample"]
-        found = data.sample(step, position)
-        if (t := request.query_params.get("t")) is not None:
-            words: dict[str, Any] = {}
-            return {"traces": page_traces(found, _ids(t)[0], words), "words": words}
-        return page_sample(found) | {"position": position}
-
-    routes = {
-        "/": asset("index.html", "text/html"),
-        "/page.css": asset("page.css", "text/css"),
-        **{f"/{name}": asset(name, "text/javascript") for name in SCRIPTS},
-        "/api/run": json(lambda _: data.info()),
-        "/api/prompt/{key}": json(
-            lambda request: {"steps": data.steps_of_prompt(request.path_params["key"])}
-        ),
-        "/api/step/{step:int}/samples": json(samples),
-        "/api/step/{step:int}/sample/{sample:int}": json(sample),
-    }
-    inner = Starlette(
-        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()]
-    )
-    hosts = {
-        f"{f'[{name}]' if ':' in name else name}:{port}"
-        for name in names | {"127.0.0.1", "localhost", "::1"}
-    }
-    cookie = f"telescope_{port}"
-
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await inner(scope, receive, send)
-            return
-        request, response = Request(scope), None
-        here = scope.get("server") or (
-            "",
-            None,
-        )  # where the connection came in: right for a wildcard host too
-        if request.headers.getlist("host") not in ([h] for h in hosts | {f"{here[0]}:{here[1]}"}):
-            response = Response("this page answers only to its own address", 421)
-        elif request.method != "GET":
-            response = Response("GET only", 405, {"Allow": "GET"})
-        elif (
-            token is not None
-            and scope["path"] == "/"
-            and _same(request.query_params.get("token"), token)
-        ):
-            response = RedirectResponse("/", 303)
-            response.set_cookie(cookie, token, httponly=True, samesite="strict")
-        elif token is not None and not _same(request.cookies.get(cookie), token):
-            response = Response("open the address with ?token=… that `telescope view` printed", 403)
-
-        async def send_safely(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    *((k.lower().encode(), v.encode()) for k, v in HEADERS.items()),
-                ]
-            await send(message)
-
-        await (response or inner)(scope, receive, send_safely)
-
-    return guarded
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _warm_up(data: RunData) -> None:
@@ -179,13 +106,155 @@ def _warm_up(data: RunData) -> None:
             data.index(step)
 
 
-def _ids(text: str) -> list[int]:
+# ---- what is asked ----
+
+
+class _Api:
+    """The JSON of each address."""
+
+    def __init__(self, data: RunData) -> None:
+        self.data = data
+
+    def run(self, request: Request) -> Any:
+        return self.data.info()
+
+    def prompt(self, request: Request) -> Any:
+        return {"steps": self.data.steps_of_prompt(request.path_params["key"])}
+
+    def samples(self, request: Request) -> Any:
+        """The index of the step, or the samples in `ids`."""
+        step = request.path_params["step"]
+        wanted = request.query_params.get("ids")
+        if wanted is None:
+            return {"index": self.data.index(step)}
+        return {"samples": [self._sample(step, position) for position in _ids(wanted)]}
+
+    def sample(self, request: Request) -> Any:
+        """One sample, or the traces of its token `t`."""
+        step = request.path_params["step"]
+        position = request.path_params["sample"]
+        t = request.query_params.get("t")
+        if t is None:
+            return self._sample(step, position)
+        words: dict[str, Any] = {}
+        found = page_traces(self.data.sample(step, position), _ids(t)[0], words)
+        return {"traces": found, "words": words}
+
+    def whatif(self, request: Request) -> Any:
+        """The samples in `ids` with another estimator, γ or λ, or the terms of a token of one."""
+        step = request.path_params["step"]
+        asked = request.query_params
+        whatif = read_whatif(asked.get("estimator", ""), asked.get("gamma"), asked.get("lam"))
+        positions = list(dict.fromkeys(_ids(asked.get("ids", ""), most=MAX_WHATIF_SAMPLES)))
+        tried = self.data.whatif(step, positions, whatif)
+        by_position = dict(zip(positions, tried, strict=True))
+        if "t" not in asked:
+            return {"samples": [page_whatif(i, sample) for i, sample in by_position.items()]}
+        (position,) = _ids(asked.get("sample", ""), most=1)
+        if position not in by_position:
+            raise TelescopeError("the sample of a token is one of ids")
+        tracer = tracer_of(by_position[position])
+        return {"terms": [page_term(term) for term in token_terms(tracer, _ids(asked["t"])[0])]}
+
+    def _sample(self, step: int, position: int) -> dict[str, Any]:
+        return page_sample(self.data.sample(step, position)) | {"position": position}
+
+
+def _ids(text: str, *, most: int = MAX_SAMPLES) -> list[int]:
     parts = text.split(",")
-    if len(parts) > MAX_SAMPLES or not all(
-        part.isascii() and part.isdigit() and len(part) < 10 for part in parts
-    ):
-        raise TelescopeError(f"ids are up to {MAX_SAMPLES} numbers with commas between them")
+    numbers = all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts)
+    if len(parts) > most or not numbers:
+        raise TelescopeError(f"ids are up to {most} numbers with commas between them")
     return [int(part) for part in parts]
+
+
+def app(data: RunData, *, names: set[str], port: int, token: str | None = None) -> App:
+    """The ASGI application.
+
+    `names`: hosts that a request may name in its Host header, besides those of loopback.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError:
+        raise TelescopeError(_INSTALL) from None
+
+    def asset(name: str, media_type: str) -> Callable[[Request], Response]:
+        content = (files("telescope.viewer") / "static" / name).read_bytes()
+        return lambda _: Response(content, media_type=media_type)
+
+    def json(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        # Not async: Starlette runs it in a thread, so that reading a file blocks nobody.
+        def endpoint(request: Request) -> Response:
+            try:
+                return Response(dumps(make(request)), media_type="application/json")
+            except TelescopeError as error:
+                return Response(dumps({"error": str(error)}), 404, media_type="application/json")
+
+        return endpoint
+
+    api = _Api(data)
+    routes = {
+        "/": asset("index.html", "text/html"),
+        "/page.css": asset("page.css", "text/css"),
+        **{f"/{name}": asset(name, "text/javascript") for name in SCRIPTS},
+        "/api/run": json(api.run),
+        "/api/prompt/{key}": json(api.prompt),
+        "/api/step/{step:int}/samples": json(api.samples),
+        "/api/step/{step:int}/sample/{sample:int}": json(api.sample),
+        "/api/step/{step:int}/whatif": json(api.whatif),
+    }
+    inner = Starlette(
+        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()]
+    )
+    hosts = {f"{_in_address(name)}:{port}" for name in names | {"127.0.0.1", "localhost", "::1"}}
+    return _guarded(inner, hosts, port, token)
+
+
+# ---- who may ask ----
+
+
+def _guarded(inner: App, hosts: set[str], port: int, token: str | None) -> App:
+    """Refuses foreign hosts, other methods than GET, and requests without the token."""
+    from starlette.requests import Request
+    from starlette.responses import RedirectResponse, Response
+
+    cookie = f"telescope_{port}"
+
+    def refusal(request: Request) -> Response | None:
+        server = request.scope.get("server") or ("", None)
+        here = f"{server[0]}:{server[1]}"  # where the connection came in, for a wildcard host
+        if request.headers.getlist("host") not in ([host] for host in hosts | {here}):
+            return Response("this page answers only to its own address", 421)
+        if request.method != "GET":
+            return Response("GET only", 405, {"Allow": "GET"})
+        if token is None:
+            return None
+        if request.scope["path"] == "/" and _same(request.query_params.get("token"), token):
+            welcome = RedirectResponse("/", 303)  # without the token in the address bar
+            welcome.set_cookie(cookie, token, httponly=True, samesite="strict")
+            return welcome
+        if _same(request.cookies.get(cookie), token):
+            return None
+        return Response("open the address with ?token=… that `telescope view` printed", 403)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await inner(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def send_safely(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        answer: App = refusal(Request(scope)) or inner
+        await answer(scope, receive, send_safely)
+
+    return guarded
 
 
 def _same(given: str | None, token: str) -> bool:

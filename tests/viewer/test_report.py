@@ -6,12 +6,15 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from telescope.errors import TelescopeError
+from telescope.explain.sample import Sample
 from telescope.viewer.report import write_report
-from tests.viewer.fake import EOS, fake_run, hostile, sample, step_of
+from telescope.viewer.whatif import WhatIf, recompute
+from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
 
 class _Elements(HTMLParser):
@@ -44,11 +47,17 @@ class _Elements(HTMLParser):
         ]
 
 
-def _report(tmp_path: Path, samples: dict | None = None) -> str:
+def _report(tmp_path: Path, samples: dict[int, list[Sample]] | None = None) -> str:
     run = fake_run(tmp_path / "run", samples)
     out = write_report(run, tmp_path / "out" / "r.html")
     assert [p.name for p in out.parent.iterdir()] == ["r.html"]  # no temporary file is left
     return out.read_text("utf-8")
+
+
+def _data(html: str) -> dict[str, Any]:
+    text = _Elements(html).named("script")[0][1]
+    data: dict[str, Any] = json.loads(text)
+    return data
 
 
 def test_report_is_one_file_that_names_no_other(tmp_path: Path) -> None:
@@ -111,16 +120,30 @@ def test_report_of_long_responses_stays_under_three_megabytes(tmp_path: Path) ->
     )
     html = _report(tmp_path, dict.fromkeys(range(1, 8), long))
     assert len(html.encode()) < 3_000_000
-    data = json.loads(_Elements(html).named("script")[0][1])
+    data = _data(html)
     assert next(iter(data["steps"])) == "7"
     assert all(step["samples"] and step["samples"][0]["traces"] for step in data["steps"].values())
 
 
+def test_a_small_report_holds_what_ifs_and_a_large_one_does_not(tmp_path: Path) -> None:
+    small = _data(_report(tmp_path / "small"))["steps"]["40"]
+    whatif = small["whatif"]
+    assert whatif["gammas"] == [0.9, 0.95, 0.99, 1.0]
+    key = f"gae/{whatif['gammas'].index(0.9)}/{whatif['lams'].index(0.5)}"
+    expected = recompute(lesson(), WhatIf("gae", 0.9, 0.5))
+    for found, one in zip(whatif["results"][key], expected, strict=True):
+        assert found["columns"]["whitened"] == pytest.approx(one.columns["whitened"], abs=1e-4)
+    rows = [
+        sample(["好"] * 900 + [EOS], [0.5] * 901, [0.01] * 901, score=1.0, prompt=str(i % 3))
+        for i in range(12)
+    ]
+    large = _data(_report(tmp_path / "large", {1: step_of(rows, 1)}))["steps"]["1"]
+    assert large["whatif"] is None
+
+
 def test_report_of_a_run_without_ledger_still_has_its_curves(tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {})
-    data = json.loads(
-        _Elements(write_report(run, tmp_path / "r.html").read_text("utf-8")).named("script")[0][1]
-    )
+    data = _data(write_report(run, tmp_path / "r.html").read_text("utf-8"))
     assert data["run"]["steps"] == []
     assert data["run"]["curves"]["reward/kl"]
 

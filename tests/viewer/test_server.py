@@ -15,8 +15,8 @@ import pytest
 from telescope.errors import TelescopeError
 from telescope.explain.trace import traces
 from telescope.ledger import samples
-from telescope.viewer.payload import RunData
 from telescope.viewer.report import write_report
+from telescope.viewer.run_data import RunData
 from telescope.viewer.server import HEADERS, app, serve
 from tests.viewer.fake import fake_run
 
@@ -115,11 +115,34 @@ def test_samples_and_traces_come_by_number(port: int) -> None:
     assert {trace["name"]: trace["ok"] for trace in answer["traces"]}["advantage"] is True
 
 
+def test_a_what_if_is_recomputed_and_explained(port: int) -> None:
+    path = "/api/step/40/whatif?estimator=gae&gamma=1&lam=0&ids=0,3"
+    samples = json.loads(ask(port, path)[2])["samples"]
+    assert [one["position"] for one in samples] == [0, 3]
+    columns = samples[0]["columns"]
+    assert set(columns) == {"deltas", "advantages", "returns", "whitened"}
+    assert (
+        columns["advantages"]
+        == columns["deltas"]
+        == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07])
+    )
+    assert samples[0]["weights"] == [1.0]
+    terms = json.loads(ask(port, f"{path}&sample=0&t=3")[2])["terms"]
+    assert {term["name"]: term["result"] for term in terms}["advantage"] == pytest.approx(0.102)
+
+
 @pytest.mark.parametrize(
     "path",
     ["/api/step/41/samples", "/api/step/40/sample/99", "/api/step/40/samples?ids=x", "/api/step/40/samples?ids=-1",
      "/api/step/40/sample/0?t=99", "/api/step/40/samples?ids=" + "1," * 500 + "1",
-     "/api/step/40/sample/0?t=²", "/api/step/" + "9" * 400 + "/samples"],
+     "/api/step/40/sample/0?t=²", "/api/step/" + "9" * 400 + "/samples",
+     "/api/step/40/whatif", "/api/step/40/whatif?estimator=gae&ids=0&gamma=2",
+     "/api/step/40/whatif?estimator=gae&ids=0&lam=inf", "/api/step/40/whatif?estimator=no&ids=0",
+     "/api/step/40/whatif?estimator=gae&ids=99", "/api/step/41/whatif?estimator=gae&ids=0",
+     "/api/step/40/whatif?estimator=gae&ids=" + "0," * 300 + "0",
+     "/api/step/40/whatif?estimator=gae&ids=0&sample=1&t=0",
+     "/api/step/40/whatif?estimator=gae&ids=0&sample=0&t=99",
+     "/api/step/40/whatif?estimator=gae&ids=0&t=0"],
 )  # fmt: skip
 def test_a_wrong_number_is_a_404_with_a_reason(port: int, path: str) -> None:
     status, _, body = ask(port, path.replace("²", "%C2%B2"))

@@ -1,4 +1,4 @@
-// What the page itself says. Sentences about a number come with its trace, from telescope.explain.words.
+// What the page itself says. Sentences about a number come with its trace, from telescope.explain.
 
 export const TEXT = {
   zh: {
@@ -30,7 +30,7 @@ export const TEXT = {
     d: "δ",
     dSub: "= r + γV后 − V前",
     fan: "后面的 δ",
-    fanSub: "乘 (γλ)ᵏ 传回来",
+    fanSub: "按权重传回来",
     A: "A",
     ASub: "= 这些之和",
     W: "Â",
@@ -50,8 +50,8 @@ export const TEXT = {
     cut: (n, m) => `只显示前 ${n} / ${m} 个 token`,
     whatif: (n) => `假如：同一次采样、同一个 critic，只换估计器。白化用的是页面上已加载的 ${n} 条样本，不是整批。`,
     ifTitle: "假如",
-    lam0: "λ=0：A 就是 δ",
-    lam1: "λ=1：A 就是 G − V",
+    ifWhere: "算式：用 telescope view 看。",
+    noWhatIf: "这个文件太大，没有存换 γ、λ 或估计器的结果；用 telescope view 可以试。",
     flipped: "⇅ A 与 Â 符号相反：比预期好（或差），但和整批平均相比正好反过来。",
     sorts: { order: "记录顺序", score: "得分", length: "长度", surprise: "最大 |A|" },
     filters: { all: "全部", right: "答对", wrong: "答错", clipped: "有裁剪", flipped: "有变号" },
@@ -61,8 +61,8 @@ export const TEXT = {
       kl: "KL：偏离参考模型多少",
       reward: "奖励",
       delta: "δ：一步的意外",
-      advantage_sum: "优势：以后所有意外的折扣和",
-      advantage: "优势：递推写法",
+      advantage_sum: "优势：全部展开",
+      advantage: "优势：一步的写法",
       return: "R：critic 的目标（用未白化的 A）",
       whitened: "白化：整批的 μ、σ",
       ratio: "比率 ρ（最后一次更新）",
@@ -90,7 +90,9 @@ export const TEXT = {
     curves: "Learning curves",
     prompt: "prompt",
     score: "score",
-    rule: "● V stands on a post: what was expected BEFORE the token. r, δ and A lie in the gap: they belong to the token itself.",
+    rule:
+      "● V stands on a post: what was expected BEFORE the token. r, δ and A lie in the gap: " +
+      "they belong to the token itself.",
     keys: "hover previews · click or Enter pins · ←/→ walk tokens · ↑/↓ samples · Esc clears",
     state: "state",
     tokenRow: "token",
@@ -102,7 +104,7 @@ export const TEXT = {
     d: "δ",
     dSub: "= r + γ·V next − V",
     fan: "later δ",
-    fanSub: "come back × (γλ)ᵏ",
+    fanSub: "come back × weight",
     A: "A",
     ASub: "= their sum",
     W: "Â",
@@ -114,28 +116,35 @@ export const TEXT = {
     almost: "almost 0",
     papers: (t) => ` (in papers t = ${t})`,
     hint: "Choose a token to see its arithmetic, step by step.",
-    tool: "A tool wrote this token, the policy did not choose it: no reward, no advantage, no loss, and it takes no time step.",
+    tool:
+      "A tool wrote this token, the policy did not choose it: no reward, no advantage, no " +
+      "loss, and it takes no time step.",
     none: "This file does not hold this token's arithmetic; telescope view shows it.",
     loaded: (n, m) => `${n} of ${m}`,
     more: (n) => `${n} more`,
     recorded: "recorded",
     cut: (n, m) => `first ${n} of ${m} tokens`,
     whatif: (n) =>
-      `What if: same rollout, same critic, another estimator. Whitening now uses the ${n} samples loaded here, not the whole batch.`,
+      `What if: same rollout, same critic, another estimator. Whitening now uses the ${n} ` +
+      `samples loaded here, not the whole batch.`,
     ifTitle: "what if",
-    lam0: "λ=0: A is δ",
-    lam1: "λ=1: A is G − V",
-    flipped: "⇅ A and Â have opposite signs: better (or worse) than expected, but the other way round against the batch's mean.",
+    ifWhere: "telescope view shows the arithmetic.",
+    noWhatIf:
+      "This file has no room for another γ, λ or estimator; telescope view can try them.",
+    flipped:
+      "⇅ A and Â have opposite signs: better (or worse) than expected, but the other way round " +
+      "against the batch's mean.",
     sorts: { order: "as recorded", score: "score", length: "length", surprise: "largest |A|" },
-    filters: { all: "all", right: "right", wrong: "wrong", clipped: "clipped", flipped: "sign flipped" },
+    filters:
+      { all: "all", right: "right", wrong: "wrong", clipped: "clipped", flipped: "sign flipped" },
     empty: "No sample matches.",
     nothing: "This run has no recorded tokens yet.",
     names: {
       kl: "KL: distance from the reference",
       reward: "reward",
       delta: "δ: one-step surprise",
-      advantage_sum: "advantage: discounted sum of all surprises from here",
-      advantage: "advantage: as a recursion",
+      advantage_sum: "advantage: written out",
+      advantage: "advantage: in one step",
       return: "R: the critic's target (raw A)",
       whitened: "whitening: μ, σ of the whole batch",
       ratio: "ratio ρ (last update)",
@@ -161,7 +170,9 @@ export const KID = {
     tokenSub: "写在两根柱子之间",
   },
   en: {
-    rule: "● Guesses stand on the posts: made BEFORE the word. Marks and surprises lie in the gaps: they belong to the word.",
+    rule:
+      "● Guesses stand on the posts: made BEFORE the word. Marks and surprises lie in the " +
+      "gaps: they belong to the word.",
     VSub: "guess before the word",
     rSub: "mark of the word",
     dSub: "surprise",

@@ -1,0 +1,64 @@
+// Where the data comes from: a server beside the run, or the report that this page is part of.
+
+import { $ } from "./tools.js";
+import { store } from "./state.js";
+
+async function get(path) {
+  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  if (answer.ok) return answer.json();
+  const { error } = await answer.json().catch(() => ({}));
+  throw new Error(error ?? `HTTP ${answer.status}`);
+}
+
+function query(step, ids, { est, gamma, lam }) {
+  const asked = new URLSearchParams({ estimator: est, gamma, ids: ids.join(",") });
+  if (lam !== null) asked.set("lam", lam);
+  return `api/step/${step}/whatif?${asked}`;
+}
+
+const server = () => ({
+  live: true,
+  run: () => get("api/run"),
+  index: async (step) => {
+    const { index } = await get(`api/step/${step}/samples`);
+    return index.map((row, position) => ({ ...row, position }));
+  },
+  samples: async (step, ids) => {
+    const { samples } = await get(`api/step/${step}/samples?ids=${ids.join(",")}`);
+    return samples;
+  },
+  traces: (step, sample, t) => get(`api/step/${step}/sample/${sample.position}?t=${t}`),
+  count: () => store.index.length,
+  stepsOf: async (key) => (await get(`api/prompt/${key}`)).steps,
+  grid: () => null,
+  canTry: () => true,
+  whatIf: async (step, ids, wanted) => (await get(query(step, ids, wanted))).samples,
+  whatIfTerms: async (step, ids, wanted, position, t) =>
+    (await get(`${query(step, ids, wanted)}&sample=${position}&t=${t}`)).terms,
+});
+
+// A report has no server: it holds the what-ifs of a small grid, or none.
+const report = ({ run, steps, words }) => ({
+  live: false,
+  run: async () => run,
+  index: async (step) =>
+    steps[step].samples.map((sample) => ({ ...sample.index_row, position: sample.position })),
+  samples: async (step, ids) =>
+    steps[step].samples.filter((sample) => ids.includes(sample.position)),
+  traces: async (step, sample, t) =>
+    sample.traces[t] ? { traces: sample.traces[t], words } : null,
+  count: (step) => steps[step].count,
+  stepsOf: async (key) =>
+    run.steps.filter((step) =>
+      steps[step].samples.some((sample) => sample.index_row.prompt_key === key),
+    ),
+  grid: (step) => steps[step]?.whatif ?? null,
+  canTry: (step) => Boolean(steps[step]?.whatif),
+  whatIf: (step, ids, { est, gamma, lam }) => {
+    const { gammas, lams, results } = steps[step].whatif;
+    return results[`${est}/${gammas.indexOf(gamma)}/${lams.indexOf(lam)}`] ?? [];
+  },
+  whatIfTerms: async () => null,
+});
+
+export const source = $("data") ? report(JSON.parse($("data").textContent)) : server();
