@@ -284,3 +284,17 @@ def test_lambda_grows_with_the_length_of_the_response() -> None:
             kl_coef=0.0,
         )
         assert torch.allclose(out["advantages"][row], alone["advantages"][0])
+
+
+def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
+    """Three tokens of KL 1 and one of KL 5 are 2 on average; a mean of the rows' means would be 3."""
+    batch = staged(
+        [[1, 1, 1], [1, 0, 0]],
+        scores=[[0.0] * 3] * 2,
+        values=[[0.0] * 3] * 2,
+        old=[[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+        ref=[[-1.0, -1.0, -1.0], [-5.0, 0.0, 0.0]],
+    )
+    out = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
+    metrics = credit_metrics(out.with_info(score=[0.0, 0.0]))
+    assert metrics["reward/kl"] == 2.0

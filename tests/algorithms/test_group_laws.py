@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from telescope.algorithms import (
     dr_grpo,
     gae,
+    gdpo,
     grpo,
     grpo_passk,
     last_actions,
@@ -234,3 +235,16 @@ def test_whitened_group_baselines_are_reinforce_with_baseline():
     mask = torch.tensor([[1, 0], [1, 1], [1, 1]])
     whitened = masked_whiten(dr_grpo(rewards, mask, torch.zeros(3)).advantages, mask)
     assert float(whitened.sum()) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "grpo_passk", "gdpo"])
+def test_a_millionth_is_added_to_the_standard_deviation(estimator):
+    """Outcomes 0, 1 and 2 millionths: their standard deviation is one millionth, so it is doubled."""
+    outcomes = torch.tensor([[0.0], [1e-6], [2e-6]], dtype=torch.float64)
+    one, group = torch.ones(3, 1), torch.zeros(3)
+    if estimator == "gdpo":
+        credit = gdpo(outcomes, torch.tensor([1.0], dtype=torch.float64), one, group)
+    else:
+        credit = {"grpo": grpo, "grpo_passk": grpo_passk}[estimator](outcomes, one, group)
+    expected = [0.0, 0.0, 0.5] if estimator == "grpo_passk" else [-0.5, 0.0, 0.5]
+    assert credit.advantages[:, 0].tolist() == pytest.approx(expected, abs=1e-6)

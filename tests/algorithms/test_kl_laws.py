@@ -127,3 +127,19 @@ def test_beta_rises_by_a_fifth_over_a_horizon_of_too_much_kl():
     assert adapt_kl_coef(0.1, 0.5, target=0.25, horizon=100, n_steps=50) == pytest.approx(0.11)
     assert adapt_kl_coef(0.1, 0.25, target=0.25, horizon=100, n_steps=50) == 0.1
     assert adapt_kl_coef(0.1, 0.0, target=0.25, horizon=100, n_steps=100) == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("d", [-2.62, -5.0, -30.0])
+def test_beyond_its_cap_k3_keeps_the_slope_that_it_had_there(d):
+    """At the cap e^x − x − 1 = 10, so e^x = 11 + x and the slope is 1 − e^x = −(10 + x), with x = 2.6109."""
+    log_prob = tensor(d).requires_grad_()
+    k3 = kl_penalty(log_prob, tensor(0.0), "k3")
+    assert k3.item() == 10
+    assert torch.autograd.grad(k3, log_prob)[0].item() == pytest.approx(-12.6109, abs=1e-3)
+
+
+def test_just_below_its_cap_k3_has_its_own_slope():
+    log_prob = tensor(-2.6).requires_grad_()
+    k3 = kl_penalty(log_prob, tensor(0.0), "k3")
+    assert k3.item() == pytest.approx(math.exp(2.6) - 3.6)
+    assert torch.autograd.grad(k3, log_prob)[0].item() == pytest.approx(1 - math.exp(2.6))

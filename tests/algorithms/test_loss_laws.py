@@ -134,3 +134,24 @@ def test_micro_batches_add_up_to_the_minibatch_in_loss_and_gradient(mode, split)
     sum(losses).backward()
     close(sum(losses), aggregate(whole, HOLES, mode, horizon=7))
     close(parts.grad, whole.grad)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "bounded"),
+    [
+        (2.9, -1.0, 2.9, False),
+        (2.999, -1.0, 2.999, False),
+        (3.1, -1.0, 3.0, True),
+        (3.1, -2.0, 6.0, True),
+        (3.1, 1.0, -1.2, False),
+    ],
+)
+def test_the_dual_clip_is_recorded_exactly_where_it_bounds_the_loss(
+    ratio, advantage, loss, bounded
+):
+    log_prob = tensor([[math.log(ratio)]])
+    terms = clipped_policy_loss(
+        log_prob, tensor([[0.0]]), tensor([[advantage]]), torch.ones(1, 1), dual_clip=3.0
+    )
+    close(terms.loss, tensor([[loss]]))
+    assert terms.dual_clipped.item() is bounded
