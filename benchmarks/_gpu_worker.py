@@ -211,9 +211,9 @@ def vllm_decode(parent: Parent) -> None:
 
 
 def telescope_update(parent: Parent, package: str | None = None) -> None:
-    from telescope.run import startup as ahead
+    from telescope.run.startup import preload
 
-    with ahead.starting(telescope_config(parent.job)):  # as `telescope train` does
+    with preload(telescope_config(parent.job)):  # as `telescope train` does
         from telescope.trainer import Trainer
 
     parent.imported()

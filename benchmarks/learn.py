@@ -283,7 +283,7 @@ def try_fresh(run: Path, count: int) -> dict:
     from _overoptimise_worker import unseen_rows
 
     from telescope.config import load_config
-    from telescope.run.export import evaluate_run
+    from telescope.run.evaluate import evaluate_run
 
     fresh = unseen_rows(load_config(run / "config.toml"), count)
     found = evaluate_run(run, overrides=[("eval.samples", str(len(fresh)))], rows=fresh)

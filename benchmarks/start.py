@@ -56,9 +56,9 @@ def child(job: dict) -> None:
 
     config = load_config(None, [(key, str(value)) for key, value in job["settings"].items()])
     mark("settings read")
-    from telescope.run import startup as ahead
+    from telescope.run.startup import preload
 
-    with ahead.starting(config):  # as `telescope train` does
+    with preload(config):  # as `telescope train` does
         import torch
 
         mark("torch imported")

@@ -1,4 +1,4 @@
-"""`python -m telescope` is the command `telescope`."""
+"""Runs the command line: `python -m telescope` is `telescope`."""
 
 from telescope.commands import main
 

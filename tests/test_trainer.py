@@ -14,8 +14,7 @@ from telescope.batch import COLUMNS
 from telescope.credit import compute_advantages
 from telescope.data import arithmetic
 from telescope.errors import TelescopeError
-from telescope.run.evaluate import evaluate
-from telescope.run.export import evaluate_run
+from telescope.run.evaluate import evaluate, evaluate_run
 from telescope.run.live import explain_pair
 from tests import ROOT
 

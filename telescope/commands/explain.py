@@ -7,268 +7,335 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from telescope.commands.arguments import Parser
 from telescope.errors import TelescopeError
-from telescope.explain.sample import Sample
 
-_EXAMPLE = {
-    "zh": "（内置例子，数是手写的。换成你自己的：telescope explain RUN，或 --numbers 文件，或 --prompt 请问1+1=2？）",
-    "en": "(The built-in example, its numbers made by hand. For your own: telescope explain RUN, or --numbers FILE, or --prompt TEXT.)",
+if TYPE_CHECKING:
+    from telescope.explain.sample import Sample
+    from telescope.explain.stages import Output
+
+USAGE = "telescope explain [RUN | --numbers FILE | --prompt TEXT] [options]"
+_VIEWS = ("question", "questions", "columns", "metaphors", "flow", "json")
+_EXAMPLE_NOTE = {
+    "zh": "（内置例子，数是手写的。换成你自己的：telescope explain RUN，或 --numbers 文件，"
+    "或 --prompt 请问1+1=2？）",
+    "en": "(The built-in example, its numbers made by hand. For your own: telescope explain RUN, "
+    "or --numbers FILE, or --prompt TEXT.)",
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+@dataclass(frozen=True)
+class _Source:
+    """What is explained."""
+
+    sample: Sample
+    batch: list[Sample] = field(default_factory=list)
+    """Every response of a --numbers file. Empty for other sources."""
+    outputs: list[Output] = field(default_factory=list)
+    """What the four roles computed for a --prompt. Empty for other sources."""
+    is_example: bool = False
+
+
+def run(arguments: list[str]) -> None:
+    options = _parser().parse_args(arguments)
+    views = [name for name in _VIEWS if getattr(options, name)]
+    if len(views) > 1:
+        raise TelescopeError(
+            f"--{views[0]} and --{views[-1]} are two different things to show: leave one out"
+        )
+    width = shutil.get_terminal_size((100, 24)).columns
+    if options.questions:
+        _print_questions(options, width)
+    elif options.columns or options.metaphors:
+        _print_table(options, width)
+    else:
+        _explain_sample(options, width)
+
+
+def _parser() -> Parser:
+    parser = Parser(USAGE, "Recompute and explain every number of a response.")
+    source = parser.add_argument_group("what is explained")
+    source.add_argument(
         "run",
         nargs="?",
         type=Path,
-        help="run folder, e.g. runs/arithmetic (without any: a built-in example)",
+        metavar="RUN",
+        help="run folder, e.g. runs/arithmetic (default: a built-in example)",
     )
-    parser.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    parser.add_argument(
+    source.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
+    source.add_argument(
         "--sample",
         type=int,
         default=0,
-        help="which response of the step, or of the --numbers (default 0)",
+        help="which response of the step or of the --numbers file (default 0)",
     )
-    parser.add_argument(
+    source.add_argument(
         "--token",
         type=int,
-        help="explain this token term by term (default: that of the largest |A| before the last)",
+        help="explain this token term by term (default: the largest |A| before the last token)",
     )
-    parser.add_argument(
+    source.add_argument(
         "--numbers",
         type=Path,
         metavar="FILE",
-        help="numbers typed by hand instead of a run, of one response or a batch: TOML, JSON or CSV",
+        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV",
     )
-    parser.add_argument("--prompt", help="run the four roles on this prompt")
-    parser.add_argument(
+    source.add_argument("--prompt", help="run the four roles on this prompt")
+    source.add_argument(
         "--response", help="with --prompt: the answer (default: the actor writes one)"
     )
-    parser.add_argument(
+    source.add_argument(
         "--score", type=float, help="with --prompt: the score, in place of the reward's"
     )
-    parser.add_argument(
+    source.add_argument(
         "--model",
         metavar="RUN_OR_DIR",
         help="with --prompt: a run or a model folder (default: the built-in model)",
     )
-    parser.add_argument(
-        "--lang",
-        choices=["zh", "en"],
-        default="zh" if os.environ.get("LANG", "").startswith("zh") else "en",
-        help="default: zh where LANG begins with it, else en",
-    )
-    parser.add_argument(
-        "--level", choices=["expert", "kid"], default="expert", help="kid: as to a 12-year-old"
-    )
-    parser.add_argument("--questions", action="store_true", help="list the questions it can answer")
-    parser.add_argument(
+
+    view = parser.add_argument_group("what is shown")
+    view.add_argument("--questions", action="store_true", help="list the questions it can answer")
+    view.add_argument(
         "--question",
         type=int,
         action="append",
         metavar="N",
         help="answer question N with this sample's numbers",
     )
-    parser.add_argument(
+    view.add_argument(
         "--flow",
         action="store_true",
         help="the step as boxes and arrows, with this sample's shapes and numbers",
     )
-    parser.add_argument(
+    view.add_argument(
         "--columns",
         action="store_true",
-        help="every tensor: its symbol, its meaning, and whether a state's or an action's",
+        help="every tensor: its symbol, its meaning, and whether a state or an action has it",
     )
-    parser.add_argument(
+    view.add_argument(
         "--metaphors",
         action="store_true",
         help="what V, δ, A, λ and whitening are in seven pictures: a game, chess, coins, …",
     )
-    parser.add_argument(
+    view.add_argument(
         "--save-dialogue",
         type=Path,
         metavar="DIR",
-        help="also write questions and answers as a Markdown log",
+        help="with --question: also write questions and answers as a Markdown log",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--tex", action="store_true", help="as Markdown, the formulas in TeX")
-    form.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
-    parser.add_argument("--plain", action="store_true", help="no colour")
+
+    form = parser.add_argument_group("how it is written")
+    form.add_argument(
+        "--lang",
+        choices=["zh", "en"],
+        default="zh" if os.environ.get("LANG", "").startswith("zh") else "en",
+        help="default: zh if LANG begins with zh, else en",
+    )
+    form.add_argument(
+        "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
+    )
+    form.add_argument("--plain", action="store_true", help="no colour")
+    markup = form.add_mutually_exclusive_group()
+    markup.add_argument("--tex", action="store_true", help="Markdown, with formulas in TeX")
+    markup.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
+    return parser
 
 
-def run(chosen: argparse.Namespace) -> None:
-    from telescope.explain import markdown, tables
-    from telescope.explain.questions import EXAMPLE, answer, titles
+def _print_questions(options: argparse.Namespace, width: int) -> None:
+    from telescope.explain.questions import titles
     from telescope.explain.tex import prose
-    from telescope.explain.text import fold, wrap
+    from telescope.explain.text import fold
 
-    lang: Literal["zh", "en"] = chosen.lang
-    views = [
-        name
-        for name in ("question", "questions", "columns", "metaphors", "flow")
-        if getattr(chosen, name)
-    ]
-    if (views and chosen.json) or len(views) > 1:
-        raise TelescopeError(
-            f"--{views[0]} and --{'json' if chosen.json else views[1]} are two different things to show: leave one out"
-        )
-    width = shutil.get_terminal_size((100, 24)).columns
-    if chosen.questions:
-        for number, title in titles(lang, chosen.level):
-            print(
-                f"{number}. {prose(title)}"
-                if chosen.tex
-                else fold(f"{number:3}  {title}", width, "     ")
-            )
-        return
-    if chosen.columns:
-        print(markdown.columns(lang) if chosen.tex else tables.columns(lang, width))
-        return
-    if chosen.metaphors:
-        print(markdown.metaphor_list(lang) if chosen.tex else tables.metaphor_list(lang, width))
-        return
-    sample, batch, outputs = _sample(chosen)
-    if sample is EXAMPLE and not chosen.json:
-        print("\n".join(wrap(_EXAMPLE[lang], width)) + "\n")
-    if not len(sample):
+    for number, title in titles(options.lang, options.level):
+        if options.tex:
+            print(f"{number}. {prose(title)}")
+        else:
+            print(fold(f"{number:3}  {title}", width, "     "))
+
+
+def _print_table(options: argparse.Namespace, width: int) -> None:
+    """The columns of a batch, or the metaphors: texts that need no sample."""
+    from telescope.explain import markdown, tables
+
+    name = "columns" if options.columns else "metaphor_list"
+    if options.tex:
+        print(getattr(markdown, name)(options.lang))
+    else:
+        print(getattr(tables, name)(options.lang, width))
+
+
+def _explain_sample(options: argparse.Namespace, width: int) -> None:
+    from telescope.explain.text import wrap
+
+    source = _read_source(options)
+    length = len(source.sample)
+    if source.is_example and not options.json:
+        print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)) + "\n")
+    if not length:
         raise TelescopeError("this response has no token: choose another --sample")
-    if chosen.token is not None and not 0 <= chosen.token < len(sample):
+    if options.token is not None and not 0 <= options.token < length:
+        raise TelescopeError(f"--token {options.token}: this response has tokens 0 to {length - 1}")
+
+    if options.question:
+        _answer_questions(options, source.sample, width)
+    elif options.save_dialogue:
         raise TelescopeError(
-            f"--token {chosen.token}: this response has tokens 0 to {len(sample) - 1}"
+            "--save-dialogue writes questions and answers: say which with --question N "
+            "(--questions lists them)"
         )
-    if chosen.question:
-        asked = dict(titles(lang, chosen.level))
-        rounds = [
-            (asked.get(n, ""), answer(n, sample, lang, chosen.level, chosen.token, _simulate))
-            for n in chosen.question
-        ]
-        if chosen.tex:
-            rounds = [(prose(question), prose(text)) for question, text in rounds]
-        print(
-            "\n\n".join(
-                f"### {q}\n\n{text}" if chosen.tex else fold(f"{q}\n{text}", width)
-                for q, text in rounds
-            )
-        )
-        if chosen.save_dialogue:
-            from telescope.explain.dialogue import save_dialogue
+    elif options.json:
+        _print_json(source.sample)
+    elif options.flow:
+        _print_flow(options, source.sample, width)
+    else:
+        _print_page(options, source, width)
 
-            request = f"--save-dialogue {chosen.save_dialogue}"
-            print(
-                save_dialogue(chosen.save_dialogue, rounds, datetime.now(), request=request),
-                file=sys.stderr,
-            )
-        return
-    if chosen.save_dialogue:
-        raise TelescopeError(
-            "--save-dialogue writes questions and answers: say which with --question N (--questions lists them)"
-        )
-    if chosen.json:
-        from telescope.explain.trace import Tracer
 
-        tracer = Tracer(sample)
-        every = [[trace.to_json() for trace in tracer.traces(t)] for t in range(len(sample))]
-        text = json.dumps(
-            {"sample": tracer.full.to_json(), "traces": every}, ensure_ascii=False, allow_nan=False
-        )
-        print(
-            text.encode("utf-8", "backslashreplace").decode()
-        )  # half a surrogate pair stays an escape
-        return
-    if chosen.flow:
-        from telescope.explain.stages import flow
+def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -> None:
+    from telescope.explain.questions import answer, titles
+    from telescope.explain.tex import prose
+    from telescope.explain.text import fold
 
-        sampled = chosen.run is not None or (chosen.prompt is not None and chosen.response is None)
-        drawing = flow(sample, lang, width, chosen.token, given=not sampled)
-        print(markdown.fenced(drawing) if chosen.tex else drawing)
-        return
-    from telescope.explain.terminal import render
+    asked = dict(titles(options.lang, options.level))
+    rounds: list[tuple[str, str]] = []
+    for number in options.question:
+        question = asked.get(number, "")
+        text = answer(number, sample, options.lang, options.level, options.token, _simulate)
+        if options.tex:
+            question = prose(question)
+            text = prose(text)
+        rounds.append((question, text))
 
-    if outputs:
-        from telescope.explain.stages import modules
+    if options.tex:
+        shown = [f"### {question}\n\n{text}" for question, text in rounds]
+    else:
+        shown = [fold(f"{question}\n{text}", width) for question, text in rounds]
+    print("\n\n".join(shown))
 
-        drawing = modules(outputs, lang, width)
-        print(f"{markdown.fenced(drawing)}\n" if chosen.tex else drawing)
-    if chosen.tex:
-        print(
-            markdown.page(
-                sample, token=chosen.token, lang=lang, level=chosen.level, width=width, batch=batch
-            )
-        )
-        return
-    color = sys.stdout.isatty() and not chosen.plain and not os.environ.get("NO_COLOR")
-    print(
-        render(
-            sample,
-            token=chosen.token,
-            lang=lang,
-            level=chosen.level,
-            width=width,
-            color=color,
-            batch=batch,
-        )
-    )
+    if options.save_dialogue:
+        from telescope.explain.dialogue import save_dialogue
+
+        request = f"--save-dialogue {options.save_dialogue}"
+        path = save_dialogue(options.save_dialogue, rounds, datetime.now(), request=request)
+        print(path, file=sys.stderr)
 
 
 def _simulate() -> dict[str, str]:
+    """The simulated numbers that one of the answers quotes. They need torch."""
     from telescope.run.simulation import facts
 
     return facts()
 
 
-def _sample(chosen: argparse.Namespace) -> tuple[Sample, list[Sample], list[Any]]:
-    """The response to explain; where numbers of several were typed, all of them; and what the four roles made."""
-    if chosen.step is not None and chosen.run is None:
-        raise TelescopeError(f"--step {chosen.step} belongs to a run: name it")
-    if chosen.sample and chosen.run is None and chosen.numbers is None:
-        raise TelescopeError(f"--sample {chosen.sample} belongs to a run or to --numbers: name one")
-    ways = [
-        chosen.run is not None,
-        chosen.numbers is not None,
-        chosen.prompt is not None or chosen.response is not None,
-    ]
-    if sum(ways) > 1:
-        raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
-    if chosen.prompt is None and (chosen.model is not None or chosen.score is not None):
-        raise TelescopeError("--model and --score belong to a prompt: give --prompt too")
-    if not any(ways):
-        from telescope.explain.questions import EXAMPLE
+def _print_json(sample: Sample) -> None:
+    from telescope.explain.trace import Tracer
 
-        return EXAMPLE, [], []
-    if chosen.numbers is not None:
-        from telescope.explain.numbers import read_numbers
+    tracer = Tracer(sample)
+    traces = [[trace.to_json() for trace in tracer.traces(t)] for t in range(len(sample))]
+    text = json.dumps(
+        {"sample": tracer.full.to_json(), "traces": traces}, ensure_ascii=False, allow_nan=False
+    )
+    # Half a surrogate pair cannot be encoded: it stays an escape.
+    print(text.encode("utf-8", "backslashreplace").decode())
 
-        batch = read_numbers(chosen.numbers)
-        if not 0 <= chosen.sample < len(batch):
-            raise TelescopeError(
-                f"--sample {chosen.sample}: {chosen.numbers} has {len(batch)} responses, 0 to {len(batch) - 1}"
-            )
-        return batch[chosen.sample], batch, []
-    if chosen.run is None:
-        if chosen.prompt is None:
-            raise TelescopeError("--response answers a prompt: give --prompt too")
+
+def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None:
+    from telescope.explain.markdown import fenced
+    from telescope.explain.stages import flow
+
+    written_by_actor = options.prompt is not None and options.response is None
+    sampled = options.run is not None or written_by_actor
+    drawing = flow(sample, options.lang, width, options.token, given=not sampled)
+    print(fenced(drawing) if options.tex else drawing)
+
+
+def _print_page(options: argparse.Namespace, source: _Source, width: int) -> None:
+    from telescope.explain import markdown
+    from telescope.explain.stages import modules
+    from telescope.explain.terminal import render
+
+    if source.outputs:
+        drawing = modules(source.outputs, options.lang, width)
+        print(f"{markdown.fenced(drawing)}\n" if options.tex else drawing)
+    shared: dict[str, Any] = {
+        "token": options.token,
+        "lang": options.lang,
+        "level": options.level,
+        "width": width,
+        "batch": source.batch,
+    }
+    if options.tex:
+        print(markdown.page(source.sample, **shared))
+        return
+    color = sys.stdout.isatty() and not options.plain and not os.environ.get("NO_COLOR")
+    print(render(source.sample, color=color, **shared))
+
+
+def _read_source(options: argparse.Namespace) -> _Source:
+    """The sample that the options name."""
+    _check_source(options)
+    if options.run is not None:
+        return _Source(_recorded_sample(options.run, options.step, options.sample))
+    if options.numbers is not None:
+        return _typed_sample(options.numbers, options.sample)
+    if options.prompt is not None:
         from telescope.run.live import explain_pair
 
-        sample, outputs = explain_pair(chosen.prompt, chosen.response, chosen.model, chosen.score)
-        return sample, [], outputs
+        sample, outputs = explain_pair(
+            options.prompt, options.response, options.model, options.score
+        )
+        return _Source(sample, outputs=outputs)
+
+    from telescope.explain.questions import EXAMPLE
+
+    return _Source(EXAMPLE, is_example=True)
+
+
+def _check_source(options: argparse.Namespace) -> None:
+    """Refuse options that belong to another source, and two sources at once."""
+    has_run = options.run is not None
+    has_numbers = options.numbers is not None
+    has_prompt = options.prompt is not None
+    has_response = options.response is not None
+    if options.step is not None and not has_run:
+        raise TelescopeError(f"--step {options.step} belongs to a run: name it")
+    if options.sample and not has_run and not has_numbers:
+        raise TelescopeError(
+            f"--sample {options.sample} belongs to a run or to --numbers: name one"
+        )
+    if sum([has_run, has_numbers, has_prompt or has_response]) > 1:
+        raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
+    if not has_prompt and (options.model is not None or options.score is not None):
+        raise TelescopeError("--model and --score belong to a prompt: give --prompt too")
+    if not has_prompt and has_response:
+        raise TelescopeError("--response answers a prompt: give --prompt too")
+
+
+def _typed_sample(file: Path, index: int) -> _Source:
+    from telescope.explain.numbers import read_numbers
+
+    batch = read_numbers(file)
+    if not 0 <= index < len(batch):
+        raise TelescopeError(
+            f"--sample {index}: {file} has {len(batch)} responses, 0 to {len(batch) - 1}"
+        )
+    return _Source(batch[index], batch=batch)
+
+
+def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:
     from telescope import ledger
 
-    recorded = ledger.steps(chosen.run)
+    recorded = ledger.steps(run)
     if not recorded:
-        if not (chosen.run / "config.toml").is_file():
-            raise TelescopeError(f"{chosen.run} has no ledger: there is no run in that folder")
+        if not (run / "config.toml").is_file():
+            raise TelescopeError(f"{run} has no ledger: there is no run in that folder")
         raise TelescopeError(
-            f"{chosen.run} has no ledger: no step was finished yet, or it was trained with ledger.samples = off"
+            f"{run} has no ledger: no step has finished yet, or ledger.samples = off"
         )
-    return (
-        ledger.samples(
-            chosen.run, recorded[-1] if chosen.step is None else chosen.step, [chosen.sample]
-        )[0],
-        [],
-        [],
-    )
+    chosen = recorded[-1] if step is None else step
+    return ledger.samples(run, chosen, [index])[0]

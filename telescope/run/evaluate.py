@@ -1,53 +1,108 @@
-"""Accuracy on held-out prompts: sampled, greedy, and of several samples together."""
+"""Accuracy on held-out prompts: sampled, greedy, pass@k and maj@k."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
 from telescope.algorithms import majority, pass_at_k
+from telescope.build import build_actor, build_data, build_reward
 from telescope.config import Config, EvalConfig
 from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
+from telescope.errors import TelescopeError
 from telescope.roles.actor import Actor
-from telescope.roles.reward import Reward
+from telescope.roles.reward import Reward, RewardFunction
+from telescope.run.saved import open_run
+
+
+def evaluate_run(
+    run: Path,
+    reward: RewardFunction | Mapping[str, RewardFunction] | None = None,
+    overrides: Sequence[tuple[str, str]] = (),
+    rows: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, float]:
+    """Compute eval/* of a run's newest checkpoint.
+
+    `overrides` change some of the run's settings. `rows`, like those of its data, replace its
+    held-out prompts. A run whose reward was given to Trainer in Python needs it here too.
+    """
+    saved = open_run(run, overrides)
+    config = saved.config
+    actor = build_actor(config)
+    saved.load_weights("actor", actor.model)
+    actor.sampler.version = -1  # the sampler does not have these weights yet
+    if rows is None:
+        _, held_out = build_data(config, actor.tokenizer)
+    else:
+        held_out = PromptSet(rows, actor.tokenizer, config.data)
+    if held_out is None:
+        raise TelescopeError(
+            f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}"
+        )
+    if saved.manifest.reward_in_python and reward is None:
+        raise TelescopeError(
+            f"{run} was trained with the reward {', '.join(saved.manifest.reward)}, given in "
+            "Python, not in its config.toml: "
+            "call telescope.run.evaluate.evaluate_run(run, reward=...) with it"
+        )
+    scorer = build_reward(config, actor.tokenizer, actor.model.device, reward)
+    return evaluate(actor, scorer, held_out, config)
 
 
 def evaluate(
     actor: Actor, reward: Reward, prompts: PromptSet | None, config: Config
 ) -> dict[str, float]:
-    """eval/* metrics; empty where there are no held-out prompts. The same weights give the same numbers."""
+    """Compute eval/* of the actor as it is. Without held-out prompts there are none.
+
+    The same weights give the same numbers.
+    """
     if prompts is None:
         return {}
-    everything = list(range(len(prompts)))
-    sampled = (everything * -(-config.eval.samples // len(everything)))[: config.eval.samples]
+    every_prompt = range(len(prompts))
+    sampled = list(islice(cycle(every_prompt), config.eval.samples))
+    greedy = list(every_prompt)
     metrics: dict[str, float] = {}
-    for kind, index in (("sampled", sampled), ("greedy", everything)):
+    for kind, index in (("sampled", sampled), ("greedy", greedy)):
         scores, _ = _answers(actor, reward, prompts, index, config, greedy=kind == "greedy")
-        metrics[f"eval/{kind}_accuracy"] = sum(_right(scores, config)) / len(scores)
+        correct = _correct(scores, config)
+        metrics[f"eval/{kind}_accuracy"] = sum(correct) / len(scores)
         metrics[f"eval/{kind}_score"] = sum(scores) / len(scores)
     if config.eval.k:
         n = config.eval.n or config.eval.k
-        scores, texts = _answers(
-            actor, reward, prompts, [i for i in everything for _ in range(n)], config
-        )
-        metrics |= together(_right(scores, config), texts, n, config.eval)
+        repeated = [i for i in every_prompt for _ in range(n)]
+        scores, texts = _answers(actor, reward, prompts, repeated, config)
+        metrics |= pass_and_majority(_correct(scores, config), texts, n, config.eval)
     return metrics
 
 
-def together(right: list[bool], texts: list[str], n: int, config: EvalConfig) -> dict[str, float]:
-    """pass@k and maj@k of prompts with n samples each, one prompt after the other; `right` and `texts` are the samples'.
+def pass_and_majority(
+    correct: Sequence[bool], texts: Sequence[str], n: int, config: EvalConfig
+) -> dict[str, float]:
+    """Compute pass@k and maj@k. `correct` and `texts` hold n samples per prompt, in order.
 
-    maj@k is taken over as many separate lots of k samples as there are; the answer that most of a lot gave counts as its first giver's.
+    maj@k averages over the n // k disjoint groups of k samples of each prompt. A group is correct
+    if the first sample with its most frequent answer is.
     """
-    k, prompts = config.k, range(0, len(right), n)
-    passed = [pass_at_k(sum(right[first : first + n]), n, k) for first in prompts]
+    k = config.k
     answers = [answer_of(text, config.answer) for text in texts]
-    lots = [first + k * lot for first in prompts for lot in range(n // k)]
-    chosen = [(lot, majority(answers[lot : lot + k])) for lot in lots]
-    agreed = [place is not None and right[lot + place] for lot, place in chosen]
+    passed: list[float] = []
+    agreed: list[bool] = []
+    for start in range(0, len(correct), n):
+        passed.append(pass_at_k(sum(correct[start : start + n]), n, k))
+        for group in range(start, start + n - k + 1, k):
+            winner = majority(answers[group : group + k])
+            agreed.append(winner is not None and correct[group + winner])
     return {f"eval/pass@{k}": sum(passed) / len(passed), f"eval/maj@{k}": sum(agreed) / len(agreed)}
 
 
 def answer_of(text: str, pattern: str | None) -> str | None:
-    """What votes are compared by: the text, or the pattern's last match in it; none where it does not match."""
+    """The part of a response that is compared in a vote.
+
+    It is the whole text, or the last match of `pattern`; None if the pattern does not match.
+    """
     if pattern is None:
         return text.strip()
     last = last_match(pattern, text)
@@ -58,24 +113,26 @@ def _answers(
     actor: Actor,
     reward: Reward,
     prompts: PromptSet,
-    index: list[int],
+    index: Sequence[int],
     config: Config,
     *,
     greedy: bool = False,
 ) -> tuple[list[float], list[str]]:
-    """Scores and texts of responses to the prompts at `index`. The task's own scores: nothing of how training shapes them."""
+    """Scores and texts of one response to each prompt in `index`.
+
+    The scores are the task's own, without the shaping that training adds.
+    """
     scores: list[float] = []
     texts: list[str] = []
     size = config.rollout.batch_size * config.rollout.n
     for first in range(0, len(index), size):
         seed = mix_seed(config.seed, first, 2)
-        batch = reward.score(
-            actor.sample(prompts.take(index[first : first + size], seed=seed), greedy=greedy)
-        )
+        chosen = prompts.take(list(index[first : first + size]), seed=seed)
+        batch = reward.score(actor.sample(chosen, greedy=greedy))
         scores += batch.info["score"]
         texts += batch.info["response"]
     return scores, texts
 
 
-def _right(scores: list[float], config: Config) -> list[bool]:
+def _correct(scores: Sequence[float], config: Config) -> list[bool]:
     return [score >= config.eval.correct_score - 1e-9 for score in scores]

@@ -1,8 +1,9 @@
-"""Runs the four roles on a prompt, and a response if one was given, and shows what each of them put into the batch."""
+"""The four roles on a typed prompt: what each of them adds to the batch."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +25,35 @@ from telescope.roles.learner import Denominators
 from telescope.roles.meter import Meter
 from telescope.rollout.sampler import GivenSampler, sample_batch
 from telescope.run import checkpoint
-from telescope.run.export import open_run
+from telescope.run.manifest import check_origin
+from telescope.run.saved import open_run
 
 LARGEST_SCORE = 1e18
-"""Its square still fits into float32, in which the roles compute."""
+"""The roles compute in float32, which can still hold the square of this."""
 
 
 def explain_pair(
     prompt: str, response: str | None = None, model: str | None = None, score: float | None = None
 ) -> tuple[Sample, list[Output]]:
-    """The sample of this pair, and every column in the order in which the stages made it.
+    """Run the four roles on a prompt and a response.
 
-    Without a response the actor answers, greedily. `model` is a run folder (its last checkpoint), a Hugging Face folder, or
-    None for the built-in model as it starts. `score` stands in for what the reward would say.
+    Returns the sample, and every column in the order in which the stages made it. Without a
+    response the actor answers greedily. `model` is a run folder (its last checkpoint is used), a
+    Hugging Face folder, or None for the built-in model before training. `score` replaces the
+    reward's score.
     """
     if score is not None and not abs(score) <= LARGEST_SCORE:
         raise TelescopeError(
             f"--score {score:g}: give a number between −{LARGEST_SCORE:g} and {LARGEST_SCORE:g}"
         )
-    config, roles, step = _roles(model, scored=score is not None)
-    batch = _batch(prompt, response, roles, config)
+    config, roles, step = _open(model, scored=score is not None)
+    batch = _rollout(prompt, response, roles, config)
     batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch))
     if response is not None:
         batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"])
-    batch = _scored(
-        roles.reference.compute_log_prob(roles.critic.compute_values(batch)), roles, score
-    )
+    batch = roles.critic.compute_values(batch)
+    batch = roles.reference.compute_log_prob(batch)
+    batch = _reward(batch, roles, score)
     batch = compute_advantages(batch, config.credit, kl_coef=config.credit.kl_coef)
     ledger, over = Ledger(config, roles.actor.tokenizer), Denominators.of(batch)
     with torch.no_grad():  # the losses of the first update, without taking it
@@ -67,82 +71,105 @@ def explain_pair(
 
 
 def _outputs(batch: TokenBatch, token_bytes: TokenBytes, *, given: bool) -> list[Output]:
-    made = []
-    for name in (name for name in COLUMNS if name in batch):
-        column, values = COLUMNS[name], batch[name][0].tolist()
-        ids = {
-            "action": "responses",
-            "state": "responses",
-            "sequence": "prompts" if name == "prompts" else "input_ids",
-        }.get(column.anchor)
-        tokens = pieces([token_bytes[i] for i in batch[ids][0].tolist()]) if ids else []
-        maker = "actor.compute_log_prob(batch)" if name == "old_log_probs" else column.maker
-        if given and maker == _GENERATE:
-            maker = "given"
-        if not given or name != "rollout_log_probs":  # there was no sampler
-            made.append(
-                Output(maker, name, list(batch[name].shape), values if ids else [values], tokens)
-            )
-    return made
+    """Every column that the batch has. `given`: the response was typed, so nothing sampled it."""
+    names = [name for name in COLUMNS if name in batch]
+    if given:
+        names.remove("rollout_log_probs")
+    outputs: list[Output] = []
+    for name in names:
+        values = batch[name][0].tolist()
+        ids = _ids_beside(name)
+        tokens: list[str] = []
+        if ids is None:
+            values = [values]
+        else:
+            tokens = pieces([token_bytes[i] for i in batch[ids][0].tolist()])
+        maker = _maker(name, given=given)
+        outputs.append(Output(maker, name, list(batch[name].shape), values, tokens))
+    return outputs
 
 
-def _scored(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
+def _ids_beside(name: str) -> str | None:
+    """The column with the token ids that a column's numbers belong to. A row's number has none."""
+    anchor = COLUMNS[name].anchor
+    if anchor in ("action", "state"):
+        return "responses"
+    if anchor == "sequence":
+        return "prompts" if name == "prompts" else "input_ids"
+    return None
+
+
+def _maker(name: str, *, given: bool) -> str:
+    """The call that made a column, or `given`."""
+    if name == "old_log_probs":
+        return "actor.compute_log_prob(batch)"
+    maker = COLUMNS[name].maker
+    return "given" if given and maker == _GENERATE else maker
+
+
+def _reward(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
     if score is not None:
         scores = torch.zeros_like(batch["old_log_probs"])
-        scores[0, batch.mask[0].nonzero()[-1]] = score
+        last = batch.mask[0].nonzero()[-1]
+        scores[0, last] = score
         batch = batch.with_columns(token_level_scores=scores).with_info(score=[score])
     try:
         return roles.reward.compute_reward(batch)
     except TelescopeError as error:
-        why = (
-            "the built-in task scores statements like 请问1+1=2？"
-            if "verdict" in roles.reward.functions
-            else str(error)
-        )
+        why = str(error)
+        if "verdict" in roles.reward.functions:
+            why = "the built-in task scores statements like 请问1+1=2？"
         raise TelescopeError(
-            f"this prompt cannot be scored ({why}): for any other, say the score yourself: --score 1"
+            f"this prompt cannot be scored ({why}): "
+            "for any other prompt give the score yourself, e.g. --score 1"
         ) from error
 
 
-def _roles(model: str | None, *, scored: bool) -> tuple[Config, Roles, int]:
-    """With the step of the checkpoint; 0: as it starts."""
-    if (
-        model is not None
-        and not Path(model).exists()
-        and Path(model).parent.is_dir()
-        and Path(model).parent != Path()
-    ):
+def _open(model: str | None, *, scored: bool) -> tuple[Config, Roles, int]:
+    """Config, roles and step of a run, a model folder or the built-in model, on the CPU."""
+    if model is None:
+        config = Config.builtin(device="cpu")
+        return config, build_roles(config), 0
+    folder = Path(model)
+    if (folder / "config.toml").is_file():
+        return _open_trained(folder, scored=scored)
+    # A name without a folder, or below a folder that does not exist, may be one of a hub.
+    is_local = folder.parent.is_dir() and folder.parent != Path()
+    if is_local and not folder.exists():
         raise TelescopeError(f"there is no {model}: name a run or a model folder")
-    if model is not None and (Path(model) / "config.toml").is_file():
-        config, path, manifest = open_run(Path(model))
-        if manifest["reward_in_python"] and not scored:
-            rewards = ", ".join(manifest["reward"])
-            raise TelescopeError(
-                f"{model} was trained with the reward {rewards}, given in Python: say the score yourself with --score"
-            )
-        config = config.model_copy(update={"device": "cpu"})
-        roles = build_roles(config)
-        checkpoint.check(path, origin={role: roles.origin[role] for role in ("actor", "critic")})
-        roles.reward.load(
-            checkpoint.load(path, actor=roles.actor, critic=roles.critic).get("reward", {})
-        )
-        return config, roles, int(path.name.removeprefix("step_"))
-    config = Config.builtin(device="cpu", **({"model": {"path": model}} if model else {}))
+    config = Config.builtin(device="cpu", model={"path": model})
     return config, build_roles(config), 0
 
 
-def _batch(prompt: str, response: str | None, roles: Roles, config: Config) -> TokenBatch:
+def _open_trained(run: Path, *, scored: bool) -> tuple[Config, Roles, int]:
+    saved = open_run(run)
+    if saved.manifest.reward_in_python and not scored:
+        rewards = ", ".join(saved.manifest.reward)
+        raise TelescopeError(
+            f"{run} was trained with the reward {rewards}, given in Python: "
+            "give the score yourself with --score"
+        )
+    config = saved.config.model_copy(update={"device": "cpu"})
+    roles = build_roles(config)
+    origin = {role: roles.origin[role] for role in ("actor", "critic")}
+    check_origin(saved.path, saved.manifest, origin)
+    state = checkpoint.load(saved.path, actor=roles.actor, critic=roles.critic)
+    roles.reward.load(state.get("reward", {}))
+    return config, roles, saved.step
+
+
+def _rollout(prompt: str, response: str | None, roles: Roles, config: Config) -> TokenBatch:
+    """The batch after the rollout: the actor's answer, or the typed one."""
     tokenizer = roles.actor.tokenizer
     known = toys.row_of(config.toy, prompt) if config.toy else _columns(prompt)
     prompts = PromptSet([{"prompt": prompt, **known}], tokenizer, config.data).take([0])
     if response is None:
-        return roles.actor.sample(prompts, greedy=True)
+        answered: TokenBatch = roles.actor.sample(prompts, greedy=True)
+        return answered
     tools = roles.actor.tools
-    ends = "|".join(re.escape(mark) for mark in tools.environment.call_ends) if tools else ""
-    said = (
-        re.sub(ends, "\\g<0>\0", response).split("\0") if ends else [response]
-    )  # the tools' own words come between
-    turns = [tokenizer(text, add_special_tokens=False).input_ids for text in said]
+    call_ends = tools.environment.call_ends if tools else []
+    texts = _split_after(response, call_ends)  # the tool answers after each part but the last
+    turns = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
     if not any(turns):
         raise TelescopeError(
             "the response is empty: give at least one token, e.g. --response 是的，等于2！"
@@ -152,8 +179,16 @@ def _batch(prompt: str, response: str | None, roles: Roles, config: Config) -> T
     return sample_batch(sampler, prompts, tokenizer, roles.actor.device, greedy=True, tools=tools)
 
 
+def _split_after(text: str, marks: Sequence[str]) -> list[str]:
+    """`text` in parts, each but the last ending with one of `marks`."""
+    if not marks:
+        return [text]
+    pattern = "|".join(re.escape(mark) for mark in marks)
+    return re.sub(pattern, "\\g<0>\0", text).split("\0")
+
+
 def _columns(prompt: str) -> dict[str, Any]:
-    """What the built-in reward needs to know, read off the prompt: 1+1=2 in any wording."""
+    """The columns that the built-in reward needs, read from a prompt with a sum like 1+1=2."""
     found = re.search(r"(\d+)\s*\+\s*(\d+)\s*=\s*(\d+)", prompt)
     if not found:
         return {}

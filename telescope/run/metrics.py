@@ -1,110 +1,135 @@
-"""Metrics: exact sums over tokens while a step runs, one line of metrics.jsonl after it.
+"""metrics.jsonl: one line per step, and the same numbers sent to trackers.
 
-Every name is defined in docs/metrics.md; a test keeps the two sets equal.
+Every metric is defined in docs/metrics.md. A test keeps the two sets equal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from telescope.config import Config
 from telescope.errors import TelescopeError
 
 
 class MetricsLog:
-    """Appends one JSON object per step to metrics.jsonl, and tells the trackers."""
+    """Appends one JSON object per step to metrics.jsonl, and sends it to the trackers."""
 
     def __init__(self, config: Config, *, after_step: int) -> None:
+        """Rows of steps after `after_step` are discarded: the run will write them again."""
         self.path = config.run_dir / "metrics.jsonl"
-        with self._saying_why():
-            self._forget_after(after_step)
+        with self._explain_os_errors():
+            self._discard_after(after_step)
             self._file = self.path.open("a", encoding="utf-8")
-        self._trackers = [_tracker(name, config) for name in config.log.trackers]
+        self._trackers = [_open_tracker(name, config) for name in config.log.trackers]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
-        with self._saying_why():
+        """Append the row of a step. NaN and infinities become null."""
+        row: dict[str, float | None] = {"step": step}
+        for key, value in metrics.items():
+            row[key] = value if math.isfinite(value) else None
+        with self._explain_os_errors():
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
         for tracker in self._trackers:
-            tracker(step, metrics)
+            tracker.log(step, metrics)
 
     def close(self) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # what was flushed is there; the rest could not be written before either
+        with contextlib.suppress(OSError):  # every row was flushed: nothing is lost
             self._file.close()
         for tracker in self._trackers:
-            tracker(-1, {})
+            tracker.close()
 
     @contextmanager
-    def _saying_why(self) -> Iterator[None]:
+    def _explain_os_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise TelescopeError(
-                f"cannot write {self.path}: {error.strerror}; free some space or fix the file, then go on with --resume"
+                f"cannot write {self.path}: {error.strerror}; "
+                "free some space or fix the file, then go on with --resume"
             ) from error
 
-    def _forget_after(self, step: int) -> None:
-        """A resumed run writes the steps after its checkpoint again; the old lines move to metrics.discarded.jsonl."""
+    def _discard_after(self, step: int) -> None:
+        """Move the rows after `step` to metrics.discarded.jsonl."""
         rows = read_metrics(self.path)
-        late = [row for row in rows if row["step"] > step]
-        if late:
-            with self.path.with_name("metrics.discarded.jsonl").open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in late)
+        kept = [row for row in rows if row["step"] <= step]
+        discarded = [row for row in rows if row["step"] > step]
+        if discarded:
+            path = self.path.with_name("metrics.discarded.jsonl")
+            with path.open("a", encoding="utf-8") as file:
+                file.write(_lines(discarded))
         temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(
-            "".join(json.dumps(row) + "\n" for row in rows if row["step"] <= step), "utf-8"
-        )
+        temporary.write_text(_lines(kept), "utf-8")
         temporary.replace(self.path)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a line that a crash cut in half, or that is none of ours, is left out."""
-    rows = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+    """The rows of a metrics.jsonl. Skips lines that are not rows, such as one cut by a crash."""
+    rows: list[dict[str, Any]] = []
+    if not path.exists():
+        return rows
+    for line in path.read_bytes().splitlines():
         try:
             row = json.loads(line)
-        except ValueError:  # no JSON, or no UTF-8
+        except ValueError:  # not JSON, or not UTF-8
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int | float):
             rows.append(row)
     return rows
 
 
-def _tracker(name: str, config: Config) -> Any:
-    """A function (step, metrics); step −1 closes it."""
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class _Tracker(Protocol):
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _TensorBoard:
+    def __init__(self, config: Config) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(config.run_dir / "tensorboard"))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for key, value in metrics.items():
+            self._writer.add_scalar(key, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Remote:
+    """wandb or trackio: both have the same API."""
+
+    def __init__(self, module: Any, config: Config) -> None:
+        self._module = module
+        module.init(project="telescope", name=config.name, config=config.model_dump())
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._module.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._module.finish()
+
+
+def _open_tracker(name: str, config: Config) -> _Tracker:
     try:
         if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(str(config.run_dir / "tensorboard"))
-
-            def tensorboard(step: int, metrics: Mapping[str, float]) -> None:
-                for key, value in metrics.items():
-                    writer.add_scalar(key, value, step)
-                if step < 0:
-                    writer.close()
-
-            return tensorboard
-        module = __import__(name)  # wandb and trackio share one API
+            return _TensorBoard(config)
+        module = importlib.import_module(name)
     except ImportError:
         raise TelescopeError(
             f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
         ) from None
-    module.init(project="telescope", name=config.name, config=config.model_dump())
-
-    def remote(step: int, metrics: Mapping[str, float]) -> None:
-        if step < 0:
-            module.finish()
-        else:
-            module.log(dict(metrics), step=step)
-
-    return remote
+    return _Remote(module, config)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
+"""What a person sees during training: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 _SHOWN = {
     "reward": "reward/score_mean",
@@ -16,57 +19,77 @@ _SHOWN = {
     "entropy": "actor/entropy",
     "vf_loss": "critic/vf_loss",
 }
+"""Label and metric of each number on the progress line."""
 
 
 class Progress:
-    def __init__(self, *, start: int, steps: int, every: int = 1) -> None:
-        self.start, self.steps, self.every, self.began = start, steps, every, time.monotonic()
-        self.bar: Any = None
-        if sys.stdout.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+    """Shows the step, a few metrics and the time left."""
 
-            self.bar = Bar(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(20),
-                TimeRemainingColumn(),
-                TextColumn("{task.description}"),
-            )
+    def __init__(self, *, start: int, steps: int, every: int = 1) -> None:
+        self.start = start
+        self.steps = steps
+        self.every = every
+        self.began = time.monotonic()
+        self.bar = _new_bar() if sys.stdout.isatty() else None
+        if self.bar is not None:
             self.task = self.bar.add_task("", total=steps, completed=start)
             self.bar.start()
 
     def say(self, message: str) -> None:
+        """Print a line above the bar."""
         if self.bar is not None:
             self.bar.console.print(message, highlight=False)
         else:
             print(message, flush=True)
 
     def update(self, done: int, metrics: Mapping[str, float]) -> None:
+        """Show that `done` steps are done."""
         shown = "  ".join(
             f"{label} {metrics[key]:.3f}" for label, key in _SHOWN.items() if key in metrics
         )
         if self.bar is not None:
             self.bar.update(self.task, completed=done, description=shown)
         elif done % self.every == 0 or done == self.steps:
-            left = (time.monotonic() - self.began) / max(done - self.start, 1) * (self.steps - done)
-            print(
-                f"step {done}/{self.steps}  {shown}  eta {int(left) // 60}:{int(left) % 60:02d}",
-                flush=True,
-            )
+            minutes, seconds = divmod(int(self._seconds_left(done)), 60)
+            line = f"step {done}/{self.steps}  {shown}  eta {minutes}:{seconds:02d}"
+            print(line, flush=True)
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
 
+    def _seconds_left(self, done: int) -> float:
+        elapsed = time.monotonic() - self.began
+        per_step = elapsed / max(done - self.start, 1)
+        return per_step * (self.steps - done)
+
+
+def _new_bar() -> Bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    return Bar(
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(20),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+
 
 class Stop:
-    """Set by the first Ctrl-C or SIGTERM: the step in progress is finished and saved. A second one ends at once."""
+    """Whether the user asked to stop.
+
+    After the first Ctrl-C or SIGTERM the current step is finished and saved. A second one raises
+    KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
         self.requested: str | None = None
+        """Name of the signal that arrived."""
 
-    def _handle(self, number: int, frame: object) -> None:
+    def handle(self, number: int, frame: object) -> None:
+        """The signal handler."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
@@ -79,13 +102,13 @@ class Stop:
 
 @contextmanager
 def graceful_stop() -> Iterator[Stop]:
+    """Handle Ctrl-C and SIGTERM with a `Stop`. Python allows handlers only in the main thread."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {
-        number: signal.signal(number, stop._handle) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, stop.handle) for number in handled}
     try:
         yield stop
     finally:

@@ -1,8 +1,15 @@
-"""Bias and variance of GAE by λ, measured where the truth is known: what question 14 of `telescope explain` is tried out on.
+"""Bias and variance of GAE for several λ, measured where the true value is known.
 
-A reward keeps a part of the one before it and adds luck of its own, r_t = φ·r_{t−1} + ε_t with r_{−1} = 0, so that rewards covary and
-V(s_t) = r_{t−1}·Σ_k γ^k·φ^{k+1} over the tokens left. The target of the first token, R_0 = A_0 + V(s_0), is measured rather than A_0: an
-error of V(s_0) is in A_0 at every λ, the same whichever token is chosen, so that the policy's gradient does not feel it.
+Question 14 of `telescope explain` quotes these numbers. The process: a reward keeps a part φ of the
+one before it and adds noise,
+
+    r_t = φ·r_{t−1} + ε_t      r_{−1} = 0      V(s_t) = r_{t−1}·Σ_k γ^k·φ^{k+1}
+
+where the sum runs over the tokens left. So rewards covary, and V is known exactly.
+
+What is measured is the target of the first token, R_0 = A_0 + V(s_0), not A_0 itself. An error of
+V(s_0) is in A_0 for every λ, but it is the same for every choice of token, so it does not change
+the policy gradient.
 """
 
 from __future__ import annotations
@@ -16,12 +23,18 @@ from torch import Tensor
 from telescope.algorithms import gae, monte_carlo_returns
 from telescope.explain.notation import listed, num
 
-EPISODES, TOKENS, GAMMA = 100_000, 6, 0.99
+EPISODES = 100_000
+TOKENS = 6
+GAMMA = 0.99
 LAMS = (0.0, 0.5, 0.9, 0.95, 1.0)
-KEEPS, LUCK = 0.6, 0.5
-"""φ, and the standard deviation of ε."""
-OFFSET, NOISE = 1.0, 3.0
-"""A critic that is wrong says V + OFFSET; an erratic one is off by chance in every state, with this standard deviation."""
+KEEPS = 0.6
+"""φ."""
+LUCK = 0.5
+"""Standard deviation of ε."""
+OFFSET = 1.0
+"""A biased critic says V + OFFSET."""
+NOISE = 3.0
+"""A noisy critic says V plus noise of this standard deviation, drawn for every state."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,7 @@ class Target:
     """R_0 with one critic, for each of LAMS."""
 
     bias: list[float]
-    """Mean less the true V(s_0)."""
+    """Mean minus the true V(s_0)."""
     variance: list[float]
 
 
@@ -37,7 +50,9 @@ class Target:
 class Simulation:
     exact: Target
     high: Target
+    """With the biased critic."""
     erratic: Target
+    """With the noisy critic."""
     return_variance: float
     """Var(G_0) = variance_sum + covariance."""
     variance_sum: float
@@ -49,62 +64,76 @@ class Simulation:
 
 
 def simulate(*, keeps: float = KEEPS, seed: int = 0) -> Simulation:
-    make = torch.Generator().manual_seed(seed)
-    luck, noise = torch.randn(
-        2, EPISODES, TOKENS, dtype=torch.float64, generator=make
-    )  # [B, T] each
-    step, mask = torch.arange(TOKENS, dtype=torch.float64), torch.ones(EPISODES, TOKENS)
-    gap = step - step[:, None]  # from token j (row) on to token t
-    rewards = (
-        LUCK * luck @ torch.where(gap >= 0, keeps ** gap.clamp(min=0), 0.0)
-    )  # r_t = Σ_{j≤t} φ^{t−j}·ε_j
-    ahead = torch.stack(
-        [(GAMMA**step * keeps ** (step + 1))[: TOKENS - t].sum() for t in range(TOKENS)]
-    )  # Σ_k γ^k·φ^{k+1} at each t
-    truth = torch.nn.functional.pad(rewards, (1, -1)) * ahead  # V(s_t), of the reward before it
+    """Draw the episodes, and measure R_0 with three critics."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, EPISODES, TOKENS)
+    luck, noise = torch.randn(shape, dtype=torch.float64, generator=generator)  # [B, T] each
+    mask = torch.ones(EPISODES, TOKENS)
+    step = torch.arange(TOKENS, dtype=torch.float64)
+    discount = GAMMA**step  # [T]
+    rewards = LUCK * luck @ _carried(step, keeps)  # r_t = Σ_{j≤t} φ^{t−j}·ε_j
+    previous = torch.nn.functional.pad(rewards, (1, -1))  # r_{t−1}
+    truth = previous * _value_per_reward(discount, step, keeps)  # V(s_t)
 
     def target(values: Tensor) -> Target:
-        first = torch.stack(
-            [gae(rewards, values, mask, gamma=GAMMA, lam=lam)[1][:, 0] for lam in LAMS]
-        )  # [λ, B]
-        return Target((first - truth[:, 0]).mean(1).tolist(), first.var(1).tolist())
+        returns = [gae(rewards, values, mask, gamma=GAMMA, lam=lam)[1][:, 0] for lam in LAMS]
+        first = torch.stack(returns)  # [λ, B]
+        bias = (first - truth[:, 0]).mean(1)
+        return Target(bias.tolist(), first.var(1).tolist())
 
-    exact, high, erratic = target(truth), target(truth + OFFSET), target(truth + NOISE * noise)
+    exact = target(truth)
+    high = target(truth + OFFSET)
+    erratic = target(truth + NOISE * noise)
+    largest_variance = max(exact.variance + high.variance + erratic.variance)
     returns = monte_carlo_returns(rewards, mask, gamma=GAMMA)[:, 0]
-    covariance = torch.cov((GAMMA**step * rewards).T)  # [T, T]
-    own = covariance.trace()
+    covariance = torch.cov((discount * rewards).T)  # [T, T]
+    variance_sum = covariance.trace()
     return Simulation(
         exact,
         high,
         erratic,
         return_variance=float(returns.var()),
-        variance_sum=float(own),
-        covariance=float(covariance.sum() - own),
-        error=2 * (max(exact.variance + high.variance + erratic.variance) / EPISODES) ** 0.5,
+        variance_sum=float(variance_sum),
+        covariance=float(covariance.sum() - variance_sum),
+        error=2 * (largest_variance / EPISODES) ** 0.5,
     )
 
 
+def _carried(step: Tensor, keeps: float) -> Tensor:
+    """[j, t]: the part φ^{t−j} of ε_j that is in r_t."""
+    gap = step - step[:, None]
+    return torch.where(gap >= 0, keeps ** gap.clamp(min=0), 0.0)
+
+
+def _value_per_reward(discount: Tensor, step: Tensor, keeps: float) -> Tensor:
+    """[t]: Σ_k γ^k·φ^{k+1} over the tokens left at t."""
+    terms = discount * keeps ** (step + 1)
+    return torch.stack([terms[: TOKENS - t].sum() for t in range(TOKENS)])
+
+
 def facts() -> dict[str, str]:
-    """Every number that a text may name, rows of them by λ."""
+    """Every number that an answer may quote, as text. A list has one number per λ."""
     found = simulate()
-
-    def row(numbers: Sequence[float]) -> str:
-        return listed([round(x, 2) for x in numbers])
-
-    out = {
-        "episodes": str(EPISODES),
-        "tokens": str(TOKENS),
-        "gamma": num(GAMMA),
-        "lams": row(LAMS),
-        "keeps": num(KEEPS),
+    numbers = {
+        "gamma": GAMMA,
+        "keeps": KEEPS,
+        "offset": OFFSET,
+        "noise": NOISE,
+        "error": round(found.error, 2),
+        "var_G": round(found.return_variance, 2),
+        "var_sum": round(found.variance_sum, 2),
+        "cov": round(found.covariance, 2),
     }
-    out |= {"offset": num(OFFSET), "noise": num(NOISE), "error": num(round(found.error, 2))}
-    for name, critic in {
-        "exact": found.exact,
-        "high": found.high,
-        "erratic": found.erratic,
-    }.items():
-        out |= {f"{name}_bias": row(critic.bias), f"{name}_var": row(critic.variance)}
-    sums = {"var_G": found.return_variance, "var_sum": found.variance_sum, "cov": found.covariance}
-    out |= {name: num(round(x, 2)) for name, x in sums.items()}
-    return {f"sim_{name}": text for name, text in out.items()}
+    texts = {name: num(value) for name, value in numbers.items()}
+    texts["episodes"] = str(EPISODES)
+    texts["tokens"] = str(TOKENS)
+    texts["lams"] = _row(LAMS)
+    critics = {"exact": found.exact, "high": found.high, "erratic": found.erratic}
+    for name, target in critics.items():
+        texts[f"{name}_bias"] = _row(target.bias)
+        texts[f"{name}_var"] = _row(target.variance)
+    return {f"sim_{name}": text for name, text in texts.items()}
+
+
+def _row(numbers: Sequence[float]) -> str:
+    return listed([round(x, 2) for x in numbers])

@@ -1,4 +1,4 @@
-"""What a start can do beside its imports: wait for the disk and the GPU."""
+"""Preloading: read the model's files and start the GPU while Python imports torch."""
 
 from __future__ import annotations
 
@@ -10,28 +10,33 @@ from pathlib import Path
 
 from telescope.config import Config
 
+_BLOCK = 2**22
+
 
 @contextmanager
-def starting(config: Config) -> Iterator[None]:
-    """Around the imports. Reads the model's files and starts the GPU, each in a thread; nobody waits for them, and nobody is told if
-    they fail: who needs a file or the GPU does the same again, in less time or with an error that says more. Garbage, of which
-    imports leave none, is not looked for meanwhile."""
-    collects = gc.isenabled()
+def preload(config: Config) -> Iterator[None]:
+    """Warm up the disk cache and the GPU in background threads while the `with` block imports.
+
+    Nobody waits for these threads, and their errors are ignored: whoever needs a file or the GPU
+    later gets the same error with a better message. Garbage collection is off meanwhile, because
+    imports create no garbage.
+    """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         if config.backend == "local":
-            _beside(lambda: _read(Path(config.model.path).expanduser()))
-            import torch  # noqa: F401 -- in the main thread, as everybody does
+            _in_background(lambda: _read_weights(Path(config.model.path).expanduser()))
+            import torch  # noqa: F401 -- torch must be imported in the main thread
 
             if config.device != "cpu":
-                _beside(lambda: _start_gpu(config.device))
+                _in_background(lambda: _start_gpu(config.device))
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _beside(work: Callable[[], None]) -> None:
+def _in_background(work: Callable[[], None]) -> None:
     def run() -> None:
         with suppress(Exception):
             work()
@@ -39,9 +44,9 @@ def _beside(work: Callable[[], None]) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-def _read(folder: Path) -> None:
-    """So that the system has the files in memory."""
-    buffer = bytearray(2**22)
+def _read_weights(folder: Path) -> None:
+    """Read the weight files once, so that the operating system caches them."""
+    buffer = bytearray(_BLOCK)
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
@@ -49,9 +54,10 @@ def _read(folder: Path) -> None:
 
 
 def _start_gpu(device: str) -> None:
-    """Its context, and a matrix product, which loads the library for that."""
+    """Create the CUDA context, and load the matrix library with one small product."""
     import torch
 
     if torch.cuda.is_available():
-        x = torch.ones(16, 16, dtype=torch.bfloat16, device="cuda" if device == "auto" else device)
+        place = "cuda" if device == "auto" else device
+        x = torch.ones(16, 16, dtype=torch.bfloat16, device=place)
         torch.mm(x, x)

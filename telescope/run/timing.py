@@ -1,4 +1,4 @@
-"""What a step cost: seconds of each phase, tokens per second, memory, and the share of the device's arithmetic that training used."""
+"""What a step cost: seconds per phase, tokens per second, memory, and model FLOPs utilization."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,7 +20,10 @@ _GIB = 2**30
 
 
 class Timer:
-    """Seconds of each phase, as timing/*. On a GPU they are read off its own clock when the step is over: nothing waits."""
+    """Measures the seconds of each phase of a step, as timing/*.
+
+    On a GPU the times are CUDA events, read when the step is over, so timing never waits.
+    """
 
     def __init__(self, device: torch.device, graphs: GraphMemory | None = None) -> None:
         self.device = device
@@ -30,17 +33,20 @@ class Timer:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
+        """Time the `with` block as phase `name`."""
         start = self._mark()
         yield
-        self._marks[name] = start, self._mark()
+        self._marks[name] = (start, self._mark())
 
     def metrics(self, batch: TokenBatch, flops: float) -> dict[str, float]:
-        """timing/* and perf/*; `flops` is what the update phases had to do."""
+        """timing/* and perf/* of the step. `flops` is what the update phases had to compute."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        step, peak = time.perf_counter() - self.began, self._peak()
+        step = time.perf_counter() - self.began
+        peak = self._peak_bytes()
         seconds = {f"timing/{name}": self.seconds(name) for name in self._marks}
-        training = sum(seconds.get(f"timing/update_{role}", 0.0) for role in ("actor", "critic"))
+        updates = ("timing/update_actor", "timing/update_critic")
+        training = sum(seconds.get(name, 0.0) for name in updates)
         return {
             **seconds,
             "timing/step": step,
@@ -49,64 +55,79 @@ class Timer:
             "perf/peak_gib": peak / _GIB,
         }
 
+    def seconds(self, name: str) -> float:
+        """Seconds of one phase. On a GPU, synchronize first."""
+        start, end = self._marks[name]
+        if self.device.type == "cuda":
+            return float(start.elapsed_time(end)) / 1e3
+        return float(end - start)
+
     def _mark(self) -> Any:
+        """A point in time: a CUDA event, or a number of seconds."""
         if self.device.type != "cuda":
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        new_event: Any = torch.cuda.Event  # torch declares no types for it
+        event = new_event(enable_timing=True)
         event.record()
         return event
 
-    def seconds(self, name: str) -> float:
-        start, end = self._marks[name]
-        return start.elapsed_time(end) / 1e3 if self.device.type == "cuda" else end - start
-
-    def _peak(self) -> int:
-        if self.device.type == "cuda":
-            allocated, reserved = (
-                torch.cuda.max_memory_allocated(self.device),
-                torch.cuda.max_memory_reserved(self.device),
-            )
-            self.graphs.peak = max(self.graphs.peak, allocated)
-            # What a graph works in is reserved, not allocated.
-            peak = min(allocated + self.graphs.idle, reserved)
-            torch.cuda.reset_peak_memory_stats(self.device)
-            return peak
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def _peak_bytes(self) -> int:
+        """The most memory used since the last call: of the GPU, or of this process."""
+        if self.device.type != "cuda":
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        allocated = torch.cuda.max_memory_allocated(self.device)
+        reserved = torch.cuda.max_memory_reserved(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self.graphs.peak = max(self.graphs.peak, allocated)
+        # The working memory of a CUDA graph is reserved, but not counted as allocated.
+        return min(allocated + self.graphs.idle, reserved)
 
 
 @functools.cache
 def matmul_flops(device: torch.device) -> float:
-    """Operations per second of a large matrix product: what a perfect training step could reach. Measured once."""
-    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (512, torch.float32)
+    """Operations per second of a large matrix product: the most that training could reach.
+
+    Measured once per process.
+    """
+    is_cuda = device.type == "cuda"
+    size = 8192 if is_cuda else 512
+    dtype = torch.bfloat16 if is_cuda else torch.float32
     a = torch.full((size, size), 0.5, dtype=dtype, device=device)
     best = 0.0
     for _ in range(6):
         timer = Timer(device)
         with timer("product"):
             torch.mm(a, a)
-        if device.type == "cuda":
+        if is_cuda:
             torch.cuda.synchronize(device)
         best = max(best, 2.0 * size**3 / timer.seconds("product"))
     return best
 
 
-def expected_hours(
-    config: Config, actor: Any, prompts: Sequence[Sequence[int]], steps: int
-) -> float:
-    """A rough upper bound of `steps` steps without a GPU, from the speed of a matrix product: responses as long as they may be.
+class HasModel(Protocol):
+    """What `expected_hours` asks of an actor."""
 
-    Passes over a step's tokens: sampling, values, reference, π_old, and 3 per epoch of actor and critic. Real layers reach about half
-    of a large product's speed.
+    @property
+    def model(self) -> Any: ...
+
+
+def expected_hours(
+    config: Config, actor: HasModel, prompts: Sequence[Sequence[int]], steps: int
+) -> float:
+    """A rough upper bound for `steps` steps without a GPU, from the speed of a matrix product.
+
+    Assumes responses of the maximal length, and layers that reach half the speed of a large
+    product. Passes over a step's tokens: sampling, values, reference and π_old, and 3 for each
+    epoch of actor and critic. All but two of them use the output layer.
     """
-    cost, rollout = cost_of(actor.model), config.rollout
-    row = sum(map(len, prompts)) / len(prompts) + rollout.max_response_tokens
-    passes = (
-        4.0 + 3 * config.actor.epochs + (3 * config.critic.epochs if config.credit.by_critic else 0)
-    )
-    tokens = rollout.batch_size * rollout.n * row * passes * steps
-    return (
-        2.0
-        * (cost.matrices * tokens + cost.head * tokens / passes * (passes - 2))
-        / (0.5 * matmul_flops(torch.device("cpu")))
-        / 3600
-    )
+    cost = cost_of(actor.model)
+    rollout = config.rollout
+    passes = 4.0 + 3 * config.actor.epochs
+    if config.credit.by_critic:
+        passes += 3 * config.critic.epochs
+    prompt_length = sum(map(len, prompts)) / len(prompts)
+    row_length = prompt_length + rollout.max_response_tokens
+    tokens = rollout.batch_size * rollout.n * row_length * steps
+    flops = 2.0 * tokens * (cost.matrices * passes + cost.head * (passes - 2))
+    speed = 0.5 * matmul_flops(torch.device("cpu"))
+    return flops / speed / 3600

@@ -1,4 +1,4 @@
-"""Calls of the command line: what a refused one prints, and what a successful one prints."""
+"""Calls of the command line: what they print if refused, if successful, and if asked for help."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def printed(capsys: Capture, *arguments: str) -> str:
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
+
+
+def help_text(capsys: Capture, *arguments: str) -> str:
+    """What a request for help prints."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(list(arguments))
+    assert end.value.code == 0
+    return capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from telescope.commands import main
 from telescope.config import to_toml
 from telescope.errors import TelescopeError
-from telescope.run.export import evaluate_run
+from telescope.run.evaluate import evaluate_run
 from telescope.trainer import Trainer
 from tests.refusals import Job
 

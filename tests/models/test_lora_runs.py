@@ -18,7 +18,8 @@ from telescope.models.fast.fuse import unfuse
 from telescope.models.forward import policy_forward
 from telescope.models.load import load_policy, quiet
 from telescope.models.lora import adapted_layers, merge_adapters, trained_weights
-from telescope.run.export import evaluate_run, export_run
+from telescope.run.evaluate import evaluate_run
+from telescope.run.export import export_run
 from telescope.trainer import Trainer
 from tests.fakes import hand_batch, read_shards, tiny_config, write_tiny_model
 from tests.models.adapted import LORA, MakeConfig, peft, policy, reward, wake

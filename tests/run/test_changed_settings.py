@@ -9,7 +9,7 @@ import pytest
 
 from telescope.errors import TelescopeError
 from telescope.rollout.sampler import TorchSampler
-from telescope.run.export import evaluate_run
+from telescope.run.evaluate import evaluate_run
 from telescope.trainer import Trainer
 
 

@@ -16,6 +16,7 @@ from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.roles.critic import Critic
 from telescope.run import checkpoint
+from telescope.run.manifest import describe_file
 from telescope.trainer import Trainer
 from tests.fakes import write_tiny_model
 from tests.refusals import Job, edit_json, length, names_of_checkpoints, refusal
@@ -150,7 +151,8 @@ def test_a_damaged_file_that_was_listed_as_it_is_is_named_too(
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
     damage(newest / file)
     listed = json.loads((newest / "checkpoint.json").read_text("utf-8"))["files"]
-    edit_json(newest / "checkpoint.json", files=listed | {file: checkpoint._seal(newest / file)})
+    entry = describe_file(newest / file).model_dump()
+    edit_json(newest / "checkpoint.json", files=listed | {file: entry})
     message = refusal(two_checkpoints, resume=True)
     assert f"{newest} is damaged: " in message
     assert "move step_000002 away to go on from step_000001" in message

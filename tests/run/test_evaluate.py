@@ -5,14 +5,14 @@ import pytest
 from telescope import Trainer
 from telescope.commands import main
 from telescope.config import EvalConfig
-from telescope.run.evaluate import answer_of, evaluate, together
+from telescope.run.evaluate import answer_of, evaluate, pass_and_majority
 
 
 def test_pass_and_majority_of_two_prompts_by_hand() -> None:
     """Prompt 1: right right wrong wrong, lots (2 2) and (3 4); prompt 2: never right."""
     texts = ["2", "2", "3", "4", "7", "7", "7", "7"]
     right = [True, True, False, False] + [False] * 4
-    found = together(right, texts, 4, EvalConfig(k=2))
+    found = pass_and_majority(right, texts, 4, EvalConfig(k=2))
     assert found == {"eval/pass@2": pytest.approx((1 - 1 / 6) / 2), "eval/maj@2": 1 / 4}
 
 
@@ -21,10 +21,11 @@ def test_votes_are_for_what_the_pattern_finds() -> None:
     assert [answer_of(text, r"\d") for text in texts] == ["4", "4", None, "5"]
     assert answer_of(r"\boxed{1} \boxed{ 2 }", r"\\boxed\{(.*?)\}") == "2"
     assert answer_of("a", r"a(b)?") is None
-    found = together([True, True, False, False], texts, 4, EvalConfig(k=4, answer=r"\d"))
+    found = pass_and_majority([True, True, False, False], texts, 4, EvalConfig(k=4, answer=r"\d"))
     assert found == {"eval/pass@4": 1.0, "eval/maj@4": 1.0}
     assert (
-        together([False, True, False, False], texts, 4, EvalConfig(k=4))["eval/maj@4"] == 0.0
+        pass_and_majority([False, True, False, False], texts, 4, EvalConfig(k=4))["eval/maj@4"]
+        == 0.0
     )  # all texts differ: the first wins
 
 

@@ -4,12 +4,12 @@ import gc
 import threading
 
 from telescope.config import load_config
-from telescope.run import startup as ahead
+from telescope.run.startup import preload
 
 
 def start(*settings: tuple[str, str]) -> None:
     before = set(threading.enumerate())
-    with ahead.starting(load_config(None, list(settings))):
+    with preload(load_config(None, list(settings))):
         assert not gc.isenabled()
     assert gc.isenabled()
     for thread in set(threading.enumerate()) - before:

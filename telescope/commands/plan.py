@@ -1,0 +1,22 @@
+"""telescope plan: what a recipe needs on 1, 8, 64, … GPUs."""
+
+from __future__ import annotations
+
+from telescope.commands.arguments import Parser, parse_with_settings
+
+USAGE = "telescope plan [RECIPE] [--gpus 1,8,64] [--shape 7B] [--section.key value ...]"
+
+
+def run(arguments: list[str]) -> None:
+    from telescope.data.recipes import find_recipe
+    from telescope.scale import plan
+
+    parser = Parser(
+        USAGE,
+        "Estimate memory, network traffic and time per step of a recipe, for each number of GPUs. "
+        "`telescope train --help` lists the settings.",
+    )
+    plan.add_arguments(parser)
+    options, recipe, settings = parse_with_settings(parser, arguments)
+    path = None if recipe is None else find_recipe(recipe)
+    print(plan.run(options, path, settings))

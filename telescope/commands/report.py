@@ -1,0 +1,26 @@
+"""telescope report: the page of a run as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from telescope.commands.arguments import Parser
+
+USAGE = "telescope report RUN [-o FILE]"
+
+
+def run(arguments: list[str]) -> None:
+    parser = Parser(USAGE, "Write one self-contained HTML file of a run, to open from disk.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the file (default: report.html in the run folder)",
+    )
+    options = parser.parse_args(arguments)
+
+    from telescope.viewer.report import write_report
+
+    print(write_report(options.run, options.out or options.run / "report.html"))

@@ -1,0 +1,106 @@
+"""telescope train: train on a recipe, with settings overridden one by one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from telescope.commands.arguments import Parser, Setting, parse_with_settings
+from telescope.errors import TelescopeError
+
+if TYPE_CHECKING:
+    from telescope.config import Config
+
+USAGE = "telescope train [RECIPE] [--resume | --smoke] [--section.key value ...]"
+_WHAT_TO_TRAIN = {"model.path", "data.files", "data.task"}
+
+
+class _TrainParser(Parser):
+    def format_help(self) -> str:
+        """The options, then every setting by section."""
+        return f"{super().format_help()}\n{settings_help()}\n"
+
+
+def run(arguments: list[str]) -> None:
+    parser = _TrainParser(
+        USAGE,
+        "Train on RECIPE: a TOML file, or the name of a shipped recipe. "
+        "Settings on the command line override those of the recipe. "
+        "Without a recipe: the built-in arithmetic job.",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue from the run's last checkpoint, if any"
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="2 steps of 8 prompts, in a folder of their own, to see whether the recipe works here",
+    )
+    options, recipe, settings = parse_with_settings(parser, arguments)
+    if options.smoke and options.resume:
+        raise TelescopeError(
+            "--smoke starts a new run in a folder of its own, so there is nothing to --resume: "
+            "leave one of them out"
+        )
+    config = _load(recipe, settings, smoke_run=options.smoke)
+
+    from telescope.run.startup import preload
+
+    with preload(config):
+        from telescope.trainer import Interrupted, Trainer
+
+    trainer = Trainer(config, resume=options.resume)
+    try:
+        trainer.fit()
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(130)
+    if options.smoke:
+        shutil.rmtree(trainer.checkpoints)  # a smoke run is never resumed; checkpoints may be large
+    report = None
+    if config.ledger.samples != "off":
+        from telescope.viewer.report import write_report
+
+        report = write_report(config.run_dir, config.run_dir / "report.html")
+    print(trainer.summary(report))
+
+
+def _load(recipe: str | None, settings: Sequence[Setting], *, smoke_run: bool) -> Config:
+    from telescope.config import BUILTIN_RECIPE, load_config, smoke
+    from telescope.data.recipes import find_recipe
+
+    path: Path | None = None
+    if recipe is not None:
+        path = find_recipe(recipe)
+    elif not any(key in _WHAT_TO_TRAIN for key, _ in settings):
+        path = BUILTIN_RECIPE
+    config = load_config(path, settings)
+    if not smoke_run:
+        return config
+    config = smoke(config)
+    return config.model_copy(update={"name": _numbered(Path(config.dir), config.name)})
+
+
+def _numbered(folder: Path, name: str) -> str:
+    """`name` with a number that no earlier run in `folder` has."""
+    taken = [number for number in range(1, 1000) if (folder / f"{name}-{number}").exists()]
+    return f"{name}-{max(taken, default=0) + 1}"
+
+
+def settings_help() -> str:
+    """Every setting with its type, default and meaning, by section."""
+    from telescope.config import fields
+
+    lines = ["settings:"]
+    section = ""
+    for key, kind, default, description in fields():
+        first, dot, _ = key.partition(".")
+        if dot and first != section:
+            section = first
+            lines += ["", f"[{section}]"]
+        shown = "none" if default is None else default
+        lines += [f"  --{key} {kind} (default {shown})", f"        {description}"]
+    return "\n".join(lines)

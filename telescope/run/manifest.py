@@ -1,0 +1,171 @@
+"""checkpoint.json: what a checkpoint belongs to, and every file in it with size and checksum."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from telescope.errors import TelescopeError
+
+NAME = "checkpoint.json"
+FORMAT = 2
+"""Format 1 held Hugging Face folders."""
+
+
+class FileEntry(BaseModel):
+    """What a file of the checkpoint was when it was written."""
+
+    model_config = ConfigDict(frozen=True)
+    bytes: int
+    crc32: int
+
+
+class Manifest(BaseModel):
+    """The content of checkpoint.json, besides `step` and `format`."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+    actor: str
+    """Fingerprint of the weights that the actor started from."""
+    critic: str
+    model_path: str
+    reward: list[str]
+    """Names of the reward's parts."""
+    reward_in_python: bool
+    """The reward was passed to Trainer, so config.toml does not name it."""
+    trained: dict[str, Any]
+    """Settings that decide which weights exist, e.g. model.lora_rank."""
+    files: dict[str, FileEntry]
+
+
+def write_manifest(folder: Path, step: int, origin: Mapping[str, Any]) -> None:
+    """Write checkpoint.json for the files in `folder`, and wait until all of them are on disk."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    entries = zip(paths, _describe_all(paths), strict=True)
+    files = {str(path.relative_to(folder)): entry.model_dump() for path, entry in entries}
+    content = {"step": step, "format": FORMAT, **origin, "files": files}
+    (folder / NAME).write_text(json.dumps(content, indent=1), "utf-8")
+    sync(folder / NAME)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read checkpoint.json, and refuse one that is damaged or of another version."""
+    try:
+        content = json.loads((folder / NAME).read_text("utf-8"))
+        version = content.get("format")
+    except (OSError, ValueError, AttributeError):
+        raise damaged(folder, f"{NAME} cannot be read") from None
+    if version != FORMAT:
+        raise TelescopeError(
+            f"checkpoint {folder} was written by another version of telescope, and this one cannot "
+            "read it: use that version"
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " → ".join(f"`{part}`" for part in first["loc"])
+        raise damaged(folder, f"{NAME} cannot be read ({where}: {first['msg']})") from None
+
+
+def check_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Refuse a checkpoint if a file is missing or not as it was written."""
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise damaged(folder, f"{name} is missing")
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise damaged(folder, f"{name} has {size} bytes instead of {entry.bytes}")
+    found = _describe_all(folder / name for name in files)
+    for (name, entry), now in zip(files.items(), found, strict=True):
+        if now != entry:
+            raise damaged(folder, f"{name} is not what was written (its checksum differs)")
+
+
+def check_origin(folder: Path, manifest: Manifest, origin: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another reward or of other models. Checks only what `origin` names."""
+    for name, value in origin.get("trained", {}).items():
+        before = manifest.trained.get(name, value)  # an older checkpoint may not say
+        if before != value:
+            raise TelescopeError(
+                f"checkpoint {folder} was trained with {name} = {before}, and the config says "
+                f"{value}: set it back, or use another --name"
+            )
+    reward = origin.get("reward", manifest.reward)
+    if reward != manifest.reward:
+        remedy = "use the same one, or another --name"
+        if manifest.reward_in_python:
+            remedy = "pass the same reward= to Trainer"
+        raise TelescopeError(
+            f"checkpoint {folder} was trained with the reward {', '.join(manifest.reward)}, "
+            f"not {', '.join(reward)}: {remedy}"
+        )
+    for role, before in (("actor", manifest.actor), ("critic", manifest.critic)):
+        now = origin.get(role, before)
+        if now != before:
+            raise TelescopeError(
+                f"checkpoint {folder} belongs to another model: it started from "
+                f"{manifest.model_path} with {role} {before}, the config names one with {role} "
+                f"{now}; use the model the run was started with, or another --name"
+            )
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Finished checkpoints, oldest first. A missing folder has none."""
+    try:
+        found = [path for path in folder.glob("step_*") if _is_checkpoint(path)]
+    except OSError as error:
+        raise TelescopeError(
+            f"cannot read {folder}: {error.strerror}; use another --name or `dir`"
+        ) from error
+    return sorted(found, key=step_of)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.name.removeprefix("step_").isdecimal() and (path / NAME).is_file()
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint folder is named after."""
+    return int(checkpoint.name.removeprefix("step_"))
+
+
+def damaged(folder: Path, what: str) -> TelescopeError:
+    """The error for a damaged checkpoint: what is wrong, and which older one to use."""
+    older = [path.name for path in list_checkpoints(folder.parent) if path.name < folder.name]
+    remedy = "there is no older checkpoint to go back to"
+    if older:
+        remedy = f"move {folder.name} away to go on from {older[-1]}"
+    return TelescopeError(f"checkpoint {folder} is damaged: {what}; {remedy}")
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Size and checksum of a file, once it is on disk."""
+    sync(path)
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return FileEntry(bytes=path.stat().st_size, crc32=checksum)
+
+
+def _describe_all(paths: Iterable[Path]) -> list[FileEntry]:
+    """`describe_file` in several threads: a checkpoint has one file per worker."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(describe_file, paths))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
