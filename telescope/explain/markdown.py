@@ -1,12 +1,11 @@
-"""The same pages as Markdown, their formulas in TeX: for a notebook, an editor or a forge that renders both."""
+"""The same pages as Markdown, their formulas in TeX: for a notebook, an editor or a forge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telescope.batch import COLUMNS
 from telescope.explain.sample import Sample
-from telescope.explain.tables import ANCHORS, QUANTITIES, metaphors
+from telescope.explain.tables import ANCHORS, QUANTITIES, columns_of, meaning_of, metaphors
 from telescope.explain.terminal import Screen
 from telescope.explain.tex import prose, safe, tex
 from telescope.explain.text import plain
@@ -23,16 +22,19 @@ def page(
     width: int,
     batch: Sequence[Sample] = (),
 ) -> str:
-    """What the terminal shows: drawings `width` wide as they are there, terms as displayed formulas."""
+    """What the terminal shows: drawings as they are there, terms as displayed formulas."""
     return _Page(sample, token, lang, level, max(width, 40), color=False, batch=batch).text()
 
 
 class _Page(Screen):
+    """The screen in Markdown: each item of a part is a block."""
+
     def text(self) -> str:
         return "\n\n".join(block for part in self.parts() for block in part if block) + "\n"
 
     def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
-        return [("### " if style == "bold" else "") + prose(text.strip())]
+        head = "### " if style == "bold" else ""
+        return [head + prose(text.strip())]
 
     def quotes(self, name: str, text: str) -> list[str]:
         return [f"**{name}** {safe(text)}"]
@@ -51,28 +53,30 @@ class _Page(Screen):
 
 
 def fenced(drawing: str) -> str:
-    return "```text\n" + "\n".join(line.rstrip() for line in drawing.rstrip().split("\n")) + "\n```"
+    """A drawing as a code block."""
+    lines = [line.rstrip() for line in drawing.rstrip().split("\n")]
+    return "\n".join(["```text", *lines, "```"])
 
 
 def columns(lang: Lang) -> str:
-    """The table of telescope.explain.tables.columns."""
+    """The list of telescope.explain.tables.columns."""
     blocks: list[str] = []
-    for anchor, heads in ANCHORS.items():
-        blocks += [f"### {prose(heads[lang == 'en'])}", ""]
-        for column in (column for column in COLUMNS.values() if column.anchor == anchor):
+    for anchor, head in ANCHORS.items():
+        lines = [f"### {prose(head[lang])}", ""]
+        for column in columns_of(anchor):
             symbol = f" ${tex(column.formula)}$" if column.formula else ""
-            blocks.append(f"- `{column.name}`{symbol}  ")
-            blocks.append(f"  {prose(column.zh if lang == 'zh' else column.en)}")
-        blocks.append("")
-    return "\n".join(blocks).rstrip()
+            lines.append(f"- `{column.name}`{symbol}  ")
+            lines.append(f"  {prose(meaning_of(column, lang))}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def metaphor_list(lang: Lang) -> str:
+    """The list of telescope.explain.tables.metaphor_list."""
     blocks: list[str] = []
     for quantities in metaphors().values():
-        blocks += [f"### {quantities['name'][lang]}", ""]
-        blocks += [
-            *(f"- ${tex(symbol)}$ {quantities[quantity][lang]}" for symbol, quantity in QUANTITIES),
-            "",
-        ]
-    return "\n".join(blocks).rstrip()
+        lines = [f"### {quantities['name'][lang]}", ""]
+        for symbol, quantity in QUANTITIES:
+            lines.append(f"- ${tex(symbol)}$ {quantities[quantity][lang]}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)

@@ -1,4 +1,4 @@
-"""Two lists to read: what every tensor is and whether it belongs to a state or to an action, and metaphors for the quantities."""
+"""Two lists to read: what every tensor is and belongs to, and metaphors for the quantities."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import functools
 import tomllib
 from pathlib import Path
 
-from telescope.batch import COLUMNS
+from telescope.batch import COLUMNS, Column
 from telescope.explain.text import wrap
 from telescope.explain.words import Lang
 
-ANCHORS = {
-    "state": (
-        "状态的视角：属于 s_t，写 token t 之前（栅栏的柱子），[B, T]",
-        "State view: of s_t, before token t is written (the fence posts), [B, T]",
-    ),
-    "action": (
-        "动作的视角：属于 token t，即 s_t 中的动作 a_t 和转移 s_t → s_{t+1}（柱子之间的格子），[B, T]",
-        "Action view: of token t, the action a_t in s_t and the transition s_t → s_{t+1} (the gaps), [B, T]",
-    ),
-    "sequence": ("整个序列：提示和回答", "Whole sequences: prompt and response"),
-    "row": ("每条回答一个，[B]", "One for each response, [B]"),
+ANCHORS: dict[str, dict[Lang, str]] = {
+    "state": {
+        "zh": "状态的视角：属于 s_t，写 token t 之前（栅栏的柱子），[B, T]",
+        "en": "State view: of s_t, before token t is written (the fence posts), [B, T]",
+    },
+    "action": {
+        "zh": (
+            "动作的视角：属于 token t，即 s_t 中的动作 a_t 和转移 s_t → s_{t+1}"
+            "（柱子之间的格子），[B, T]"
+        ),
+        "en": (
+            "Action view: of token t, the action a_t in s_t and the transition s_t → s_{t+1} "
+            "(the gaps), [B, T]"
+        ),
+    },
+    "sequence": {"zh": "整个序列：提示和回答", "en": "Whole sequences: prompt and response"},
+    "row": {"zh": "每条回答一个，[B]", "en": "One for each response, [B]"},
 }
+"""Heads of the list of columns, by what a column is anchored to."""
 
 QUANTITIES = (
     ("V", "value"),
@@ -33,15 +40,25 @@ QUANTITIES = (
 """Symbol and key of what every metaphor has a picture of."""
 
 
+def columns_of(anchor: str) -> list[Column]:
+    """The batch's columns that are anchored there, in the order of their table."""
+    return [column for column in COLUMNS.values() if column.anchor == anchor]
+
+
+def meaning_of(column: Column, lang: Lang) -> str:
+    return column.zh if lang == "zh" else column.en
+
+
 def columns(lang: Lang, width: int) -> str:
-    """The contract of telescope.batch: tensor, symbol and meaning, under the view that it is anchored to."""
-    lines: list[str] = []
-    for anchor, heads in ANCHORS.items():
-        lines += ["", *wrap(heads[lang == "en"], width)]
-        for column in (column for column in COLUMNS.values() if column.anchor == anchor):
+    """The columns of telescope.batch: name, formula and meaning, by what they are anchored to."""
+    blocks: list[str] = []
+    for anchor, head in ANCHORS.items():
+        lines = wrap(head[lang], width)
+        for column in columns_of(anchor):
             lines += wrap(f"  {column.name}   {column.formula}", width, "      ")
-            lines += wrap(f"      {column.zh if lang == 'zh' else column.en}", width, "      ")
-    return "\n".join(lines[1:])
+            lines += wrap(f"      {meaning_of(column, lang)}", width, "      ")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 @functools.cache
@@ -51,9 +68,11 @@ def metaphors() -> dict[str, dict[str, dict[str, str]]]:
 
 
 def metaphor_list(lang: Lang, width: int) -> str:
-    lines: list[str] = []
+    """Every metaphor with its picture of each quantity."""
+    blocks: list[str] = []
     for quantities in metaphors().values():
-        lines += ["", quantities["name"][lang]]
+        lines = [quantities["name"][lang]]
         for symbol, quantity in QUANTITIES:
             lines += wrap(f"  {symbol}  {quantities[quantity][lang]}", width, "     ")
-    return "\n".join(lines[1:])
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)

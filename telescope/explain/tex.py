@@ -1,6 +1,10 @@
 r"""Formulas in TeX. They are written once, in the notation of the terminal, and translated here:
 
-    δ₀ = r₀ + γ·V₁ − V₀ = −.01 + 1·.25 − .2    becomes    \delta_{0} = r_{0} + \gamma\cdot V_{1} - V_{0} = -.01 + 1\cdot.25 - .2
+    δ₀ = r₀ + γ·V₁ − V₀ = −.01 + 1·.25 − .2
+
+becomes
+
+    \delta_{0} = r_{0} + \gamma\cdot V_{1} - V_{0} = -.01 + 1\cdot.25 - .2
 
 `tex` takes a whole formula; `prose` finds the formulas in a sentence and leaves its words alone.
 """
@@ -10,6 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
+from collections.abc import Callable
 
 _LETTERS = {
     "β": r"\beta",
@@ -20,8 +25,12 @@ _LETTERS = {
     "μ": r"\mu",
     "π": r"\pi",
     "ρ": r"\rho",
+    "σ": r"\sigma",
+    "τ": r"\tau",
+    "Â": r"\hat{A}",
+    "Σ": r"\sum",
+    "Π": r"\prod",
 }
-_LETTERS |= {"σ": r"\sigma", "τ": r"\tau", "Â": r"\hat{A}", "Σ": r"\sum", "Π": r"\prod"}
 _SIGNS = {
     "−": "-",
     "·": r"\cdot",
@@ -33,18 +42,30 @@ _SIGNS = {
     "~": r"\sim",
     "≈": r"\approx",
     "%": r"\%",
+    "½": r"\frac{1}{2}",
+    "′": "'",
+    "→": r"\to",
 }
-_SIGNS |= {"½": r"\frac{1}{2}", "′": "'", "→": r"\to"}
-_FUNCTIONS = {name: rf"\{name}" for name in ("log", "exp", "min", "max")} | {
-    "clip": r"\mathrm{clip}"
+_FUNCTIONS = {
+    "log": r"\log",
+    "exp": r"\exp",
+    "min": r"\min",
+    "max": r"\max",
+    "clip": r"\mathrm{clip}",
 }
+_OPENING = {"^(": "^{", "√(": r"\sqrt{"}
+_CLOSING = {"(": ")", "[": "]"}
 _TOKEN = re.compile(
     rf"""
       (?P<number>   (?<![A-Za-z\d.]) (?P<digits>\d*\.?\d+) (?: e(?P<power>[−+-]\d+) )? )
     | (?P<function> \b (?:{"|".join(_FUNCTIONS)}) (?![\w₀-₉]) )
     | (?P<symbol>   (?P<letter> (?<![A-Za-z])[A-Za-z](?![A-Za-z]) | [{"".join(_LETTERS)}] )
-                    (?: _\{{(?P<inside>[^{{}}]*)\}} | _(?P<below>[A-Za-z]+|\d+) )?  (?P<low>[₀-₉]*)  (?: \[(?P<index>\d+|[a-z])\] )? )
-    | (?P<name>     (?P<stem> (?:kl|score|var)\b | [A-Za-z]+(?:_[A-Za-z]{{2,}})+ | [A-Za-z]{{2,}}(?=_|[₀-₉]) )
+                    (?: _\{{(?P<inside>[^{{}}]*)\}} | _(?P<below>[A-Za-z]+|\d+) )?
+                    (?P<low>[₀-₉]*)
+                    (?: \[(?P<index>\d+|[a-z])\] )? )
+    | (?P<name>     (?P<stem> (?:kl|score|var)\b
+                            | [A-Za-z]+(?:_[A-Za-z]{{2,}})+
+                            | [A-Za-z]{{2,}}(?=_|[₀-₉]) )
                     (?: _(?P<letter_below>[a-z]) )?  (?P<low_below>[₀-₉]*) )
     | (?P<words>    [A-Za-z]{{2,}} (?: \ (?!(?:{"|".join(_FUNCTIONS)})\b) [A-Za-z]{{2,}} )* )
     | (?P<size>     \|[^|]+\| )
@@ -62,58 +83,76 @@ _CODE = re.compile(
     r"`[^`]*`|«[^»]*»|(?:[a-z]+\.)?[a-z]{2,}(?:_[a-z]+)+(?:\[\w+\])?"
     r"|\b(?:values|returns|rewards|scores|advantages|responses)(?:\[\w+\]|(?= = | \(\d|（[βγ]))"
 )
-"""What is no formula in a sentence: code, and what stands in quotes (a token's text may be anything)."""
+"""What is no formula in a sentence: code, and what stands in quotes, such as a token's text."""
 _OPERANDS = ("number", "symbol", "function", "name", "size", "half", "power_of", "close")
+_STARTS = ("number", "symbol", "function", "name", "size", "open")
 _NOT_FIRST = ("space", "sign", "close", "other", "power_of")
 _NOT_LAST = ("space", "sign", "open", "other", "function")
 
 
 def tex(formula: str) -> str:
     """The formula in TeX: ASCII, with its numbers as they are (6.8e−06 as 6.8 × 10⁻⁶)."""
-    out, closing = "", list[str]()
+    out = ""
+    closing: list[str] = []  # brackets still open
     for found in _TOKEN.finditer(formula):
-        kind, text = found.lastgroup, found[0]
-        if kind == "number" and found["power"]:
-            text = rf"{found['digits']} \times 10^{{{int(found['power'].replace('−', '-'))}}}"
-            text = f"({text})" if out.endswith("/") else text  # what is divided by is all of it
-        elif kind == "function":
-            text = _FUNCTIONS[text]
-        elif kind == "symbol":
-            text = _symbol(found)
-        elif kind == "name":
-            text = rf"\mathrm{{{found['stem']}}}".replace("_", r"\_") + _below(
-                (found["letter_below"] or "") + _ascii(found["low_below"])
-            )
-        elif kind == "words":
-            before, after = (
-                " " if formula[k : k + 1] == " " else "" for k in (found.start() - 1, found.end())
-            )
-            text = rf"\text{{{before}{text}{after}}}"
-        elif kind == "size":
-            text = f"|{tex(text[1:-1])}|"
-        elif kind == "power_of":
-            text = f"^{{{_ascii(text)}}}"
-        elif kind == "open":
-            closing.append("}" if len(text) > 1 else ")" if text == "(" else "]")
-            text = {"^(": "^{", "√(": r"\sqrt{"}.get(text, text)
+        kind = found.lastgroup
+        text = found[0]
+        if kind == "open":
+            closing.append(_CLOSING.get(text, "}"))
+            text = _OPENING.get(text, text)
         elif kind == "close" and closing:
             text = closing.pop()
+        elif kind == "number":
+            text = _number(found, divides=out.endswith("/"))
+        elif kind == "words":
+            text = _words(found)
+        elif kind in _TRANSLATED:
+            text = _TRANSLATED[kind](found)
         else:
             text = _SIGNS.get(text, text)
-        out += f" {text}" if re.search(r"\\[A-Za-z]+$", out) and text[0].isalpha() else text
+        after_command = re.search(r"\\[A-Za-z]+$", out)
+        out += f" {text}" if after_command and text[0].isalpha() else text
     return out
 
 
+def _number(found: re.Match[str], *, divides: bool) -> str:
+    if not found["power"]:
+        return found[0]
+    power = int(found["power"].replace("−", "-"))
+    text = rf"{found['digits']} \times 10^{{{power}}}"
+    return f"({text})" if divides else text
+
+
+def _words(found: re.Match[str]) -> str:
+    formula = found.string
+    before = " " if formula[found.start() - 1 : found.start()] == " " else ""
+    after = " " if formula[found.end() : found.end() + 1] == " " else ""
+    return rf"\text{{{before}{found[0]}{after}}}"
+
+
 def _symbol(found: re.Match[str]) -> str:
+    letter = _LETTERS.get(found["letter"], found["letter"])
     below = found["below"] or ""
-    parts = [
-        rf"\mathrm{{{below}}}" if len(below) > 1 and below.isalpha() else below,
-        tex(found["inside"] or ""),
-    ]
-    parts += [_ascii(found["low"]), found["index"] or ""]
-    return _LETTERS.get(found["letter"], found["letter"]) + _below(
-        ",".join(part for part in parts if part)
-    )
+    if len(below) > 1 and below.isalpha():
+        below = rf"\mathrm{{{below}}}"
+    inside = tex(found["inside"] or "")
+    parts = [below, inside, _ascii(found["low"]), found["index"] or ""]
+    return letter + _below(",".join(part for part in parts if part))
+
+
+def _name(found: re.Match[str]) -> str:
+    stem = found["stem"].replace("_", r"\_")
+    below = (found["letter_below"] or "") + _ascii(found["low_below"])
+    return rf"\mathrm{{{stem}}}" + _below(below)
+
+
+_TRANSLATED: dict[str, Callable[[re.Match[str]], str]] = {
+    "function": lambda found: _FUNCTIONS[found[0]],
+    "symbol": _symbol,
+    "name": _name,
+    "size": lambda found: f"|{tex(found[0][1:-1])}|",
+    "power_of": lambda found: f"^{{{_ascii(found[0])}}}",
+}
 
 
 def _below(text: str) -> str:
@@ -126,14 +165,19 @@ def _ascii(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """The sentence as Markdown: its formulas between dollars, code and column names between backquotes."""
-    out, end = "", 0
+    """The sentence as Markdown: formulas between dollars, code and columns between backquotes."""
+    out = ""
+    end = 0
     for found in _CODE.finditer(text):
-        out += _with_formulas(text[end : found.start()])
-        code = found[0]
-        out += safe(code) if code[0] == "«" else code if code[0] == "`" else f"`{code}`"
+        out += _with_formulas(text[end : found.start()]) + _code(found[0])
         end = found.end()
     return out + _with_formulas(text[end:])
+
+
+def _code(text: str) -> str:
+    if text[0] == "«":
+        return safe(text)
+    return text if text[0] == "`" else f"`{text}`"
 
 
 def safe(text: str) -> str:
@@ -142,86 +186,97 @@ def safe(text: str) -> str:
 
 
 def _with_formulas(text: str) -> str:
-    out, end = "", 0
+    out = ""
+    end = 0
     for start, stop in _formulas(text):
-        left, right = (" " if text[k : k + 1].isalnum() else "" for k in (start - 1, stop))
+        left = " " if text[start - 1 : start].isalnum() else ""
+        right = " " if text[stop : stop + 1].isalnum() else ""
         out += f"{text[end:start]}{left}${tex(text[start:stop])}${right}"
         end = stop
     return out + text[end:]
 
 
+# ---- formulas in a sentence: operands joined by signs, as long as possible ----
+
+_Run = list[re.Match[str]]
+
+
 def _formulas(text: str) -> list[tuple[int, int]]:
-    """Where formulas stand: operands joined by signs, as long as possible, with something in them that is no plain number or word."""
-    runs, run = [], list[re.Match[str]]()
-    for found in [*_TOKEN.finditer(text), None]:
-        if found is not None and _goes_on(run, found):
-            run.append(found)
+    """Where formulas stand. Something in each is neither a plain number nor a word."""
+    found: list[tuple[int, int]] = []
+    run: _Run = []
+
+    def finish() -> None:
+        formula = _trimmed(run)
+        if any(map(_is_mathematical, formula)) or _is_applied(formula):
+            found.append((formula[0].start(), formula[-1].end()))
+
+    for token in _TOKEN.finditer(text):
+        if _goes_on(run, token):
+            run.append(token)
             continue
-        run = _trimmed(run)
-        if any(map(_is_mathematical, run)) or _applied(run):
-            runs.append((run[0].start(), run[-1].end()))
-        run = [found] if found is not None and _goes_on([], found) else []
-    return runs
+        finish()
+        run = [token] if _goes_on([], token) else []
+    finish()
+    return found
 
 
-def _goes_on(run: list[re.Match[str]], found: re.Match[str]) -> bool:
-    kind, last = found.lastgroup, run[-1].lastgroup if run else None
+def _goes_on(run: _Run, token: re.Match[str]) -> bool:
+    """Whether the token can follow the run."""
+    kind = token.lastgroup
     if kind == "other":
-        return found[0] == "," and _depth(run) > 0
-    if (
-        last == "space"
-        and len(run) > 1
-        and kind in ("number", "symbol", "function", "name", "size", "open")
-    ):
+        return token[0] == "," and _depth(run) > 0
+    follows_space = len(run) > 1 and run[-1].lastgroup == "space"
+    if follows_space and kind in _STARTS:
         before = run[-2]
-        return (
-            before.lastgroup not in _OPERANDS
-            or before.lastgroup == "function"
-            or before["letter"] in ("Σ", "Π")
-        )
+        takes_operand = before.lastgroup == "function" or before["letter"] in ("Σ", "Π")
+        return takes_operand or before.lastgroup not in _OPERANDS
     return kind != "words"
 
 
-def _depth(run: list[re.Match[str]]) -> int:
-    return sum((found.lastgroup == "open") - (found.lastgroup == "close") for found in run)
+def _depth(run: _Run) -> int:
+    """Brackets still open."""
+    return sum((token.lastgroup == "open") - (token.lastgroup == "close") for token in run)
 
 
-def _trimmed(run: list[re.Match[str]]) -> list[re.Match[str]]:
-    """Without spaces, signs and unmatched brackets at its ends, a function of what is no formula, or an article; the minus of −V stays."""
-    while run:
-        first, last, depth = run[0], run[-1], _depth(run)
-        minus = first[0] == "−" and run[1:] and run[1].lastgroup in _OPERANDS
-        if (
-            last.lastgroup in _NOT_LAST
-            or last[0] == "a"
-            or (last.lastgroup == "close" and depth < 0)
-        ):
-            run = run[:-1]
-        elif not minus and (
-            first.lastgroup in _NOT_FIRST or (first.lastgroup == "open" and depth > 0)
-        ):
-            run = run[1:]
-        else:
-            break
+def _trimmed(run: _Run) -> _Run:
+    """The run without spaces, signs and unmatched brackets at its ends.
+
+    Neither a function of nothing nor an article ends a formula. The minus of −V stays.
+    """
+    while run and (_is_loose_end(run) or _is_loose_start(run)):
+        run = run[:-1] if _is_loose_end(run) else run[1:]
     return run
 
 
-def _is_mathematical(found: re.Match[str]) -> bool:
-    if found.lastgroup == "symbol":
-        return len(found[0]) > 1 or found["letter"] in _LETTERS
-    return found.lastgroup in ("size", "power_of", "half") or bool(
-        found["letter_below"] or found["low_below"]
-    )
+def _is_loose_end(run: _Run) -> bool:
+    last = run[-1]
+    unmatched = last.lastgroup == "close" and _depth(run) < 0
+    return last.lastgroup in _NOT_LAST or last[0] == "a" or unmatched
 
 
-def _applied(run: list[re.Match[str]]) -> bool:
-    """Two operands with a sign between them, or V(…)."""
-    run = [found for found in run if found.lastgroup != "space"]
-    pairs = list(itertools.pairwise(run))
-    signs = any(
-        a.lastgroup in _OPERANDS and b.lastgroup == "sign" and b[0] not in "/…" for a, b in pairs
-    )
-    return signs or any(
-        a.lastgroup in ("symbol", "function") and b[0] == "(" and a.end() == b.start()
-        for a, b in pairs
-    )
+def _is_loose_start(run: _Run) -> bool:
+    first = run[0]
+    if first[0] == "−" and len(run) > 1 and run[1].lastgroup in _OPERANDS:
+        return False
+    unmatched = first.lastgroup == "open" and _depth(run) > 0
+    return first.lastgroup in _NOT_FIRST or unmatched
+
+
+def _is_mathematical(token: re.Match[str]) -> bool:
+    if token.lastgroup == "symbol":
+        return len(token[0]) > 1 or token["letter"] in _LETTERS
+    has_index = bool(token["letter_below"] or token["low_below"])
+    return has_index or token.lastgroup in ("size", "power_of", "half")
+
+
+def _is_applied(run: _Run) -> bool:
+    """Whether there is a sign after an operand, or a function's bracket: V(…)."""
+    tokens = [token for token in run if token.lastgroup != "space"]
+    for a, b in itertools.pairwise(tokens):
+        if a.lastgroup in _OPERANDS and b.lastgroup == "sign" and b[0] not in "/…":
+            return True
+        touches = b[0] == "(" and a.end() == b.start()
+        if a.lastgroup in ("symbol", "function") and touches:
+            return True
+    return False

@@ -1,4 +1,8 @@
-"""Text from a model made safe and visible for a terminal, and measured in terminal cells."""
+"""Text from a model made safe and visible for a terminal, and measured in terminal cells.
+
+Lines are wrapped here and not by rich, which breaks only at spaces: Chinese has none, and a line
+must not begin with its closing punctuation.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +13,69 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 _VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\x7f": "␡", "\u3000": "␣"}
-_OPEN, _CLOSE, _HAN = "（「『“《«", "，。；：！？、）」』”》»", "⺀-鿿豈-﫿＀-￯"
+_OPEN = "（「『“《«"
+_CLOSE = "，。；：！？、）」』”》»"
+_HAN = "⺀-鿿豈-﫿＀-￯"
 _WORD = re.compile(rf"[{_OPEN}]*(?:[{_HAN}]|[^\s{_HAN}{_OPEN}{_CLOSE}]+)[{_CLOSE}]*|\s+|.")
 _MOST_BYTES = 4096
+"""Of one token."""
+
+
+# ---- tokens ----
 
 
 def pieces(token_bytes: Sequence[bytes]) -> list[str]:
-    """Each token as visible text. A character split over tokens shows as ⟨e4⟩, ⟨b8⟩, ⟨ad⟩中: its bytes, and itself once."""
-    token_bytes = [
-        piece if len(piece) <= _MOST_BYTES else piece[:_MOST_BYTES] + "…".encode()
-        for piece in token_bytes
-    ]
-    joined = b"".join(token_bytes)
-    owner = [i for i, piece in enumerate(token_bytes) for _ in piece]
-    out, p = [""] * len(token_bytes), 0
-    while p < len(joined):
-        size, char = _character(joined, p)
-        first, last = owner[p], owner[p + size - 1]
+    """Each token as visible text.
+
+    A character split over tokens shows as ⟨e4⟩, ⟨b8⟩, ⟨ad⟩中: its bytes, and itself once.
+    """
+    cut = [_limited(piece) for piece in token_bytes]
+    joined = b"".join(cut)
+    owner = [i for i, piece in enumerate(cut) for _ in piece]
+    out = [""] * len(cut)
+    start = 0
+    while start < len(joined):
+        size, char = _character(joined, start)
+        first = owner[start]
+        last = owner[start + size - 1]
         if char is None or first != last:
-            for q in range(p, p + size):
-                out[owner[q]] += f"⟨{joined[q]:02x}⟩"
+            for at in range(start, start + size):
+                out[owner[at]] += f"⟨{joined[at]:02x}⟩"
         if char is not None:
             out[last] += visible(char)
-        p += size
-    return [f"◌{text}" if text and unicodedata.combining(text[0]) else text or "∅" for text in out]
+        start += size
+    return [_standing(text) for text in out]
 
 
-def _character(data: bytes, p: int) -> tuple[int, str | None]:
-    head = data[p]
+def _limited(piece: bytes) -> bytes:
+    return piece if len(piece) <= _MOST_BYTES else piece[:_MOST_BYTES] + "…".encode()
+
+
+def _standing(text: str) -> str:
+    """An accent gets something to stand on, an empty token a sign."""
+    if text and unicodedata.combining(text[0]):
+        return f"◌{text}"
+    return text or "∅"
+
+
+def _character(data: bytes, start: int) -> tuple[int, str | None]:
+    """The size of the character there, and the character; 1 and None where it is not UTF-8."""
+    head = data[start]
     size = 1 if head < 0x80 else 2 if head < 0xE0 else 3 if head < 0xF0 else 4
     try:
-        return size, data[p : p + size].decode("utf-8")
+        return size, data[start : start + size].decode("utf-8")
     except UnicodeDecodeError:
         return 1, None
 
 
+# ---- characters ----
+
+
 def visible(text: str, *, spaces: bool = True) -> str:
-    """No control reaches the terminal: C0, C1 and ESC, bidi and zero-width marks, lone surrogates become visible names."""
+    """The text with every control as a visible name, so that none reaches the terminal.
+
+    Controls are C0, C1 and ESC, bidi and zero-width marks, and lone surrogates.
+    """
     return "".join(" " if c == " " and not spaces else _show(c) for c in text)
 
 
@@ -57,14 +87,18 @@ def _show(c: str) -> str:
     category = unicodedata.category(c)
     if category == "Zs":
         return "␣"
-    return f"⟨u+{ord(c):04x}⟩" if category[0] == "C" or category in ("Zl", "Zp") else c
+    is_unseen = category[0] == "C" or category in ("Zl", "Zp")
+    return f"⟨u+{ord(c):04x}⟩" if is_unseen else c
 
 
 _SMALL = re.compile(r"([−-]?)(\d*\.?\d+)e[−-](\d+)")
 
 
 def plain(text: str, almost: str) -> str:
-    """Numbers for a child: −6.8e−06 becomes −.000007, and what six decimals cannot show `almost` 0."""
+    """Numbers for a child: −6.8e−06 becomes −.000007.
+
+    What six decimals cannot show becomes `almost`.
+    """
 
     def fixed(found: re.Match[str]) -> str:
         digits = f"{float(found[2]) / 10 ** int(found[3]):.6f}".strip("0")
@@ -73,27 +107,37 @@ def plain(text: str, almost: str) -> str:
     return _SMALL.sub(fixed, text)
 
 
+# ---- cells ----
+
+
 def shorten(text: str, width: int) -> str:
-    """At most `width` cells (and as many characters, so that stacked accents do not pile up)."""
+    """At most `width` cells, and twice as many characters: stacked accents take no cell."""
     if len(text) <= 2 * width and cell_len(text) <= width:
         return text
-    out, used = "", 0
+    out = ""
+    used = 0
     for c in text[: 2 * width]:
-        if used + cell_len(c) > width - 1:
+        used += cell_len(c)
+        if used > width - 1:
             break
-        out, used = out + c, used + cell_len(c)
+        out += c
     return out + "…"
 
 
 def both_ends(text: str, width: int) -> str:
-    """At most `width` cells: how it begins and, twice as much, how it ends. A chat prompt ends with the question."""
+    """At most `width` cells: how the text begins and, twice as much, how it ends.
+
+    A chat prompt ends with the question.
+    """
     if shorten(text, width) == text:
         return text
     head = shorten(text, width // 3)[:-1]
-    return head + shorten(text[::-1], width - cell_len(head))[::-1]
+    tail = shorten(text[::-1], width - cell_len(head))[::-1]
+    return head + tail
 
 
 def pad(text: str, width: int, align: str = "<") -> str:
+    """The text with spaces up to `width` cells."""
     room = max(width - cell_len(text), 0)
     left = {"<": 0, ">": room, "^": room // 2}[align]
     return " " * left + text + " " * (room - left)
@@ -105,17 +149,24 @@ def fold(text: str, width: int, indent: str = "") -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of at most `width` cells; breaks at spaces and between Chinese characters, inside a word only if it must."""
-    lines, line = [], ""
+    """Lines of at most `width` cells.
+
+    Breaks at spaces and between Chinese characters, inside a word only if it must.
+    """
+    lines: list[str] = []
+    line = ""
     for word in _WORD.findall(text):
         while cell_len(word) > width - len(indent):
             head = shorten(word, width - len(indent) - cell_len(line))[:-1]
             if not head and not line:
                 break
             lines.append(line + head)
-            line, word = indent, word[len(head) :]
+            line = indent
+            word = word[len(head) :]
         if cell_len(line) + cell_len(word.rstrip()) > width:
             lines.append(line)
-            line, word = indent, word.lstrip()
+            line = indent
+            word = word.lstrip()
         line += word
-    return [kept for kept in ([x.rstrip() for x in [*lines, line]]) if kept] or [""]
+    kept = [each.rstrip() for each in [*lines, line]]
+    return [each for each in kept if each] or [""]
