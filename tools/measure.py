@@ -1,7 +1,7 @@
 """Prints how the package reads in numbers, beside codebases that people hold up as models.
 
-    python tools/measure.py            # the package, the README and the folders of this repository
-    python tools/measure.py FOLDER     # the first table for any other folder of Python
+    python tools/measure.py                     # this repository
+    python tools/measure.py --commit e21e6fc    # the same at another commit, to compare
 
 Nodes are `ast.stmt` and `ast.expr`. A code line is one that is neither blank, a comment nor part
 of a docstring. The figures of the other codebases were measured in the same way in November 2026.
@@ -9,9 +9,12 @@ of a docstring. The figures of the other codebases were measured in the same way
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
-import sys
+import subprocess
+import tarfile
+import tempfile
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,8 +154,9 @@ def print_measures(folder: Path) -> None:
         print(f"| {measure} | {others} | {before} | {TARGETS.get(measure, '')} | {now} |")
 
 
-def print_folders(package: Path) -> None:
+def print_folders(root: Path) -> None:
     """Files, lines and code lines of every folder of the package, and of the other Python."""
+    package = root / "telescope"
     print("| folder | files | lines | code lines | nodes per code line |")
     print("|---|---|---|---|---|")
     top = Count()
@@ -164,8 +168,8 @@ def print_folders(package: Path) -> None:
             print_row(f"{package.name}/{folder.name}", count(folder))
     print_row("the package", count(package))
     for name in ("recipes", "examples", "benchmarks", "tools", "tests"):
-        if (ROOT / name).is_dir():
-            print_row(name, count(ROOT / name))
+        if (root / name).is_dir():
+            print_row(name, count(root / name))
 
 
 def print_row(name: str, total: Count) -> None:
@@ -174,13 +178,27 @@ def print_row(name: str, total: Count) -> None:
     print(f"| {name} | {total.files} | {total.lines:,} | {total.code:,} | {density} |")
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        print_measures(Path(sys.argv[1]).resolve())
-        return
-    print_measures(ROOT / "telescope")
+def print_repository(root: Path) -> None:
+    """Both tables of a checkout."""
+    print_measures(root / "telescope")
     print()
-    print_folders(ROOT / "telescope")
+    print_folders(root)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="how the package reads, in numbers")
+    parser.add_argument("--commit", help="a commit of this repository instead of the files here")
+    chosen = parser.parse_args()
+    if chosen.commit is None:
+        print_repository(ROOT)
+        return
+    archive = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", chosen.commit], check=True, capture_output=True
+    ).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        print_repository(Path(folder))
 
 
 if __name__ == "__main__":
