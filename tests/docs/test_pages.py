@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -29,6 +33,8 @@ METHODS = {
     "reward.compute_reward",
 }
 SETTINGS = {name for name, *_ in fields()}
+OF_EXAMPLES = {"credit.fade", "actor.weight"}
+"""Settings of the estimator and the loss that docs/extending.md shows."""
 SECTIONS = {name.split(".")[0] for name in SETTINGS if "." in name}
 
 
@@ -99,3 +105,46 @@ def test_a_file_comes_before_a_shipped_recipe(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "calculator").write_text("steps = 1")
     assert find_recipe("calculator") == Path("calculator")
+
+
+# ---- commands
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """Every `telescope …` command in the code of a page, in words."""
+    text = page.read_text("utf-8")
+    code = re.findall(r"```(?:bash|text)\n(.*?)```", text, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in code for line in block.splitlines()]
+    lines += re.findall(r"`(telescope [^`]+)`", text)
+    found = re.findall(
+        r"(?:^|/|-- |\s)telescope ((?:train|plan|eval|explain|view|report|export)\b.*)",
+        "\n".join(lines),
+        re.MULTILINE,
+    )
+    return [
+        shlex.split(line.partition(" #")[0].partition(" > ")[0], comments=True) for line in found
+    ]
+
+
+@functools.cache
+def _options(command: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "telescope", command, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*re.findall(r"--[\w.-]+", done.stdout), "--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_of_commands_exist(page: Path) -> None:
+    if page.name == "log.md":
+        pytest.skip("a record")
+    wrong = []
+    for command, *words in _commands(page):
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        own = {option for option in options if option[2:] not in SETTINGS | OF_EXAMPLES}
+        wrong += [f"{command} {option}" for option in own - _options(command)]
+    assert wrong == []
