@@ -25,12 +25,13 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from telescope import Trainer, __version__, ledger
-from telescope.build import build_actor, choose_device, resolve_model
+from telescope.build import build_actor
 from telescope.config import Config, load_config
 from telescope.data import gym
 from telescope.data.loader import PromptSet
 from telescope.models.load import load_reward_model, load_tokenizer, quiet
-from telescope.roles.reward import RewardModel
+from telescope.roles.factory import choose_device, resolve_model
+from telescope.roles.reward_model import RewardModel
 from telescope.trainer import Interrupted
 
 FORMS = (
@@ -127,10 +128,7 @@ def make_pairs(
         for place, number in enumerate(index):
             own = slice(place * samples, (place + 1) * samples)
             found = [
-                (text, list(ids), "sampled")
-                for text, ids in zip(
-                    batch.info["response"][own], batch.info["response_ids"][own], strict=True
-                )
+                (row.response.text, list(row.response.ids), "sampled") for row in batch.info[own]
             ]
             for text, kind in written(prompts.data[number]["entry"], chance):
                 found.append(

@@ -65,20 +65,20 @@ def child(job: dict) -> None:
         import telescope.models  # noqa: F401
 
         mark("transformers imported")
-        from telescope import trainer
-        from telescope.build import local
+        from telescope import build, trainer
+        from telescope.roles import factory
 
         mark("the rest of telescope imported")
     for name, phase in [
         ("choose_device", "device chosen"),
         ("load_policy", "actor loaded"),
         ("load_critic", "critic loaded"),
-        ("load_tokenizer", "tokenizer loaded"),
-        ("make_sampler", "sampler made"),
         ("make_actor", "actor made, and the reference"),
         ("Critic", "critic made"),
     ]:
-        marked(local, name, phase)
+        marked(build, name, phase)
+    marked(factory, "load_tokenizer", "tokenizer loaded")
+    marked(factory, "make_sampler", "sampler made")
     marked(trainer, "build_roles", "roles built")
     marked(trainer, "build_data", "prompts tokenised")
     run = trainer.Trainer(

@@ -81,16 +81,11 @@ def _remax(batch: TokenBatch, config: CreditConfig) -> Credit:
 
 
 def _gdpo(batch: TokenBatch, config: CreditConfig) -> Credit:
-    names = [name.removeprefix("score/") for name in batch.info if name.startswith("score/")]
-    parts = torch.tensor(
-        [batch.info[f"score/{name}"] for name in names], device=batch.mask.device
-    ).T  # [B, K]
-    return gdpo(
-        parts,
-        torch.tensor([batch.info[f"weight/{name}"][0] for name in names]),
-        batch.mask,
-        batch["group"],
-    )
+    scores = batch.scores
+    by_part = [[row.parts[name] for row in scores] for name in scores[0].parts]
+    parts = torch.tensor(by_part, device=batch.mask.device).T  # [B, K]
+    weights = torch.tensor(list(scores[0].weights.values()))
+    return gdpo(parts, weights, batch.mask, batch["group"])
 
 
 def _optimal_token_baseline(batch: TokenBatch, config: CreditConfig) -> Credit:
@@ -174,8 +169,8 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
     mask, rows = batch.mask, max(len(batch), 1)
     unexplained = masked_var(batch["returns"] - batch["values"], mask)
     spread = masked_var(batch["returns"], mask)
-    metrics = {
-        "reward/score_mean": sum(batch.info["score"]) / rows,
+    metrics: dict[str, Tensor | float] = {
+        "reward/score_mean": sum(scores.total for scores in batch.scores) / rows,
         "reward/kl": masked_mean(batch["kl"], mask),
         "reward/token_reward_mean": masked_mean(batch["token_level_rewards"], mask),
         "critic/value_mean": masked_mean(batch["values"], mask),
@@ -186,9 +181,27 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
         "response/length_mean": mask.sum() / rows,
         "response/truncated": batch["truncated"].sum() / rows,
     }
-    for name, values in batch.info.items():
-        if name in ("tool_calls", "tool_failures"):
-            metrics[f"response/{name}"] = sum(values) / rows
-        if name.startswith(("score/", "shaping/")):
-            metrics[f"reward/{name.partition('/')[2]}"] = sum(values) / rows
+    for name, values in _info_columns(batch).items():
+        metrics[name] = sum(values) / rows
     return {name: float(value) for name, value in metrics.items()}
+
+
+def _info_columns(batch: TokenBatch) -> dict[str, list[float]]:
+    """Metrics of each row that are not tensors: tool calls, parts of the score, shaping."""
+    columns: dict[str, list[float]] = {}
+    for row in batch.info:
+        found: dict[str, float | None] = {}
+        if row.tools is not None:
+            found["response/tool_calls"] = row.tools.calls
+            found["response/tool_failures"] = row.tools.failures
+        if row.scores is not None:
+            found |= {f"reward/{name}": part for name, part in row.scores.parts.items()}
+        if row.shaped is not None:
+            found["reward/shaped_mean"] = row.shaped.paid
+            found["reward/norm_mean"] = row.shaped.norm_mean
+            found["reward/norm_std"] = row.shaped.norm_std
+            found["reward/clipped"] = row.shaped.clipped
+        for name, value in found.items():
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return columns

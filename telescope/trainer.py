@@ -1,33 +1,36 @@
-"""The loop."""
+"""The training loop, and what hangs off it: log, checkpoints, restarts."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from telescope.algorithms import adapt_kl_coef
-from telescope.build import build_data, build_roles
-from telescope.config import Config, changes, load_config, to_toml
+from telescope.algorithms import adapt_kl_coef, masked_mean
+from telescope.build import GivenReward, build_data, build_roles
+from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.data import gym
 from telescope.data.loader import DataLoader
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Ledger
-from telescope.roles.reward import RewardFunction
-from telescope.rollout.refill import refill
+from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
 from telescope.run.evaluate import evaluate
+from telescope.run.folder import (
+    checkpoints_folder,
+    config_changes,
+    create_folder,
+    locked,
+    write_config,
+)
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
-from telescope.run.timing import Timer, expected_hours
+from telescope.run.summary import describe_roles, summarise, warnings
+from telescope.run.timing import Timer
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -35,35 +38,29 @@ class Interrupted(Exception):  # noqa: N818 -- not an error
 
 
 class Trainer:
-    """PPO on one config. `Trainer(config, reward=fn).fit()` trains to the end and returns the last metrics.
+    """PPO on one config. `Trainer(config, reward=fn).fit()` trains and returns the last metrics.
 
-    `reward` is a function f(prompts, completions, **columns), or several by name; without it the config's are used.
-    With `resume` the run goes on from its last checkpoint if it has one.
+    `reward` is a function f(prompts, completions, **columns), or several by name; without it the
+    config's are used. With `resume` the run goes on from its last checkpoint if it has one.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        reward: RewardFunction | Mapping[str, RewardFunction] | None = None,
-        resume: bool = False,
-    ) -> None:
+    def __init__(self, config: Config, *, reward: GivenReward = None, resume: bool = False) -> None:
         self.config = config
-        self.checkpoints = config.run_dir / "checkpoints"
+        self.reward = reward
+        self.checkpoints = checkpoints_folder(config)
         saved = checkpoint.list_checkpoints(self.checkpoints)
         if saved and not resume:
             raise TelescopeError(
-                f"{config.run_dir} already holds a run ({saved[-1].name}): pass --resume to go on, or another --name "
+                f"{config.run_dir} already holds a run ({saved[-1].name}): "
+                "pass --resume to go on, or another --name "
                 "(in Python: Trainer(..., resume=True), or another name in the config)"
             )
-        if config.data.task is not None:
-            gym.make(
-                config.data.task, config.data.options
-            )  # a mistake there should not wait for the models
-        self._open_run_folder()
-        self.kl_coef = config.credit.kl_coef
+        if config.data.task is not None:  # find mistakes there before the models are loaded
+            gym.make(config.data.task, config.data.options)
+        create_folder(config)
         self.step = 0
-        self.reward, self.restarts = reward, 0
+        self.restarts = 0
+        self.kl_coef = config.credit.kl_coef
         self._build_roles()
         try:
             self._prepare(saved)
@@ -73,35 +70,20 @@ class Trainer:
 
     def _build_roles(self) -> None:
         self.roles = build_roles(self.config, self.reward)
-        weakref.finalize(
-            self, self.roles.close
-        ).atexit = False  # places in a cluster would outlive a trainer that is gone
+        # Without this, places in a cluster would outlive a trainer that is garbage-collected.
+        weakref.finalize(self, self.roles.close).atexit = False
 
     def _prepare(self, saved: list[Path]) -> None:
-        """Data, ledger, and the state of the last checkpoint."""
+        """Makes data and ledger, and restores the last checkpoint."""
         config = self.config
-        rank = config.model.lora_rank
-        lora = f" + LoRA adapters of rank {rank}" if rank else ""
-        head = f"value head of {bins}" if (bins := config.critic.histogram) else "value head"
-        head = f"random {head}" if config.critic.head_init == "normal" else head
-        critic = (
-            f"{config.model.critic_path or config.model.path}{lora} + {head}"
-            if config.credit.by_critic
-            else "none: values are 0"
-        )
-        self.notes = [
-            f"actor      {config.model.path}{lora}",
-            f"critic     {critic}",
-            f"reference  {'the actor with its adapters off' if rank else f'{config.model.path}, frozen'}",
-            f"reward     {', '.join(f'{self.roles.reward.weights.get(n, 1.0):g} × {n}' for n in self.roles.reward.functions)}",
-        ]
-        tokenizer = self.roles.actor.tokenizer
-        train, self.held_out = build_data(config, tokenizer)
+        actor = self.roles.actor
+        self.notes = describe_roles(config, self.roles.reward)
+        train, self.held_out = build_data(config, actor.tokenizer)
         self.dropped = {
             "data/dropped_prompts": train.dropped,
             "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0,
         }
-        self.ledger = Ledger(config, tokenizer)
+        self.ledger = Ledger(config, actor.tokenizer)
         self.dataloader = DataLoader(
             train,
             batch_size=config.rollout.batch_size,
@@ -112,22 +94,12 @@ class Trainer:
         )
         if saved:
             self._restore(saved[-1])
-        if config.backend == "local" and self.roles.actor.device.type == "cpu":
-            hours = expected_hours(
-                config, self.roles.actor, train.ids, steps=config.steps - self.step
-            )
-            if hours > 1:
-                self.notes.append(
-                    f"no GPU here: this may take up to {hours:.0f} hours; --smoke shows in minutes whether the recipe works"
-                )
-        if 0 < config.steps <= config.critic_warmup:
-            self.notes.append(
-                f"critic_warmup = {config.critic_warmup} lasts for all {config.steps} steps: the critic learns, the policy does not"
-            )
-        self._write_config()  # last: a start that is refused leaves the folder as it was
+        cost = actor.cost if actor.device.type == "cpu" else None
+        self.notes += warnings(config, self.step, cost, train.ids)
+        write_config(config)  # last: a start that is refused leaves the folder as it was
 
     def fit(self) -> dict[str, float]:
-        """Trains from the current step to the last. Where a worker is lost, the run goes on from its last checkpoint."""
+        """Trains to the last step. If a worker is lost, goes on from the last checkpoint."""
         while True:
             try:
                 return self.loop()
@@ -136,28 +108,17 @@ class Trainer:
 
     def loop(self) -> dict[str, float]:
         """The algorithm."""
-        config, roles = self.config, self.roles
-        actor, critic, reference, reward = roles.actor, roles.critic, roles.reference, roles.reward
-        ledger = self.ledger
-        with self._run() as (log, progress, stop):
+        config = self.config
+        actor, critic, reference = self.roles.actor, self.roles.critic, self.roles.reference
+        reward, ledger = self.roles.reward, self.ledger
+        rollout = RolloutStage(actor, reward, self.dataloader, config.rollout)
+        with self._session() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step):
-                timer = Timer(actor.device, roles.graph_memory)
+                timer = Timer(actor.device, self.roles.graph_memory)
+                kl_coef, beta = self.kl_coef, actor.beta  # both may adapt after the update
                 # Stage 1: rollout
                 with timer("rollout"):
-                    upcoming = (
-                        self.dataloader.at(step + 1)
-                        if config.rollout.one_step_off_policy and step + 1 < config.steps
-                        else None
-                    )
-                    batch = actor.generate_sequences(prompts, upcoming=upcoming)
-                    batch, refilled = refill(
-                        batch,
-                        step,
-                        actor,
-                        reward,
-                        self.dataloader,
-                        rounds=config.rollout.dynamic_sampling,
-                    )
+                    batch, metrics = rollout.generate_sequences(step, prompts)
                 # Stage 2: what the update needs
                 with timer("values"):
                     batch = critic.compute_values(batch)
@@ -166,166 +127,72 @@ class Trainer:
                 with timer("reward"):
                     batch = reward.compute_reward(batch)
                 with timer("advantages"):
-                    batch = compute_advantages(batch, config.credit, kl_coef=self.kl_coef)
-                    metrics = credit_metrics(batch) | refilled | {"reward/kl_coef": self.kl_coef}
+                    batch = compute_advantages(batch, config.credit, kl_coef=kl_coef)
+                    metrics |= credit_metrics(batch) | {"reward/kl_coef": kl_coef}
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)
-                if (
-                    step >= config.critic_warmup
-                ):  # till then the policy stands still, and a β that adapts with it
-                    self._adapt_kl(metrics["reward/kl"], len(batch))
+                flops = critic.training_flops(batch)
+                if step >= config.critic_warmup:  # during warm-up policy and kl_coef stand still
+                    self._adapt_kl(float(masked_mean(batch["kl"], batch.mask)), len(batch))
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
+                    flops += actor.training_flops(batch)
                 with timer("ledger"):
-                    ledger.write(
-                        step + 1,
-                        batch,
-                        kl_coef=metrics["reward/kl_coef"],
-                        beta=metrics.get("actor/beta"),
-                    )
+                    ledger.write(step + 1, batch, kl_coef=kl_coef, beta=beta)
 
                 self.step = step + 1
-                flops = critic.training_flops(batch) + (
-                    actor.training_flops(batch) if "actor/pg_loss" in metrics else 0.0
-                )
                 self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)
         return self.last_metrics()
-
-    def save(self) -> None:
-        """Writes a checkpoint of the current step."""
-        self.ledger.wait()
-        roles = self.roles
-        checkpoint.save(
-            self.checkpoints,
-            self.step,
-            actor=roles.actor,
-            critic=roles.critic,
-            state={
-                "kl_coef": self.kl_coef,
-                "kl_coef_given": self.config.credit.kl_coef,
-                "step": self.step,
-                "reward": roles.reward.state(),
-            },
-            manifest={**roles.origin, "model_path": self.config.model.path},
-            keep=self.config.checkpoint.keep,
-        )
-
-    def last_metrics(self) -> dict[str, float]:
-        """The last step's metrics, the evaluation after it included."""
-        rows = self.history()
-        return {
-            key: value
-            for row in rows
-            if row["step"] == rows[-1]["step"]
-            for key, value in row.items()
-            if key != "step"
-        }
-
-    def history(self) -> list[dict[str, Any]]:
-        """Every row of metrics.jsonl so far."""
-        return read_metrics(self.config.run_dir / "metrics.jsonl")
-
-    def summary(self, report: Path | None = None) -> str:
-        """Held-out accuracy before and after, and what to look at next."""
-        run, rows = self.config.run_dir, self.history()
-        evaluated = [row for row in rows if "eval/sampled_accuracy" in row]
-        lines = [f"trained {self.step} steps: {run}"]
-        if evaluated:
-            lines.append("held-out accuracy    before   after")
-            for kind in ("sampled", "greedy"):
-                before, after = (evaluated[i][f"eval/{kind}_accuracy"] for i in (0, -1))
-                lines.append(f"  {kind:17}  {before:7.3f} {after:7.3f}")
-        command = (
-            "telescope"
-            if shutil.which("telescope")
-            else os.path.relpath(Path(sys.executable).parent / "telescope")
-        )
-        lines += [
-            "look at next:",
-            *([f"  {report}   open it in a browser: every token's numbers"] if report else []),
-            f"  {command} explain {run} --lang zh   the same in the terminal, term by term (or --lang en)",
-            f"  {command} view {run}   the page live, while a run goes on",
-            f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)",
-            *(
-                [f"  {command} export {run} DIR   Hugging Face folders of actor and critic"]
-                if self.checkpoints.is_dir()
-                else []
-            ),
-        ]
-        return "\n".join(lines)
 
     def _after_step(
         self, metrics: dict[str, float], log: MetricsLog, progress: Progress, stop: Stop
     ) -> None:
-        """Evaluation, log, checkpoint and a requested stop, at the end of a step."""
-        config, last = self.config, self.step >= self.config.steps
-        if config.eval.every and self.step % config.eval.every == 0 and not last:
-            metrics = metrics | evaluate(self.roles.actor, self.roles.reward, self.held_out, config)
+        """Ends a step: evaluation, log, a requested stop, checkpoint."""
+        config = self.config
+        is_last = self.step >= config.steps
+        if not is_last and _is_due(self.step, config.eval.every):
+            metrics = metrics | self._evaluate()
         log.write(self.step, metrics)
         progress.update(self.step, metrics)
-        if stop.requested and not last:
+        if is_last:
+            return
+        if stop.requested:
             self.save()
             raise Interrupted(
-                f"stopped by {stop.requested} after step {self.step}, which is saved: go on with --resume"
+                f"stopped by {stop.requested} after step {self.step}, which is saved: "
+                "go on with --resume"
             )
-        if config.checkpoint.every and self.step % config.checkpoint.every == 0 and not last:
+        if _is_due(self.step, config.checkpoint.every):
             self.save()
 
     @contextmanager
-    def _run(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
-        """Around the loop: lock, log, progress, signals; an evaluation before the first step and after the last."""
-        config, roles = self.config, self.roles
-        done = self.step >= config.steps and self.step > 0
-        lock = self._lock()
-        checkpoint.remove_leftovers(self.checkpoints)
-        log = MetricsLog(
-            config, after_step=self.step or -1
-        )  # without a checkpoint nothing that was logged counts
-        progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
-        try:
+    def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
+        """Around the loop: lock, log, progress, signals; evaluates before it and after it."""
+        config = self.config
+        is_done = self.step >= config.steps and self.step > 0
+        with ExitStack() as session:
+            session.enter_context(locked(config))
+            checkpoint.remove_leftovers(self.checkpoints)
+            # Without a checkpoint, nothing that was logged counts.
+            log = MetricsLog(config, after_step=self.step or -1)
+            session.callback(log.close)
+            progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
+            session.callback(progress.close)
             for note in self.notes:
                 progress.say(note)
-            with graceful_stop() as stop:
-                if self.step == 0:
-                    before = evaluate(roles.actor, roles.reward, self.held_out, config)
-                    log.write(0, before | self.dropped)
-                yield log, progress, stop
-                if not done:
-                    after = evaluate(roles.actor, roles.reward, self.held_out, config)
-                    if after:
-                        log.write(config.steps, after)
-                    self.save()
-        finally:
-            progress.close()
-            log.close()
-            lock.close()
+            stop = session.enter_context(graceful_stop())
+            if self.step == 0:
+                log.write(0, self._evaluate() | self.dropped)
+            yield log, progress, stop
+            if not is_done:
+                after = self._evaluate()
+                if after:
+                    log.write(config.steps, after)
+                self.save()
 
-    def _restart(self, lost: WorkerError) -> None:
-        """New workers, and the state of the last checkpoint; or the error, where that was done often enough."""
-        limit, saved = self.config.ray.max_restarts, checkpoint.list_checkpoints(self.checkpoints)
-        if self.restarts >= limit:
-            self.roles.close()
-            raise TelescopeError(
-                f"{lost}; {limit} restarts (ray.max_restarts) did not help: see to the cluster, then go on with --resume"
-            )
-        self.restarts += 1
-        self.ledger.wait()
-        self.ledger.take()  # what the step that broke off had noted
-        self.roles.close()
-        self.step, self.kl_coef = 0, self.config.credit.kl_coef
-        self.notes = [
-            f"{lost}",
-            f"restart {self.restarts} of {limit}, from "
-            + (saved[-1].name if saved else "the beginning"),
-        ]
-        try:
-            self._build_roles()
-            if saved:
-                self._restore(saved[-1])
-        except WorkerError as again:
-            time.sleep(5 * self.restarts)  # a cluster takes a while to notice that a node is gone
-            self._restart(again)
+    def _evaluate(self) -> dict[str, float]:
+        return evaluate(self.roles.actor, self.roles.reward, self.held_out, self.config)
 
     def _adapt_kl(self, kl: float, samples: int) -> None:
         credit = self.config.credit
@@ -338,47 +205,83 @@ class Trainer:
                 n_steps=samples,
             )
 
-    def _open_run_folder(self) -> None:
-        folder = self.config.run_dir
-        try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TelescopeError(
-                f"cannot write into {folder}: {error.strerror}; set `dir` to a folder you may write to"
-            ) from error
+    def save(self) -> None:
+        """Writes a checkpoint of the current step."""
+        self.ledger.wait()
+        roles = self.roles
+        state = {
+            "kl_coef": self.kl_coef,
+            "kl_coef_given": self.config.credit.kl_coef,
+            "step": self.step,
+            "reward": roles.reward.state(),
+        }
+        checkpoint.save(
+            self.checkpoints,
+            self.step,
+            actor=roles.actor,
+            critic=roles.critic,
+            state=state,
+            manifest={**roles.origin, "model_path": self.config.model.path},
+            keep=self.config.checkpoint.keep,
+        )
 
-    def _lock(self) -> IO[str]:
-        """One process writes into a run; the lock goes with the process."""
-        file = (self.config.run_dir / ".lock").open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise TelescopeError(
-                f"another process is training {self.config.run_dir}: wait for it, or use another --name"
-            ) from None
-        return file
-
-    def _write_config(self) -> None:
-        recipe = self.config.run_dir / "config.toml"
-        temporary = recipe.with_name(".config.toml.tmp")
-        try:
-            temporary.write_text(to_toml(self.config), "utf-8")
-            temporary.replace(recipe)
-        except OSError as error:
-            raise TelescopeError(
-                f"cannot write {recipe}: {error.strerror}; set `dir` to a folder you may write to"
-            ) from error
-
-    def _restore(self, path: Any) -> None:
+    def _restore(self, path: Path) -> None:
+        """Loads a checkpoint. A kl_coef that was changed in the config replaces the saved one."""
         roles = self.roles
         checkpoint.check(path, origin=roles.origin)
         state = checkpoint.load(path, actor=roles.actor, critic=roles.critic)
         self.step = state["step"]
         roles.reward.load(state.get("reward", {}))
-        self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
-        recipe = self.config.run_dir / "config.toml"
-        before = load_config(recipe) if recipe.is_file() else self.config
-        self.notes += [f"  config changed: {change}" for change in changes(before, self.config)]
-        if state["kl_coef_given"] == self.config.credit.kl_coef:  # else the new one counts
+        if state["kl_coef_given"] == self.config.credit.kl_coef:
             self.kl_coef = state["kl_coef"]
+        self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
+        self.notes += [f"  config changed: {change}" for change in config_changes(self.config)]
+
+    def _restart(self, lost: WorkerError) -> None:
+        """Starts new workers from the last checkpoint; raises if that was done too often."""
+        limit = self.config.ray.max_restarts
+        if self.restarts >= limit:
+            self.roles.close()
+            raise TelescopeError(
+                f"{lost}; {limit} restarts (ray.max_restarts) did not help: "
+                "check the cluster, then go on with --resume"
+            )
+        self.restarts += 1
+        self.ledger.wait()
+        self.ledger.take()  # drops what the broken step has noted
+        self.roles.close()
+        self.step = 0
+        self.kl_coef = self.config.credit.kl_coef
+        saved = checkpoint.list_checkpoints(self.checkpoints)
+        start = saved[-1].name if saved else "the beginning"
+        self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from {start}"]
+        try:
+            self._build_roles()
+            if saved:
+                self._restore(saved[-1])
+        except WorkerError as again:
+            time.sleep(5 * self.restarts)  # a cluster takes a while to notice a lost node
+            self._restart(again)
+
+    def history(self) -> list[dict[str, Any]]:
+        """Every row of metrics.jsonl so far."""
+        return read_metrics(self.config.run_dir / "metrics.jsonl")
+
+    def last_metrics(self) -> dict[str, float]:
+        """The last step's metrics, with the evaluation after it."""
+        rows = self.history()
+        last: dict[str, float] = {}
+        for row in rows:
+            if row["step"] == rows[-1]["step"]:
+                last |= row
+        last.pop("step", None)
+        return last
+
+    def summary(self, report: Path | None = None) -> str:
+        """Held-out accuracy before and after, and what to look at next."""
+        return summarise(self.config, self.step, self.history(), report)
+
+
+def _is_due(step: int, every: int) -> bool:
+    """Whether something that happens `every` steps, 0 for never, happens at this one."""
+    return every > 0 and step % every == 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
 
-from telescope.batch import TokenBatch
+from telescope.batch import Response, RowInfo, TokenBatch
 from telescope.models import shards
 from tests.tiny import EOS, tiny_config, write_tiny_model
 
@@ -62,14 +62,10 @@ def hand_batch(
             "truncated": torch.zeros(rows, dtype=torch.bool),
             **columns,
         },
-        {
-            "prompt": ["p"] * rows,
-            "response": ["r"] * rows,
-            "response_ids": [
-                row[:n]
-                for row, n in zip(ids[:, prompt:].tolist(), exists.sum(1).tolist(), strict=True)
-            ],
-        },
+        [
+            RowInfo(prompt="p", response=Response("r", row[:n]))
+            for row, n in zip(ids[:, prompt:].tolist(), exists.sum(1).tolist(), strict=True)
+        ],
     )
 
 

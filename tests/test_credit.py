@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from telescope.batch import Scores
 from telescope.config import CreditConfig
 from telescope.credit import ESTIMATORS, compute_advantages, credit_metrics
 from tests.fakes import hand_batch
@@ -28,10 +29,9 @@ def asked(batch, *, greedy=0.5):
         "attention": batch.mask * 2.0,
         "greedy_score": torch.full((len(batch),), greedy),
     }
-    rows, halves = [float(i) for i in range(len(batch))], [0.5] * len(batch)
-    return batch.with_columns(**given).with_info(
-        **{"score/a": rows, "score/b": halves, "weight/a": halves, "weight/b": halves}
-    )
+    weights = {"a": 0.5, "b": 0.5}
+    scores = [Scores(0.0, {"a": float(i), "b": 0.5}, weights) for i in range(len(batch))]
+    return batch.with_columns(**given).with_info(scores=scores)
 
 
 THREE = {"mask": [[1, 1, 1]], "scores": [[0.0, 0.0, 1.0]], "values": [[0.3, 0.4, 0.6]]}
@@ -126,7 +126,7 @@ def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
         assert (batch[name][~batch.mask] == 0).all()
     metrics = credit_metrics(
         batch.with_columns(rollout_log_probs=batch["old_log_probs"]).with_info(
-            score=[0.0] * len(batch)
+            scores=[Scores(0.0)] * len(batch)
         )
     )
     assert all(value == value for value in metrics.values())
@@ -148,7 +148,9 @@ def test_metrics_are_means_over_tokens_not_over_rows() -> None:
     )
     out = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
     metrics = credit_metrics(
-        out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(score=[0.0, 1.0])
+        out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(
+            scores=[Scores(0.0), Scores(1.0)]
+        )
     )
     assert metrics["critic/value_mean"] == pytest.approx((1 + 1 + 1 + 5) / 4)
     assert metrics["reward/score_mean"] == 0.5
@@ -161,7 +163,9 @@ def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> Non
         out = compute_advantages(batch, CreditConfig(), kl_coef=0.0).with_columns(
             rollout_log_probs=batch["old_log_probs"]
         )
-        return credit_metrics(out.with_info(score=[1.0, 0.0]))["critic/explained_variance"]
+        return credit_metrics(out.with_info(scores=[Scores(1.0), Scores(0.0)]))[
+            "critic/explained_variance"
+        ]
 
     assert explained([[1.0], [0.0]]) == pytest.approx(1.0)
     assert explained([[0.5], [0.5]]) == pytest.approx(0.0)
@@ -240,9 +244,9 @@ def test_the_outcome_is_spread_over_the_tokens_by_their_weights() -> None:
 
 
 def test_gdpo_lets_no_part_drown_another() -> None:
-    batch = grouped().with_info(
-        **{"score/a": [0.0, 1000.0, 0.0, 1.0], "score/b": [1.0, 0.0, 0.0, 1.0]}
-    )
+    parts = [(0.0, 1.0), (1000.0, 0.0), (0.0, 0.0), (1.0, 1.0)]
+    weights = {"a": 0.5, "b": 0.5}
+    batch = grouped().with_info(scores=[Scores(0.0, {"a": a, "b": b}, weights) for a, b in parts])
     rows = [row[0] for row in advantages_of(batch, "gdpo")]
     assert rows == pytest.approx([0.0, 0.0, -(0.5**0.5), 0.5**0.5], abs=1e-4)
 

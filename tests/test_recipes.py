@@ -17,7 +17,7 @@ from telescope import Trainer, ledger
 from telescope.config import load_config
 from telescope.data.files import read_rows
 from telescope.models.load import quiet
-from telescope.roles.reward import load_function
+from telescope.roles.functions import load_function
 from telescope.scale.plan import GIB, SHAPES, Job, memory_of
 from tests import ROOT
 

@@ -132,23 +132,19 @@ class Ledger(Notes):
             batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()
         )  # [N, T]
         lengths = exists.sum(1)
-        info = batch.info
-        parts = {
-            name.removeprefix("score/"): values
-            for name, values in info.items()
-            if name.startswith("score/")
-        }
+        info = batch.info[:count]
+        scores = batch.scores[:count]
         columns: dict[str, Any] = {
             name: batch[name][:count].cpu().numpy() for name in PER_ROW if name in batch
         }
         columns |= {
-            "prompt": [str(text) for text in info["prompt"][:count]],
-            "prompt_index": info["prompt_index"][:count],
+            "prompt": [row.prompt for row in info],
+            "prompt_index": [row.prompt_index for row in info],
             "prompt_ids": batch.prompt_ids()[:count],
-            "response": info["response"][:count],
-            "score": info["score"][:count],
-            "parts": [[(name, values[i]) for name, values in parts.items()] for i in range(count)],
-            "token_bytes": [[self._bytes[i] for i in ids] for ids in info["response_ids"][:count]],
+            "response": [row.response.text for row in info],
+            "score": [score.total for score in scores],
+            "parts": [list(score.parts.items()) for score in scores],
+            "token_bytes": [[self._bytes[i] for i in row.response.ids] for row in info],
         }
         columns |= {
             name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind)

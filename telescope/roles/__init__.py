@@ -1,1 +1,9 @@
-"""Actor, critic, reference and reward: each takes a batch and returns it with its own columns added."""
+"""Actor, critic, reference and reward: each takes a batch and returns it with more columns.
+
+- `protocols`: the roles as the trainer sees them, in process or on Ray.
+- `actor`, `critic`, `reference`, `reward`: the roles in this process.
+- `learner`, `meter`: what actor and critic share: gradient steps, and means over tokens.
+- `functions`, `reward_model`, `remote`, `shaping`: what a reward is made of.
+
+This room imports ledger (for notes), rollout, data, models, batch, config, algorithms and errors.
+"""

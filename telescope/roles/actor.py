@@ -1,11 +1,12 @@
-"""The policy: it writes the responses, and is updated by the clipped surrogate."""
+"""The actor: the policy that writes the responses and is updated by policy gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,12 +39,12 @@ from telescope.data.loader import Prompts
 from telescope.data.seeds import mix_seed
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models.flops import cost_of
-from telescope.models.forward import PolicyOutput, policy_forward
+from telescope.models.forward import policy_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks, full_tensor
 from telescope.roles.learner import Denominators, Learner, map_rows
-from telescope.roles.meter import Meter
-from telescope.rollout.sampler import Sampler, sample_batch, with_baseline
+from telescope.roles.meter import Mean, Meter
+from telescope.rollout.sampler import Sampler, sample_batch, with_greedy_responses
 from telescope.rollout.tools import Tools
 
 PolicyLoss = Callable[[Tensor, Tensor, TokenBatch, ActorConfig], PolicyTerms]
@@ -115,7 +116,23 @@ SELECTIONS: dict[
 """Losses that compare the tokens of a minibatch: it goes through a forward of its own first, so that its split changes nothing."""
 
 
+@dataclass(frozen=True)
+class LossReport:
+    """Where the loss of one minibatch reports what it saw, beside its gradient."""
+
+    on_policy: bool
+    """No optimizer step was taken since the rollout."""
+    meter: Meter = field(default_factory=Meter)
+    minibatch_kl: Mean = field(default_factory=Mean)
+    """KL from π_old of this minibatch: `target_kl` ends the update by it."""
+    update_kl: Mean = field(default_factory=Mean)
+    """The same over the whole update: β adapts by it."""
+    note: Note = ignore
+
+
 class Actor:
+    """The policy in this process: it samples, computes log-probs and takes gradient steps."""
+
     def __init__(
         self,
         model: Any,
@@ -125,15 +142,14 @@ class Actor:
         ranks: Ranks | None = None,
         tools: Tools | None = None,
     ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.sampler = sampler
+        self.tools = tools
+        self.config = config
         self.ranks = ranks or Ranks()
-        self.model, self.tokenizer, self.sampler, self.tools, self.config = (
-            model,
-            tokenizer,
-            sampler,
-            tools,
-            config,
-        )
-        self.cost, self.device = cost_of(model), model.device
+        self.cost = cost_of(model)
+        self.device: torch.device = model.device
         self.padded = not is_packable(model)
         self.loss = config.actor  # its beta may move
         single = config.actor.epochs == config.actor.minibatches == 1
@@ -144,37 +160,42 @@ class Actor:
             on_policy and config.credit.estimator != "optimal_token_baseline"
         )  # which compares two forwards
         self.skips_old = config.actor.old_log_probs == "auto" and on_policy
-        updates = max(config.steps - config.critic_warmup, 1)
         self.learner = Learner(
             model,
             config.actor,
-            total_updates=updates,
+            total_updates=max(config.steps - config.critic_warmup, 1),
             seed=config.seed,
             padded=self.padded,
             ranks=self.ranks,
         )
-        self.learner.kept |= {
-            name: torch.tensor(config.actor.beta, dtype=torch.float64)
-            for name in ("beta", "beta_given")
-        }
+        for name in ("beta", "beta_given"):
+            self.learner.kept[name] = torch.tensor(config.actor.beta, dtype=torch.float64)
+
+    @property
+    def beta(self) -> float:
+        """The coefficient β of the policy loss as it is now."""
+        return self.loss.beta
 
     def generate_sequences(
         self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
     ) -> TokenBatch:
-        """Adds responses, response_mask, truncated, rollout_log_probs, and old_log_probs from the training forward.
+        """Adds responses, response_mask, truncated, rollout_log_probs and old_log_probs.
 
-        An update of a single minibatch makes that forward anyway, with the same weights: then π_old is taken from there, and
-        until then the sampler's own log-probs stand in.
+        `upcoming` is ignored: in one process there is nobody to answer those prompts meanwhile.
         """
         batch = self.with_old_log_probs(self.sample(prompts, greedy=greedy))
         return (
-            with_baseline(batch, self.sample(prompts, greedy=True))
+            with_greedy_responses(batch, self.sample(prompts, greedy=True))
             if self.config.credit.estimator == "remax"
             else batch
         )
 
     def with_old_log_probs(self, batch: TokenBatch) -> TokenBatch:
-        """Adds old_log_probs, and what else an estimator needs of the policy."""
+        """Adds old_log_probs, and what else an estimator needs of the policy.
+
+        An update of a single minibatch computes them anyway, with the same weights. Then the
+        sampler's own log-probs stand in until that forward.
+        """
         batch = batch.with_columns(
             old_log_probs=batch["rollout_log_probs"]
             if self.skips_old
@@ -182,172 +203,176 @@ class Actor:
         )
         if self.config.credit.estimator != "optimal_token_baseline":
             return batch
-        # Σ_v π(v)² is what normalises π², the policy at half the temperature: log Σ π² = 2·log π(a) − log π½(a) for any token a
+        # π² normalised is the policy at half the temperature, so for any token a
+        # log Σ_v π(v)² = 2·log π(a) − log π_half(a)
         half = self.compute_log_prob(batch, temperature=self.config.rollout.temperature / 2)
         return batch.with_columns(
             sum_pi_squared=(2 * batch["old_log_probs"] - half).exp().clamp(max=1.0)
         )
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        """The responses alone: what evaluation needs."""
+        """Responses alone: what evaluation needs."""
         self.sampler.load_weights(self.weights(), self.learner.updates)
         return sample_batch(
             self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools
         )
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights by their names in Hugging Face files, adapters merged; put together one by one where sliced: a meeting of all."""
-        for name, value, layer in self.stored_weights():
-            yield (
-                name,
-                full_tensor(value)
-                if layer is None
-                else full_tensor(value) + full_tensor(layer.get_delta_weight("default")),
-            )
+        """All weights by their names in Hugging Face files, with adapters merged.
+
+        Sharded weights are gathered one by one. Every rank must take part: it is a collective.
+        """
+        for name, value, adapter in self.stored_weights():
+            weight = full_tensor(value)
+            if adapter is not None:
+                weight = weight + full_tensor(adapter.get_delta_weight("default"))
+            yield name, weight
 
     def stored_weights(self) -> Iterator[tuple[str, Tensor, Any]]:
-        """Name, weight as it is held here (tied ones stand once), and the layer of its adapter if it has one."""
+        """Name, weight or this rank's shard of it, and the layer of its adapter or None.
+
+        Tied weights come once.
+        """
         tied = getattr(self.model, "all_tied_weights_keys", None) or {}
-        layers = {
-            f"{name}.base_layer.weight": m
-            for name, m in self.model.named_modules()
-            if hasattr(m, "lora_A")
+        adapters = {
+            f"{name}.base_layer.weight": module
+            for name, module in self.model.named_modules()
+            if hasattr(module, "lora_A")
         }
         for name, value in self.model.state_dict().items():
             if name not in tied and ".lora_" not in name:
-                yield name.replace(".base_layer.", "."), value, layers.get(name)
+                yield name.replace(".base_layer.", "."), value, adapters.get(name)
 
     def compute_log_prob(self, batch: TokenBatch, *, temperature: float | None = None) -> Tensor:
-        """log π(a_t|s_t) of the current weights, [B, T], no gradient; at the sampling temperature unless another is given."""
+        """log π(a_t|s_t) of the current weights, [B, T], without a gradient.
+
+        At the sampling temperature, unless another is given.
+        """
+        temperature = temperature or self.config.rollout.temperature
 
         def forward(rows: TokenBatch) -> tuple[Tensor]:
-            return (
-                policy_forward(
-                    self.model, rows, temperature=temperature or self.config.rollout.temperature
-                ).log_probs,
-            )
+            return (policy_forward(self.model, rows, temperature=temperature).log_probs,)
 
-        (log_probs,) = map_rows(
-            batch,
-            self.config.actor.micro_batch_tokens,
-            forward,
-            padded=self.padded,
-            ranks=self.ranks,
-        )
+        budget = self.config.actor.micro_batch_tokens
+        (log_probs,) = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
         return log_probs
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
-        """Epochs × minibatches of policy gradient steps on the whitened advantages; the ledger gets every token's terms."""
-        config, meter = self.config.actor, Meter(self.ranks)
-        steps, staleness = 0, self.learner.updates - batch["policy_version"].float().mean()
+        """Takes epochs × minibatches policy-gradient steps on the whitened advantages.
+
+        The ledger gets every token's terms.
+        """
+        config = self.config.actor
+        meter = Meter(self.ranks)
+        update_kl = Mean(self.ranks)
+        staleness = self.learner.updates - batch["policy_version"].float().mean()
+        steps = 0
         for epoch, index, minibatch in self.learner.minibatches(batch):
-            on_policy = epoch == 0 and index == 0
-            kl, note = Meter(self.ranks), ledger.note("actor", epoch, index) if ledger else ignore
-            minibatch = self._prepared(
-                minibatch,
-                on_policy,
-                meter,
-                seed=mix_seed(self.config.seed, self.learner.updates, epoch, index),
+            report = LossReport(
+                on_policy=epoch == 0 and index == 0,
+                meter=meter,
+                minibatch_kl=Mean(self.ranks),
+                update_kl=update_kl,
+                note=ledger.note("actor", epoch, index) if ledger else ignore,
             )
-            loss = partial(self._loss, on_policy=on_policy, meter=meter, kl=kl, note=note)
-            self.learner.backward(minibatch, loss)
+            seed = mix_seed(self.config.seed, self.learner.updates, epoch, index)
+            minibatch = self._prepared(minibatch, report, seed=seed)
+            self.learner.backward(minibatch, partial(self._loss, report=report))
             meter.once("actor/pg_loss", 0.0)
-            if config.target_kl is not None and kl.result()["approx_kl"] > config.target_kl:
+            if config.target_kl is not None and report.minibatch_kl.value() > config.target_kl:
                 self.learner.discard()
                 break
             meter.once("actor/grad_norm", self.learner.step())
             steps += 1
-        result = meter.result() | {
-            "actor/updates": steps,
-            "actor/lr": self.learner.optimizer.param_groups[0]["lr"],
-        }
-        result["rollout/staleness"] = float(staleness)
+        metrics = meter.result()
+        metrics["actor/updates"] = steps
+        metrics["actor/lr"] = self.learner.optimizer.param_groups[0]["lr"]
+        metrics["rollout/staleness"] = float(staleness)
         if config.loss == "kl_penalty":
-            result["actor/beta"] = self.loss.beta
+            metrics["actor/beta"] = self.loss.beta
             if config.beta_target is not None:
                 self._set_beta(
-                    adapt_penalty(
-                        self.loss.beta, result["actor/approx_kl"], target=config.beta_target
-                    )
+                    adapt_penalty(self.loss.beta, update_kl.value(), target=config.beta_target)
                 )
-        return result
+        return metrics
+
+    @torch.no_grad()
+    def first_update_terms(self, batch: TokenBatch, ledger: Notes) -> None:
+        """Notes in `ledger` the loss terms of a first update on `batch`, without taking it."""
+        report = LossReport(on_policy=True, note=ledger.note("actor", 0, 0))
+        self._loss(self._prepared(batch, report), Denominators.of(batch), report=report)
 
     def training_flops(self, batch: TokenBatch) -> float:
-        """What `update_actor` has to compute."""
+        """Arithmetic operations of `update_actor`."""
         return self.cost.training_flops(batch, self.config.actor.epochs)
 
     def save(self, folder: Path) -> None:
+        """Writes weights, optimizer state and β."""
         self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
+        """Restores what `save` wrote. A β that was changed in the config replaces the saved one."""
         self.learner.load(folder)
-        self.sampler.version = -1  # whatever it has, it is not these
-        given, kept = self.config.actor.beta, self.learner.kept
-        goes_on = (
-            self.config.actor.beta_target is not None and float(kept["beta_given"]) == given
-        )  # else the new one counts
-        self._set_beta(float(kept["beta"]) if goes_on else given)
+        self.sampler.version = -1  # its weights are not the ones just loaded
+        given = self.config.actor.beta
+        kept = self.learner.kept
+        adapts = self.config.actor.beta_target is not None
+        unchanged = float(kept["beta_given"]) == given
+        self._set_beta(float(kept["beta"]) if adapts and unchanged else given)
         kept["beta_given"].fill_(given)
 
     def _set_beta(self, beta: float) -> None:
         self.loss = self.loss.model_copy(update={"beta": beta})
         self.learner.kept["beta"].fill_(beta)
 
-    def _prepared(
-        self, minibatch: TokenBatch, on_policy: bool, meter: Meter, seed: int = 0
-    ) -> TokenBatch:
-        """The minibatch without the tokens that are rejected, and with those that a loss treats apart marked."""
+    def _prepared(self, minibatch: TokenBatch, report: LossReport, seed: int = 0) -> TokenBatch:
+        """Drops rejected tokens, and marks those that the loss treats differently."""
         config = self.loss
         if config.reject != "off":
-            ratio = minibatch["old_log_probs"], minibatch["rollout_log_probs"], minibatch.mask
+            old = minibatch["old_log_probs"]
+            sampled = minibatch["rollout_log_probs"]
             kept = kept_by_ratio(
-                *ratio, level=config.reject, low=config.reject_low, high=config.reject_high
+                old,
+                sampled,
+                minibatch.mask,
+                level=config.reject,
+                low=config.reject_low,
+                high=config.reject_high,
             )
-            meter.tokens("actor/rejected", ~kept, minibatch.mask)
-            if on_policy:  # of all tokens: those that are kept would make the gap look small
-                meter.tokens("rollout/logprob_diff", (ratio[1] - ratio[0]).abs(), minibatch.mask)
+            report.meter.tokens("actor/rejected", ~kept, minibatch.mask)
+            if report.on_policy:  # over all tokens: the kept ones alone would hide the gap
+                gap = (sampled - old).abs()
+                report.meter.tokens("rollout/logprob_diff", gap, minibatch.mask)
             minibatch = minibatch.only(kept)
         if config.loss in SELECTIONS:
             new = self.compute_log_prob(minibatch)
-            old = new if on_policy else minibatch["old_log_probs"]
+            old = new if report.on_policy else minibatch["old_log_probs"]
             chosen = SELECTIONS[config.loss](
                 new, old, minibatch, config, torch.Generator().manual_seed(seed)
             )
             minibatch = minibatch.with_columns(selected=chosen)
         return minibatch
 
-    def _loss(
-        self,
-        rows: TokenBatch,
-        over: Denominators,
-        on_policy: bool,
-        meter: Meter,
-        kl: Meter,
-        note: Note = ignore,
-    ) -> Tensor:
-        config, mask = self.loss, rows.mask
-        log_probs, entropy = self._forward(
-            rows, entropy="gradient" if config.entropy_coef else "value"
+    def _loss(self, rows: TokenBatch, over: Denominators, *, report: LossReport) -> Tensor:
+        """The loss of a micro-batch, a sum divided by the counts of the whole minibatch."""
+        config = self.loss
+        mask = rows.mask
+        meter = report.meter
+        log_probs, entropy = policy_forward(
+            self.model,
+            rows,
+            temperature=self.config.rollout.temperature,
+            entropy="gradient" if config.entropy_coef else "value",
         )
-        # Before the first optimizer step π_old IS the policy: the ratio is then exactly 1, whatever the batch shape did
-        # to the last bit of the log-probs computed at rollout time.
-        old_log_probs = log_probs.detach() if on_policy else rows["old_log_probs"]
+        # Before the first optimizer step π_old IS the policy. The ratio is then exactly 1, even
+        # where another batch shape at rollout time changed the last bit of the log-probs.
+        old_log_probs = log_probs.detach() if report.on_policy else rows["old_log_probs"]
         terms = POLICY_LOSSES[config.loss](log_probs, old_log_probs, rows, config)
-        recorded = {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)}
-        weight = mask.to(log_probs.dtype)
-        if config.importance != "off":
-            given = old_log_probs, rows["rollout_log_probs"], mask
-            weight = importance_weights(*given, level=config.importance, cap=config.importance_cap)
-            meter.tokens("actor/importance", weight, mask)
-        if config.importance != "off" or config.reject != "off":
-            recorded["weight"] = weight
-        if "selected" in rows:
-            recorded["selected"] = rows["selected"]
-        note(rows, recorded)
-        if on_policy and config.reject == "off":
-            meter.tokens(
-                "rollout/logprob_diff", (rows["rollout_log_probs"] - log_probs).abs(), mask
-            )
+        weight = self._importance_weight(rows, old_log_probs, meter)
+        self._note_terms(rows, report, log_probs, old_log_probs, weight, terms)
+        if report.on_policy and config.reject == "off":
+            gap = (rows["rollout_log_probs"] - log_probs).abs()
+            meter.tokens("rollout/logprob_diff", gap, mask)
         pg_loss = self._aggregate(terms.loss * weight, mask, over)
         loss = pg_loss
         if config.entropy_coef:
@@ -357,24 +382,47 @@ class Actor:
             loss = loss + config.kl_loss_coef * self._aggregate(kl_to_ref, mask, over)
             meter.tokens("actor/kl_loss", kl_to_ref, mask)
         k3 = (torch.expm1(terms.log_ratio) - terms.log_ratio).clamp(min=0)
-        kl.tokens("approx_kl", k3, mask)
+        report.minibatch_kl.tokens(k3, mask)
+        report.update_kl.tokens(k3, mask)
         meter.add("actor/pg_loss", pg_loss)
-        for name, value in {
-            "pg_clipfrac": terms.clipped,
-            "pg_clipfrac_lower": terms.dual_clipped,
-            "entropy": entropy,
-            "approx_kl": k3,
-            "ppo_kl": -terms.log_ratio,
-        }.items():
-            meter.tokens(f"actor/{name}", value, mask)
+        meter.tokens("actor/pg_clipfrac", terms.clipped, mask)
+        meter.tokens("actor/pg_clipfrac_lower", terms.dual_clipped, mask)
+        meter.tokens("actor/entropy", entropy, mask)
+        meter.tokens("actor/approx_kl", k3, mask)
+        meter.tokens("actor/ppo_kl", -terms.log_ratio, mask)
         return loss
 
-    def _forward(
-        self, rows: TokenBatch, *, entropy: Literal["none", "value", "gradient"] = "none"
-    ) -> PolicyOutput:
-        return policy_forward(
-            self.model, rows, temperature=self.config.rollout.temperature, entropy=entropy
+    def _importance_weight(self, rows: TokenBatch, old_log_probs: Tensor, meter: Meter) -> Tensor:
+        """π_old over the sampler's policy, capped; 1 where it is off. [B, T]"""
+        config = self.loss
+        if config.importance == "off":
+            return rows.mask.to(old_log_probs.dtype)
+        weight = importance_weights(
+            old_log_probs,
+            rows["rollout_log_probs"],
+            rows.mask,
+            level=config.importance,
+            cap=config.importance_cap,
         )
+        meter.tokens("actor/importance", weight, rows.mask)
+        return weight
+
+    def _note_terms(
+        self,
+        rows: TokenBatch,
+        report: LossReport,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        weight: Tensor,
+        terms: PolicyTerms,
+    ) -> None:
+        """Gives the ledger what the loss computed of every token."""
+        recorded = {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)}
+        if self.loss.importance != "off" or self.loss.reject != "off":
+            recorded["weight"] = weight
+        if "selected" in rows:
+            recorded["selected"] = rows["selected"]
+        report.note(rows, recorded)
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
         mode = self.loss.aggregation

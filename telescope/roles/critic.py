@@ -1,8 +1,9 @@
-"""The critic: V(s_t) before every token, regressed on the returns; or, where nobody asks it, zeros."""
+"""The critic: V(s_t) before every token; zeros for estimators that need no values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -66,8 +67,12 @@ VALUE_LOSSES: dict[str, ValueLoss] = {
 
 
 class Critic:
+    """The value model in this process: it computes values and regresses them on the returns."""
+
     def __init__(self, model: ValueModel, config: Config, ranks: Ranks | None = None) -> None:
-        self.model, self.config, self.ranks = model, config, ranks or Ranks()
+        self.model = model
+        self.config = config
+        self.ranks = ranks or Ranks()
         self.cost = cost_of(model)
         self.padded = not is_packable(model.backbone)
         self.learner = Learner(
@@ -80,79 +85,93 @@ class Critic:
         )
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
-        """Adds values, and bootstrap: V of the last state where the response was cut off and `bootstrap_truncated` is set."""
+        """Adds `values`, and `bootstrap`: V of the last state of a response that was cut off.
+
+        Without `credit.bootstrap_truncated` the bootstrap is 0 everywhere.
+        """
+
+        def forward(rows: TokenBatch) -> tuple[Tensor, ...]:
+            return value_forward(self.model, rows)[:2]
+
         budget = self.config.critic.micro_batch_tokens
-        values, final = map_rows(
-            batch,
-            budget,
-            lambda rows: value_forward(self.model, rows)[:2],
-            padded=self.padded,
-            ranks=self.ranks,
-        )
-        cut_off = (
-            batch["truncated"]
-            if self.config.credit.bootstrap_truncated
-            else torch.zeros_like(batch["truncated"])
-        )
-        return batch.with_columns(values=values, bootstrap=final.masked_fill(~cut_off, 0.0))
+        values, final = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
+        if self.config.credit.bootstrap_truncated:
+            bootstrap = final.masked_fill(~batch["truncated"], 0.0)
+        else:
+            bootstrap = torch.zeros_like(final)
+        return batch.with_columns(values=values, bootstrap=bootstrap)
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
-        """Epochs × minibatches of `critic.loss` against the returns, which are fixed; the ledger gets every token's terms."""
+        """Takes epochs × minibatches steps of `critic.loss` against the returns.
+
+        The returns stay fixed. The ledger gets every token's terms.
+        """
         meter = Meter(self.ranks)
         for epoch, index, minibatch in self.learner.minibatches(batch):
             note = ledger.note("critic", epoch, index) if ledger else ignore
-            self.learner.backward(minibatch, lambda rows, over: self._loss(rows, over, meter, note))  # noqa: B023
+            self.learner.backward(minibatch, partial(self._loss, meter=meter, note=note))
             meter.once("critic/grad_norm", self.learner.step())
             meter.once("critic/vf_loss", 0.0)
         return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
+    @torch.no_grad()
+    def first_update_terms(self, batch: TokenBatch, ledger: Notes) -> None:
+        """Notes in `ledger` the loss terms of a first update on `batch`, without taking it."""
+        note = ledger.note("critic", 0, 0)
+        self._loss(batch, Denominators.of(batch), meter=Meter(), note=note)
+
     def training_flops(self, batch: TokenBatch) -> float:
-        """What `update_critic` has to compute."""
+        """Arithmetic operations of `update_critic`."""
         return self.cost.training_flops(batch, self.config.critic.epochs)
 
     def save(self, folder: Path) -> None:
+        """Writes weights and optimizer state."""
         self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
+        """Restores what `save` wrote."""
         self.learner.load(folder)
 
-    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
-        out, config = value_forward(self.model, rows), self.config.critic
+    def _loss(self, rows: TokenBatch, over: Denominators, *, meter: Meter, note: Note) -> Tensor:
+        """The loss of a micro-batch, a sum divided by the counts of the whole minibatch."""
+        out = value_forward(self.model, rows)
+        config = self.config.critic
         terms = VALUE_LOSSES[config.loss](out, rows, config)
-        note(
-            rows,
-            {"values": out.values}
-            | {name: term for name, term in vars(terms).items() if term is not None},
-        )
+        recorded = {name: term for name, term in vars(terms).items() if term is not None}
+        note(rows, {"values": out.values, **recorded})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)
         meter.tokens("critic/vpred_mean", out.values, rows.mask)
         if config.histogram:
-            outside = (rows["returns"] < config.value_low) | (rows["returns"] > config.value_high)
+            returns = rows["returns"]
+            outside = (returns < config.value_low) | (returns > config.value_high)
             meter.tokens("critic/out_of_range", outside, rows.mask)
         return loss
 
 
 class ZeroCritic:
-    """The critic of an estimator that asks none: V is 0 everywhere. No model, no optimizer, nothing to compute."""
+    """The critic of an estimator that needs none: V is 0 everywhere, and there is no model."""
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
+        """Adds values and bootstrap of 0."""
         zeros = torch.zeros_like(batch["rollout_log_probs"], dtype=torch.float32)
         return batch.with_columns(values=zeros, bootstrap=zeros.new_zeros(len(batch)))
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
+        """Does nothing."""
         return {}
 
+    def first_update_terms(self, batch: TokenBatch, ledger: Notes) -> None:
+        """Notes nothing: there is no loss."""
+
     def training_flops(self, batch: TokenBatch) -> float:
+        """0: there is nothing to compute."""
         return 0.0
 
     def save(self, folder: Path) -> None:
-        """Next to nothing: a checkpoint has a critic, if only of zeros."""
+        """Writes an empty state, so that every checkpoint has the same files."""
         shards.save(folder, {"updates": torch.tensor(0)})
 
     def load(self, folder: Path) -> None:
-        """There is nothing to load."""
-
-    def _loss(self, rows: TokenBatch, over: Denominators, meter: Meter, note: Note) -> Tensor:
-        return torch.zeros(())
+        """Does nothing."""

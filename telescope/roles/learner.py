@@ -1,4 +1,9 @@
-"""What actor and critic share: minibatches, micro-batches, and an optimizer step with one global denominator."""
+"""What actor and critic share: an optimizer whose steps do not depend on how rows are split.
+
+- `Learner`: minibatches, gradient accumulation over micro-batches and ranks, optimizer, checkpoints.
+- `map_rows`: a forward without a gradient, micro-batch by micro-batch.
+- `micro_batches`, `balance`: how rows are grouped by their numbers of tokens.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,10 @@ from telescope.models.parallel import Ranks
 
 @dataclass(frozen=True)
 class Denominators:
-    """Counted over the whole minibatch before it is split, so that micro-batch size cannot change the gradient."""
+    """Counts over the whole minibatch, taken before it is split.
+
+    Every micro-batch on every rank divides by them, so the split cannot change the gradient.
+    """
 
     num_tokens: Tensor
     num_rows: Tensor
@@ -34,10 +42,11 @@ class Denominators:
 
 
 class Learner:
-    """Optimizer, learning-rate schedule and gradient clipping of one model. `updates` counts calls of `minibatches`.
+    """Optimizer, learning-rate schedule and gradient clipping of one model.
 
-    Weights in bfloat16 are too coarse to add small steps to: the optimizer works on a float32 master copy of each, gradients are
-    summed in float32, and the weights are the masters rounded.
+    bfloat16 weights are too coarse to add small steps to. So the optimizer works on a float32
+    master copy of each, gradients are summed in float32, and the weights are the masters rounded.
+    A float32 weight is its own master.
     """
 
     def __init__(
@@ -50,39 +59,47 @@ class Learner:
         padded: bool = True,
         ranks: Ranks | None = None,
     ) -> None:
-        self.model, self.config, self.total_updates, self.seed, self.padded = (
-            model,
-            config,
-            total_updates,
-            seed,
-            padded,
-        )
+        self.model = model
+        self.config = config
+        self.total_updates = total_updates
+        self.seed = seed
+        self.padded = padded
         self.ranks = ranks or Ranks()
         self.updates = 0
+        """How often `minibatches` was called."""
         self.kept: dict[str, Tensor] = {}
-        """What else of the role's a checkpoint holds."""
+        """Other state of the role that its checkpoints hold."""
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.names, self.weights = list(trained), list(trained.values())
+        self.names = list(trained)
+        self.weights = list(trained.values())
         self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
         self.optimizer = torch.optim.AdamW(
             self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
 
     def learning_rate(self) -> float:
-        """A function of the update count alone: there is no scheduler state to lose or to advance twice."""
-        config, done = self.config, self.updates
-        if done < config.warmup_steps:
-            return config.lr * (done + 1) / config.warmup_steps
-        rest = (done - config.warmup_steps) / max(self.total_updates - config.warmup_steps, 1)
-        decay = {
-            "constant": 1.0,
-            "linear": 1 - rest,
-            "cosine": 0.5 * (1 + math.cos(math.pi * rest)),
-        }[config.schedule]
+        """The learning rate of the next update: a function of the update count alone.
+
+        There is no scheduler state to lose, or to advance twice.
+        """
+        config = self.config
+        if self.updates < config.warmup_steps:
+            return config.lr * (self.updates + 1) / config.warmup_steps
+        decay_steps = max(self.total_updates - config.warmup_steps, 1)
+        progress = (self.updates - config.warmup_steps) / decay_steps
+        if config.schedule == "linear":
+            decay = 1 - progress
+        elif config.schedule == "cosine":
+            decay = 0.5 * (1 + math.cos(math.pi * progress))
+        else:
+            decay = 1.0
         return config.lr * max(decay, 0.0)
 
     def minibatches(self, batch: TokenBatch) -> Iterator[tuple[int, int, TokenBatch]]:
-        """(epoch, index, rows) for each optimizer step of this update, rows shuffled anew every epoch. Tensors only, no info."""
+        """Yields (epoch, index, rows) for each optimizer step of this update.
+
+        Rows are shuffled anew in every epoch. They come without `info`.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         generator = torch.Generator().manual_seed(mix_seed(self.seed, self.updates, 3))
@@ -99,125 +116,160 @@ class Learner:
     def backward(
         self, minibatch: TokenBatch, loss: Callable[[TokenBatch, Denominators], Tensor]
     ) -> None:
-        """Accumulates the exact gradient of `loss` over the minibatch, micro-batch by micro-batch, each process its share of the rows."""
+        """Accumulates the exact gradient of `loss` over the minibatch.
+
+        Each rank takes its share of the rows, in micro-batches. A rank that runs out of rows goes
+        on with blank ones, because the others need its shard of the weights.
+        """
         denominators = Denominators.of(minibatch)
-        if self.ranks.size > 1:
-            mine = balance(minibatch.row_lengths(), self.ranks.size)[self.ranks.rank]
-            share = (
-                minibatch.rows(torch.tensor(mine, dtype=torch.long)) if mine else minibatch.blank()
-            )
-        else:
-            share = minibatch
+        share = self._own_share(minibatch)
         groups = micro_batches(share, self.config.micro_batch_tokens, padded=self.padded)
         for number in range(self.ranks.max(len(groups))):
             if number >= len(groups):
-                micro = (
-                    minibatch.blank()
-                )  # the others still have rows, and need this process for their weights
+                micro = minibatch.blank()
+            elif len(groups[number]) == len(share):
+                micro = share
             else:
-                micro = share if len(groups[number]) == len(share) else share.rows(groups[number])
+                micro = share.rows(groups[number])
             with checkpointing(self.model):
                 loss(micro, denominators).backward()
-            self._collect()
+            self.accumulate_gradients()
+
+    def _own_share(self, minibatch: TokenBatch) -> TokenBatch:
+        """The rows of this rank, balanced by tokens."""
+        if self.ranks.size == 1:
+            return minibatch
+        rows = balance(minibatch.row_lengths(), self.ranks.size)[self.ranks.rank]
+        return minibatch.rows(torch.tensor(rows)) if rows else minibatch.blank()
+
+    def accumulate_gradients(self) -> None:
+        """Adds the weights' gradients to those of their masters, in float32, and clears them."""
+        first_totals, first_grads = [], []
+        totals, grads = [], []
+        for weight, master in self._rounded_weights():
+            if weight.grad is None:
+                continue
+            if master.grad is None:
+                master.grad = torch.empty_like(master)
+                first_totals.append(master.grad)
+                first_grads.append(weight.grad)
+            else:
+                totals.append(master.grad)
+                grads.append(weight.grad)
+            weight.grad = None
+        if first_totals:
+            torch._foreach_copy_(first_totals, first_grads)
+        if totals:
+            torch._foreach_add_(totals, grads)
 
     def step(self) -> Tensor:
-        """Clips, steps and clears; returns the gradient norm before clipping."""
+        """Clips the gradient, takes a step, clears it; returns the norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if not bool(norm.isfinite()):
             raise TelescopeError(
-                "a gradient is not finite, so the step was not taken: look at the last rows of metrics.jsonl, lower the learning rate "
-                "or check the reward's scale; --resume goes on from the last checkpoint, if there is one"
+                "a gradient is not finite, so the step was not taken: look at the last rows of "
+                "metrics.jsonl, lower the learning rate or check the reward's scale; "
+                "--resume goes on from the last checkpoint, if there is one"
             )
         self.optimizer.step()
         self.discard()
-        self._round()
+        self._round_weights()
         return norm
 
-    def _rounded(self) -> list[tuple[Tensor, Tensor]]:
-        """Weights that are not their own masters, with their masters."""
-        return [(w, m) for w, m in zip(self.weights, self.masters, strict=True) if w is not m]
-
-    def _collect(self) -> None:
-        """Adds the gradients of the weights to those of their masters."""
-        copied, added = [], []
-        for weight, master in self._rounded():
-            if weight.grad is not None:
-                if master.grad is None:
-                    master.grad = torch.empty_like(master)
-                    copied.append((master.grad, weight.grad))
-                else:
-                    added.append((master.grad, weight.grad))
-                weight.grad = None
-        for pairs, combine in ((copied, torch._foreach_copy_), (added, torch._foreach_add_)):
-            if pairs:
-                combine([total for total, _ in pairs], [grad for _, grad in pairs])
-
-    @torch.no_grad()
-    def _round(self) -> None:
-        pairs = self._rounded()
-        if pairs:
-            torch._foreach_copy_([w for w, _ in pairs], [m for _, m in pairs])
-
     def discard(self) -> None:
+        """Clears the gradient without taking a step."""
         self.optimizer.zero_grad(set_to_none=True)
 
+    def _rounded_weights(self) -> list[tuple[Tensor, Tensor]]:
+        """(weight, master) of the weights that are not their own masters."""
+        pairs = zip(self.weights, self.masters, strict=True)
+        return [(weight, master) for weight, master in pairs if weight is not master]
+
+    @torch.no_grad()
+    def _round_weights(self) -> None:
+        """Sets the weights to their masters, rounded."""
+        pairs = self._rounded_weights()
+        if pairs:
+            weights, masters = zip(*pairs, strict=True)
+            torch._foreach_copy_(weights, masters)
+
     def save(self, folder: Path) -> None:
+        """Writes everything that training changes. Every rank must call it."""
         shards.save(folder, self._state())
 
     def load(self, folder: Path) -> None:
-        """The same whatever number of processes wrote it, and in whatever precision they computed."""
+        """Restores what `save` wrote, by any number of ranks and in any precision."""
         state = self._state()
         shards.load(folder, state)
         self.updates = int(state["updates"])
-        self._round()
+        self._round_weights()
 
     def _state(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name, and in the float32 in which it changes."""
+        """Everything that training changes, by name, in float32."""
         state = {"updates": torch.tensor(self.updates), **self.kept}
         for name, master in zip(self.names, self.masters, strict=True):
             state[f"weight/{name}"] = master.detach()
             moments = self.optimizer.state[master]
-            if not moments:  # no step yet: what AdamW would begin with
+            if not moments:  # no step yet: AdamW's initial state
                 moments["step"] = torch.zeros((), device=master.device)
-                moments["exp_avg"], moments["exp_avg_sq"] = (
-                    torch.zeros_like(master, requires_grad=False) for _ in range(2)
-                )
-            state |= {f"{kind}/{name}": value for kind, value in moments.items()}
+                moments["exp_avg"] = torch.zeros_like(master, requires_grad=False)
+                moments["exp_avg_sq"] = torch.zeros_like(master, requires_grad=False)
+            for kind, value in moments.items():
+                state[f"{kind}/{name}"] = value
         return state
 
 
 def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:
-    """Row indices in groups of at most `budget` tokens: as few as it takes, with as many tokens each.
+    """Groups rows into micro-batches of at most `budget` tokens; returns their indices.
 
-    Where rows will be padded, the padding counts, and rows of like length go together.
+    Without padding: as few groups as possible, with about as many tokens each. With padding, the
+    padding counts too, and rows of similar length go together. A row longer than the budget gets a
+    group of its own.
     """
-    prompts, responses = batch.host("prompt"), batch.host("response")
-    longest_first = sorted(range(len(batch)), key=lambda i: -prompts[i] - responses[i])
-    groups: list[list[int]] = []
-    if not padded:
-        lengths = batch.row_lengths()
-        for count in range(min(-(-sum(lengths) // budget), len(batch)), len(batch) + 1):
-            groups = balance(lengths, count)
-            if max(sum(lengths[row] for row in group) for group in groups) <= budget:
-                break
-        return [torch.tensor(group) for group in groups]
-    widest_prompt = widest_response = 0
-    for row in longest_first:
-        prompt, response = max(widest_prompt, prompts[row]), max(widest_response, responses[row])
-        if not groups or (len(groups[-1]) + 1) * (prompt + response) > budget:
-            groups.append([])
-            prompt, response = prompts[row], responses[row]
-        groups[-1].append(row)
-        widest_prompt, widest_response = prompt, response
+    groups = _padded_groups(batch, budget) if padded else _packed_groups(batch, budget)
     return [torch.tensor(group) for group in groups]
 
 
+def _packed_groups(batch: TokenBatch, budget: int) -> list[list[int]]:
+    lengths = batch.row_lengths()
+    fewest = min(-(-sum(lengths) // budget), len(batch))
+    groups: list[list[int]] = []
+    for count in range(fewest, len(batch) + 1):
+        groups = balance(lengths, count)
+        largest = max(sum(lengths[row] for row in group) for group in groups)
+        if largest <= budget:
+            break
+    return groups
+
+
+def _padded_groups(batch: TokenBatch, budget: int) -> list[list[int]]:
+    prompts = batch.host("prompt")
+    responses = batch.host("response")
+    longest_first = sorted(range(len(batch)), key=lambda row: -prompts[row] - responses[row])
+    groups: list[list[int]] = []
+    widest_prompt = widest_response = 0
+    for row in longest_first:
+        prompt = max(widest_prompt, prompts[row])
+        response = max(widest_response, responses[row])
+        if not groups or (len(groups[-1]) + 1) * (prompt + response) > budget:
+            groups.append([])
+            prompt = prompts[row]
+            response = responses[row]
+        groups[-1].append(row)
+        widest_prompt = prompt
+        widest_response = response
+    return groups
+
+
 def balance(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Rows in `parts` groups with about as many tokens each: the longest first, each to the lightest group so far."""
+    """Splits rows into `parts` groups with about as many tokens each.
+
+    The longest row goes first, each to the lightest group so far. A group may stay empty.
+    """
     heap: list[tuple[int, int]] = [(0, part) for part in range(parts)]
     groups: list[list[int]] = [[] for _ in range(parts)]
-    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
         tokens, lightest = heapq.heappop(heap)
         groups[lightest].append(row)
         heapq.heappush(heap, (tokens + lengths[row], lightest))
@@ -233,29 +285,33 @@ def map_rows(
     padded: bool = True,
     ranks: Ranks | None = None,
 ) -> tuple[Tensor, ...]:
-    """Runs `forward` over micro-batches and puts every result back into its own row, [B, T] or [B].
+    """Runs `forward` over micro-batches and puts every result into its own row, [B, T] or [B].
 
-    Without a gradient a token takes a fraction of the memory, so four times the tokens go at once.
+    Without a gradient a token takes a fraction of the memory, so the budget is four times larger.
     """
-    results: list[Tensor] = []
     batch = batch.without_info()
     groups = micro_batches(batch, 4 * budget, padded=padded)
-    missing = (ranks.max(len(groups)) if ranks else len(groups)) - len(groups)
-    for _ in range(missing):
-        forward(batch.blank())  # other processes have more, and need this one for their weights
+    most_groups = ranks.max(len(groups)) if ranks else len(groups)
+    for _ in range(most_groups - len(groups)):
+        forward(batch.blank())  # other ranks have more groups and need this rank's shard
+    results: tuple[Tensor, ...] = ()
     for rows in groups:
         if len(rows) == len(batch):
             return forward(batch)
         part = forward(batch.rows(rows))
-        rows = rows.to(part[0].device, non_blocking=True)
         if not results:
-            shapes = [
-                (len(batch), batch.mask.shape[1]) if p.dim() > 1 else (len(batch),) for p in part
-            ]
-            results = [p.new_zeros(shape) for p, shape in zip(part, shapes, strict=True)]
-        for result, p in zip(results, part, strict=True):
-            if p.dim() > 1:
-                result[rows, : p.shape[1]] = p
+            results = tuple(_empty_result(batch, value) for value in part)
+        rows = rows.to(part[0].device, non_blocking=True)
+        for result, value in zip(results, part, strict=True):
+            if value.dim() > 1:
+                result[rows, : value.shape[1]] = value
             else:
-                result[rows] = p
-    return tuple(results)
+                result[rows] = value
+    return results
+
+
+def _empty_result(batch: TokenBatch, part: Tensor) -> Tensor:
+    """Zeros for all rows of the batch, for results like `part`: [B, T] or [B]."""
+    if part.dim() > 1:
+        return part.new_zeros(len(batch), batch.mask.shape[1])
+    return part.new_zeros(len(batch))

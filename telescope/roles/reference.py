@@ -1,11 +1,13 @@
 """The reference: the policy as it was at the start. KL is measured against it.
 
-With LoRA it is the actor's own model with its adapters off: no weights of its own.
+With LoRA it is the actor's own model with its adapters off, so it needs no weights of its own.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from torch import Tensor
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
@@ -17,20 +19,25 @@ from telescope.roles.learner import map_rows
 
 
 class Reference:
+    """The frozen policy in this process."""
+
     def __init__(self, model: Any, config: Config, ranks: Ranks | None = None) -> None:
-        self.model, self.config, self.ranks = model, config, ranks or Ranks()
+        self.model = model
+        self.config = config
+        self.ranks = ranks or Ranks()
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Adds ref_log_prob, at the sampling temperature like every other log-prob."""
+        temperature = self.config.rollout.temperature
+
+        def forward(rows: TokenBatch) -> tuple[Tensor]:
+            return (policy_forward(self.model, rows, temperature=temperature).log_probs,)
+
         with adapters_off(self.model):
             (log_probs,) = map_rows(
                 batch,
                 self.config.actor.micro_batch_tokens,
-                lambda rows: (
-                    policy_forward(
-                        self.model, rows, temperature=self.config.rollout.temperature
-                    ).log_probs,
-                ),
+                forward,
                 padded=not is_packable(self.model),
                 ranks=self.ranks,
             )

@@ -1,73 +1,120 @@
-"""From the task's score of a response to what is paid for it: normalised, clipped, less a penalty for length, in that order."""
+"""Shaping: from the task's score of a response to what is paid for it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from telescope.algorithms import Moments, last_actions, overlong_penalty
-from telescope.batch import TokenBatch
+from telescope.batch import Scores, ShapedScore, TokenBatch
 from telescope.config import RewardConfig
 
-METRICS = ("overlong", "shaped_mean", "clipped", "norm_mean", "norm_std")
+SHAPING_METRICS = ("overlong", "shaped_mean", "clipped", "norm_mean", "norm_std")
 
 
 class Shaping:
-    """paid = clip((score − μ)/σ, ±`clip`) + overlong, each step only where it is configured; `limit` is the longest response.
+    """paid = clip((score − μ)/σ, ±`clip`) + overlong; each step only if it is configured.
 
-    μ and σ are of all responses trained on so far, this step's included: with those of the batch alone the same answer would be
-    worth another amount at every step, by the luck of the batch, and the critic's targets would move with it.
+    μ and σ are of all responses trained on so far, this step's included. With those of the batch
+    alone, the same answer would be worth another amount at every step, by the luck of the batch,
+    and the critic's targets would move with it. `limit` is the longest possible response.
     """
 
     def __init__(self, config: RewardConfig, limit: int) -> None:
-        self.config, self.limit, self.moments = config, limit, Moments()
+        self.config = config
+        self.limit = limit
+        self.moments = Moments()
 
     def __call__(self, batch: TokenBatch) -> TokenBatch:
-        """The batch with what is paid in its token_level_scores, and what was done to them in its info. `score` stays the task's."""
-        config, mask = self.config, batch.mask
+        """Sets token_level_scores to what is paid, and notes in the info what was done.
+
+        The `total` of a row's scores stays the task's.
+        """
+        config = self.config
         if not (config.normalise or config.clip is not None or config.overlong_tokens):
             return batch
+        totals = [scores.total for scores in batch.scores]
         if config.normalise:
-            self.moments = self.moments.add(batch.info["score"])
-        score = torch.tensor(batch.info["score"], dtype=torch.float64)
-        normal, overlong = self._normal(score), self._overlong(batch.host("response"))
-        paid = self._clip(normal) + overlong
-        std = self.moments.std if config.normalise else 1.0
-        # scores on several tokens keep their proportions; what moves their sum goes where a single score would, on the last token
-        rest = (paid - score / std).to(mask.device)[:, None] * last_actions(mask).double()
-        batch = batch.with_columns(
-            token_level_scores=(batch["token_level_scores"].double() / std + rest).float()
-        )
+            self.moments = self.moments.add(totals)
+        score = torch.tensor(totals, dtype=torch.float64)
+        normalised = self._normalise(score)
+        overlong = self._overlong(batch.host("response"))
+        paid = self._clip(normalised) + overlong
+        batch = batch.with_columns(token_level_scores=self._pay(batch, score, paid))
         if "greedy_score" in batch:
-            greedy = self._clip(self._normal(batch["greedy_score"].double().cpu()))
-            greedy = greedy + self._overlong(
-                [len(ids) for ids in batch.info["greedy_response_ids"]]
-            )
-            batch = batch.with_columns(greedy_score=greedy.float().to(mask.device))
-        info = {"shaping/shaped_mean": paid.tolist()}
-        if config.normalise:
-            info |= {
-                "shaping/norm_mean": [self.moments.mean] * len(batch),
-                "shaping/norm_std": [std] * len(batch),
-            }
-        if config.clip is not None:
-            info["shaping/clipped"] = (normal.abs() > config.clip).double().tolist()
+            batch = batch.with_columns(greedy_score=self._pay_greedy(batch))
+        shaped = self._records(normalised, paid)
+        batch = batch.with_info(shaped=shaped)
         if config.overlong_tokens:
-            info |= {"score/overlong": overlong.tolist(), "weight/overlong": [1.0] * len(batch)}
-        return batch.with_info(**info)
+            batch = batch.with_info(scores=_with_overlong(batch.scores, overlong.tolist()))
+        return batch
 
-    def _normal(self, score: Tensor) -> Tensor:
-        return (score - self.moments.mean) / self.moments.std if self.config.normalise else score
+    def _pay(self, batch: TokenBatch, score: Tensor, paid: Tensor) -> Tensor:
+        """Scores per token [B, T] that add up to `paid` [B].
+
+        Scores on several tokens keep their proportions. What changes their sum goes on the last
+        token, where a single score would be.
+        """
+        std = self._std()
+        rest = (paid - score / std).to(batch.mask.device)
+        on_last = rest[:, None] * last_actions(batch.mask).double()
+        return (batch["token_level_scores"].double() / std + on_last).float()
+
+    def _pay_greedy(self, batch: TokenBatch) -> Tensor:
+        """The greedy responses' scores, shaped like those they are compared with."""
+        lengths = [len(row.greedy.ids) for row in batch.info if row.greedy is not None]
+        greedy = self._clip(self._normalise(batch["greedy_score"].double().cpu()))
+        greedy = greedy + self._overlong(lengths)
+        return greedy.float().to(batch.mask.device)
+
+    def _records(self, normalised: Tensor, paid: Tensor) -> list[ShapedScore]:
+        records = [ShapedScore(paid=amount) for amount in paid.tolist()]
+        if self.config.normalise:
+            moments = self.moments
+            records = [
+                replace(record, norm_mean=moments.mean, norm_std=moments.std) for record in records
+            ]
+        if self.config.clip is not None:
+            clipped = (normalised.abs() > self.config.clip).tolist()
+            records = [
+                replace(record, clipped=flag) for record, flag in zip(records, clipped, strict=True)
+            ]
+        return records
+
+    def _std(self) -> float:
+        return self.moments.std if self.config.normalise else 1.0
+
+    def _normalise(self, score: Tensor) -> Tensor:
+        if not self.config.normalise:
+            return score
+        return (score - self.moments.mean) / self.moments.std
 
     def _clip(self, score: Tensor) -> Tensor:
-        return (
-            score if self.config.clip is None else score.clamp(-self.config.clip, self.config.clip)
-        )
+        limit = self.config.clip
+        return score if limit is None else score.clamp(-limit, limit)
 
-    def _overlong(self, lengths: list[int]) -> Tensor:
+    def _overlong(self, lengths: Sequence[int]) -> Tensor:
+        """The penalty of each response for its length, float64 [B]."""
         if not self.config.overlong_tokens:
             return torch.zeros(len(lengths), dtype=torch.float64)
-        tokens, penalty = self.config.overlong_tokens, self.config.overlong_penalty
         return overlong_penalty(
-            torch.tensor(lengths), limit=self.limit, tokens=tokens, penalty=penalty
+            torch.tensor(lengths),
+            limit=self.limit,
+            tokens=self.config.overlong_tokens,
+            penalty=self.config.overlong_penalty,
         )
+
+
+def _with_overlong(scores: Sequence[Scores], penalties: Sequence[float]) -> list[Scores]:
+    """The scores with the penalty as one more part, of weight 1."""
+    return [
+        replace(
+            own,
+            parts={**own.parts, "overlong": penalty},
+            weights={**own.weights, "overlong": 1.0},
+        )
+        for own, penalty in zip(scores, penalties, strict=True)
+    ]

@@ -1,1 +1,10 @@
-"""Samplers: prompts in, sampled token ids and their log-probs out."""
+"""Stage 1: prompts in, a batch of responses out.
+
+- `stage`: what the loop calls; `refill`: dynamic sampling.
+- `sampler`: the sampler in this process and the `Sampler` protocol; `engine`: the same with CUDA
+  graphs; `vllm`: vLLM.
+- `tools`, `environments`: responses of several turns, in which tools answer the policy.
+
+This room imports data, models, batch, config, algorithms and errors. Actor and reward come in
+as arguments, typed by the protocols in `refill`.
+"""

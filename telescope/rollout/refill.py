@@ -1,91 +1,123 @@
-"""Dynamic sampling: prompts whose responses all score alike teach a comparison nothing, so others take their place."""
+"""Dynamic sampling: other prompts replace those whose responses all score alike.
+
+A comparison within a group teaches nothing where all scores are equal.
+Yu et al. 2025 (DAPO), arXiv:2503.14476.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from telescope.batch import TokenBatch, merge
-from telescope.data.loader import DataLoader
+from telescope.data.loader import DataLoader, Prompts
 from telescope.data.seeds import mix_seed
 
-_SPREAD = 1e-6  # scores that differ by less are equal: rounding is no lesson
+_SPREAD = 1e-6  # scores that differ by less are equal: the difference is rounding
+
+
+class Generator(Protocol):
+    """What the rollout needs of the actor."""
+
+    def generate_sequences(
+        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+    ) -> TokenBatch:
+        """Responses to the prompts."""
 
 
 class Scorer(Protocol):
-    """What refill needs of the reward: the score of each response, before anything else is computed."""
+    """What the rollout needs of the reward."""
 
-    def score(self, batch: TokenBatch) -> TokenBatch: ...
+    def score(self, batch: TokenBatch) -> TokenBatch:
+        """Adds the scores of all responses."""
 
 
 def refill(
-    batch: TokenBatch, step: int, actor: Any, reward: Scorer, data: DataLoader, *, rounds: int
+    batch: TokenBatch,
+    step: int,
+    actor: Generator,
+    reward: Scorer,
+    data: DataLoader,
+    *,
+    rounds: int,
 ) -> tuple[TokenBatch, dict[str, float]]:
-    """The step's batch with groups whose scores do not differ replaced by groups of further prompts, and how many there were.
+    """Replaces groups whose scores do not differ by groups of further prompts; adds metrics.
 
-    Each of at most `rounds` rounds asks as many further prompts as there are flat groups left. A group comes in whole or not at all, in
-    the rows of the one that goes; what is still flat in the end stays, so that the batch keeps its size. Everything drawn follows
-    from (seed, step, round), so nothing has to be saved. Yu et al. 2025 (DAPO), arXiv:2503.14476.
+    Each of at most `rounds` rounds asks as many further prompts as there are flat groups left. A
+    group comes in whole, in the rows of the one it replaces. What is still flat in the end stays,
+    so the batch keeps its size. Everything drawn follows from (seed, step, round): nothing has to
+    be saved.
     """
-    if not rounds:
-        return batch, {}
     batch = reward.score(batch)
-    size, further = data.repeat, data.further(step)
-    flat = _flat(batch, size)
-    metrics = {
-        "rollout/flat_groups": len(flat),
-        "rollout/own_score_mean": sum(batch.info["score"]) / len(batch),
+    own_score = sum(scores.total for scores in batch.scores) / len(batch)
+    size = data.repeat
+    further = data.further(step)
+    flat = _flat_groups(batch, size)
+    flat_at_first = len(flat)
+    rounds_done = 0
+    prompts_asked = 0
+    while flat and rounds_done < rounds:
+        index = list(islice(further, len(flat)))
+        if not index:
+            break
+        rounds_done += 1
+        prompts_asked += len(index)
+        seed = mix_seed(data.seed, step, 5, rounds_done)
+        prompts = data.data.take(index, repeat=size, seed=seed)
+        extra = reward.score(actor.generate_sequences(prompts))
+        flat_extra = _flat_groups(extra, size)
+        useful = [group for group in range(len(index)) if group not in flat_extra]
+        replaced = flat[: len(useful)]
+        flat = flat[len(useful) :]
+        batch = _replace_groups(batch, replaced, extra, useful, size)
+    return batch, {
+        "rollout/flat_groups": flat_at_first,
+        "rollout/own_score_mean": own_score,
+        "rollout/refilled_groups": flat_at_first - len(flat),
+        "rollout/refill_rounds": rounds_done,
+        "rollout/refill_prompts": prompts_asked,
     }
-    done = asked = 0
-    while flat and done < rounds and (index := list(islice(further, len(flat)))):
-        done, asked = done + 1, asked + len(index)
-        more = data.data.take(index, repeat=size, seed=mix_seed(data.seed, step, 5, done))
-        extra = reward.score(actor.generate_sequences(more))
-        dull = _flat(extra, size)
-        good = [group for group in range(len(index)) if group not in dull]
-        places, flat = flat[: len(good)], flat[len(good) :]
-        batch = _replaced(batch, places, extra, good, size)
-    refilled = metrics["rollout/flat_groups"] - len(flat)
-    return batch, metrics | {
-        "rollout/refilled_groups": refilled,
-        "rollout/refill_rounds": done,
-        "rollout/refill_prompts": asked,
-    }
 
 
-def _flat(batch: TokenBatch, size: int) -> list[int]:
-    """Groups, counted in blocks of `size` rows, whose prompt's scores are all the same."""
-    prompts, scores = batch.info["prompt_index"], batch.info["score"]
-    of: dict[int, list[float]] = {}
-    for prompt, score in zip(
-        prompts, scores, strict=True
-    ):  # a prompt may be in a step twice: then it is one group
-        of.setdefault(prompt, []).append(score)
-    return [
-        group
-        for group in range(len(batch) // size)
-        if max(s := of[prompts[group * size]]) - min(s) <= _SPREAD
-    ]
+def _flat_groups(batch: TokenBatch, size: int) -> list[int]:
+    """Groups, counted in blocks of `size` rows, whose prompt's scores are all the same.
+
+    A prompt may be in a step twice; its responses are then compared together.
+    """
+    prompts = [row.prompt_index for row in batch.info]
+    scores_of: dict[int, list[float]] = {}
+    for prompt, own in zip(prompts, batch.scores, strict=True):
+        scores_of.setdefault(prompt, []).append(own.total)
+    flat = []
+    for group in range(len(batch) // size):
+        scores = scores_of[prompts[group * size]]
+        if max(scores) - min(scores) <= _SPREAD:
+            flat.append(group)
+    return flat
 
 
-def _replaced(
-    batch: TokenBatch, places: list[int], extra: TokenBatch, good: list[int], size: int
+def _replace_groups(
+    batch: TokenBatch, old: list[int], extra: TokenBatch, new: list[int], size: int
 ) -> TokenBatch:
-    """The batch with the groups at `places` exchanged for the groups `good` of `extra`, all their columns together."""
-    if not good:
+    """Replaces the groups `old` of the batch by the groups `new` of `extra`, with all columns."""
+    if not new:
         return batch
-    going, coming = (
-        [size * group + i for group in groups for i in range(size)] for groups in (places, good)
-    )
-    stay = sorted(set(range(len(batch))) - set(going))
-    parts = [
-        (source.rows(torch.tensor(rows)), to)
-        for source, rows, to in ((batch, stay, stay), (extra, coming, going))
-        if rows
-    ]
-    numbered = [
-        part.with_columns(sample=torch.tensor(to, device=part.mask.device)) for part, to in parts
-    ]
-    return merge(numbered, [to for _, to in parts])
+    replaced = _rows_of(old, size)
+    kept = sorted(set(range(len(batch))) - set(replaced))
+    parts = [_numbered(extra.rows(torch.tensor(_rows_of(new, size))), replaced)]
+    places = [replaced]
+    if kept:
+        parts.insert(0, _numbered(batch.rows(torch.tensor(kept)), kept))
+        places.insert(0, kept)
+    return merge(parts, places)
+
+
+def _rows_of(groups: list[int], size: int) -> list[int]:
+    return [size * group + i for group in groups for i in range(size)]
+
+
+def _numbered(part: TokenBatch, samples: list[int]) -> TokenBatch:
+    """The rows with these sample numbers."""
+    return part.with_columns(sample=torch.tensor(samples, device=part.mask.device))

@@ -1,10 +1,10 @@
-"""Rollouts of several turns: the policy writes until it calls a tool, the tool's text is appended, and the policy goes on.
+"""Rollouts of several turns: the policy calls a tool, the tool's text is appended, and so on.
 
     <calc>37*48</calc>  <result>1776</result>  <answer>1776</answer>EOS
     the policy, mask 1  the tool, mask 0       the policy, mask 1
 
-A round samples the next turn of every row that is still going, as one batch, then runs their tools side by side. Sampled ids stay
-as they are; a tool's text alone is tokenised.
+A round samples the next turn of every row that is not finished, as one batch, then runs their
+tools in parallel. Sampled ids stay as they are; only a tool's text is tokenised.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from telescope.batch import ToolUse
 from telescope.config import RolloutConfig
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
@@ -30,18 +31,32 @@ if TYPE_CHECKING:
     from telescope.data.loader import Prompts
     from telescope.rollout.environments import Environment
 
-AT_ONCE = 32  # tools that run side by side
+AT_ONCE = 32  # tools that run in parallel
 
 
-Turn = tuple[list[int], list[float], bool]
-"""Ids and log-probs of what was sampled, and whether the limit came before its end."""
+class Turn(NamedTuple):
+    """What the policy sampled in one turn, without padding."""
+
+    ids: list[int]
+    log_probs: list[float]
+    truncated: bool
+    """The limit came before its end."""
 
 
 class Reply(NamedTuple):
-    """What came of a call: the text to append, or none where the environment says that the row is done."""
+    """What came of a call: the text to append, or None if the environment ends the response."""
 
     text: str | None
     failed: bool = False
+
+
+class ToolRollout(NamedTuple):
+    """Responses of several turns."""
+
+    rollout: Rollout
+    last_turns: list[str]
+    """The text of each row's last turn of the policy."""
+    tool_uses: list[ToolUse]
 
 
 @dataclass
@@ -52,6 +67,7 @@ class Row:
     """The environment's own, from `reset`."""
     ids: list[int] = field(default_factory=list)
     chosen: list[bool] = field(default_factory=list)
+    """True where the policy sampled the token, False where a tool wrote it."""
     log_probs: list[float] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
     """The ids of the policy's last turn."""
@@ -60,13 +76,14 @@ class Row:
     failures: int = 0
 
     def add(self, ids: Sequence[int], log_probs: Sequence[float], *, chosen: bool) -> None:
+        """Appends tokens."""
         self.ids += ids
         self.log_probs += log_probs
         self.chosen += [chosen] * len(ids)
 
 
 class Tools:
-    """An environment, and the limits on turns, tokens and seconds within which rollouts may use it."""
+    """An environment, with the limits on turns, tokens and seconds that a rollout has."""
 
     def __init__(
         self,
@@ -75,177 +92,204 @@ class Tools:
         config: RolloutConfig,
         ranks: Ranks | None = None,
     ) -> None:
-        self.environment, self.tokenizer, self.config, self.ranks = (
-            environment,
-            tokenizer,
-            config,
-            ranks or Ranks(),
-        )
+        self.environment = environment
+        self.tokenizer = tokenizer
+        self.config = config
+        self.ranks = ranks or Ranks()
         marks = [
             tokenizer(mark, add_special_tokens=False).input_ids for mark in environment.call_ends
         ]
         self.stop = [ids[0] for ids in marks if len(ids) == 1]
-        """Ends of a call that are one token: sampling stops there. What is sampled past any other is thrown away."""
+        """Ends of a call that are one token: sampling stops there.
+
+        What is sampled past a longer one is thrown away.
+        """
         self.endings = set(tokenizer.all_special_ids) - set(self.stop)
 
     def roll(
         self, sampler: Sampler, prompts: Prompts, device: torch.device, *, greedy: bool
-    ) -> tuple[Rollout, dict[str, list[Any]]]:
-        """Responses to the prompts, and of each: its last turn as text, how many tools it called and how many of those failed."""
+    ) -> ToolRollout:
+        """Samples responses to the prompts, turn by turn."""
         data = prompts.info.get("data", [{}] * len(prompts))
-        rows = [
-            Row(self._reset(text, known))
-            for text, known in zip(prompts.info["prompt"], data, strict=True)
-        ]
-        numbers, most = prompts.rows or range(len(rows)), self.config.max_response_tokens
-        live = list(range(len(rows)))
+        texts = prompts.info["prompt"]
+        rows = [Row(self._reset(text, own)) for text, own in zip(texts, data, strict=True)]
+        unfinished = list(range(len(rows)))
         for turn in range(self.config.max_turns):
-            if not self.ranks.max(len(live)):
+            if not self.ranks.max(len(unfinished)):
                 break
-            present = (
-                live or [0]
-            )  # whose rows have all ended still meets the others, who may need its slice of the weights
-            ids, mask = left_pad(
-                [prompts.ids[i] + rows[i].ids for i in present], self.tokenizer.pad_token_id, device
-            )
-            # what is drawn depends on the step's seed, the row and the turn; and without a call it is what it is without tools
-            seed = mix_seed(prompts.seed, turn) if turn else prompts.seed
-            limits = [max(most - len(rows[i].ids), 1) for i in present]
-            out = sampler.generate(
-                ids,
-                mask,
-                seed=seed,
-                greedy=greedy,
-                rows=[numbers[i] for i in present],
-                limits=limits,
-            )
-            turns = dict(zip(live, _turns(out), strict=False))
-            live = [i for i, written in turns.items() if self._take(rows[i], written)]
-            replies = self._replies([rows[i] for i in live])
-            last = turn + 1 == self.config.max_turns
-            live = [
-                i
-                for i, reply in zip(live, replies, strict=True)
-                if self._append(rows[i], reply, last)
+            turns = self._sample_turn(sampler, prompts, rows, unfinished, turn, device, greedy)
+            waiting = [
+                row
+                for row, sampled in zip(unfinished, turns, strict=False)
+                if self._add_turn(rows[row], sampled)
             ]
-        return _rollout(rows, self.tokenizer.pad_token_id, device), {
-            "last_turn": self.tokenizer.batch_decode(
-                [row.turn for row in rows], skip_special_tokens=True
-            ),
-            "tool_calls": [row.calls for row in rows],
-            "tool_failures": [row.failures for row in rows],
-        }
+            replies = self._replies([rows[row] for row in waiting])
+            is_last = turn + 1 == self.config.max_turns
+            unfinished = [
+                row
+                for row, reply in zip(waiting, replies, strict=True)
+                if self._add_reply(rows[row], reply, is_last)
+            ]
+        last_turns = [row.turn for row in rows]
+        return ToolRollout(
+            _as_rollout(rows, self.tokenizer.pad_token_id, device),
+            self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
+            [ToolUse(row.calls, row.failures) for row in rows],
+        )
+
+    def _sample_turn(
+        self,
+        sampler: Sampler,
+        prompts: Prompts,
+        rows: list[Row],
+        unfinished: list[int],
+        turn: int,
+        device: torch.device,
+        greedy: bool,
+    ) -> list[Turn]:
+        """Samples the next turn of the unfinished rows."""
+        # A rank whose rows are done must still join the collective: others need its weight shard.
+        present = unfinished or [0]
+        ids, mask = left_pad(
+            [prompts.ids[row] + rows[row].ids for row in present],
+            self.tokenizer.pad_token_id,
+            device,
+        )
+        # The draws depend on step, row and turn. Turn 0 draws what a run without tools would.
+        seed = mix_seed(prompts.seed, turn) if turn else prompts.seed
+        numbers = prompts.rows or range(len(rows))
+        limit = self.config.max_response_tokens
+        out = sampler.generate(
+            ids,
+            mask,
+            seed=seed,
+            greedy=greedy,
+            rows=[numbers[row] for row in present],
+            limits=[max(limit - len(rows[row].ids), 1) for row in present],
+        )
+        return _turns(out)
 
     def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
         try:
             return self.environment.reset(prompt, data)
         except Exception as error:
-            name, has = (
-                type(self.environment).__name__,
-                ", ".join(sorted(data)) or "no columns besides the prompt",
-            )
+            name = type(self.environment).__name__
+            columns = ", ".join(sorted(data)) or "no columns besides the prompt"
             raise TelescopeError(
-                f"environment {name}: reset raised {type(error).__name__}: {error}; its data has {has}"
+                f"environment {name}: reset raised {type(error).__name__}: {error}; "
+                f"its data has {columns}"
             ) from error
 
-    def _take(self, row: Row, written: Turn) -> bool:
-        """Adds a turn, up to the end of its first call; says whether it came to an end within the limit."""
-        ids, log_probs, cut_off = written
+    def _add_turn(self, row: Row, turn: Turn) -> bool:
+        """Adds a turn up to the end of its first call; says whether it ended within the limit."""
         room = self.config.max_response_tokens - len(row.ids)
-        end = self._end_of_call(ids)
-        row.turn = ids[: min(end or len(ids), room)]
-        row.add(row.turn, log_probs[: len(row.turn)], chosen=True)
-        row.truncated = end > room if end else cut_off or len(ids) > room
+        end = self._end_of_call(turn.ids)
+        row.turn = turn.ids[: min(end or len(turn.ids), room)]
+        row.add(row.turn, turn.log_probs[: len(row.turn)], chosen=True)
+        if end:
+            row.truncated = end > room
+        else:
+            row.truncated = turn.truncated or len(turn.ids) > room
         return not row.truncated
 
-    def _append(self, row: Row, reply: Reply, last: bool) -> bool:
+    def _add_reply(self, row: Row, reply: Reply, is_last: bool) -> bool:
         """Adds what a tool wrote; says whether the policy goes on."""
         if reply.text is None:
             return False
-        row.calls, row.failures = row.calls + 1, row.failures + reply.failed
-        room = self.config.max_response_tokens - len(row.ids)
-        if not last:  # else nobody would read it
+        row.calls += 1
+        row.failures += reply.failed
+        limit = self.config.max_response_tokens
+        if not is_last:  # after the last turn the policy would not read it
+            room = limit - len(row.ids)
             ids = self.tokenizer(reply.text, add_special_tokens=False).input_ids[:room]
             row.add(ids, [0.0] * len(ids), chosen=False)
-        row.truncated = last or len(row.ids) >= self.config.max_response_tokens
+        row.truncated = is_last or len(row.ids) >= limit
         return not row.truncated
 
     def _replies(self, rows: list[Row]) -> list[Reply]:
-        """What the environment says to each row's turn. A tool that raises or takes too long answers with a message."""
-        show, seconds = self.environment.show, self.config.tool_seconds
-        calls = [functools.partial(self._step, row.state, self._spoken(row)) for row in rows]
-        late = Reply(show(f"error: no answer within {seconds:g} s"), failed=True)
-        return [reply or late for reply in side_by_side(calls, seconds)]
+        """The environment's reply to each row's turn.
 
-    def _spoken(self, row: Row) -> str:
+        A tool that raises or takes too long replies with a message.
+        """
+        seconds = self.config.tool_seconds
+        calls = [functools.partial(self._step, row.state, self._turn_text(row)) for row in rows]
+        message = self.environment.show(f"error: no answer within {seconds:g} s")
+        too_late = Reply(message, failed=True)
+        return [reply or too_late for reply in run_parallel(calls, seconds)]
+
+    def _turn_text(self, row: Row) -> str:
         """The last turn as text, without the EOS that ended it."""
-        return str(
-            self.tokenizer.decode(row.turn[:-1] if {*row.turn[-1:]} & self.endings else row.turn)
-        )
+        ends = bool(row.turn) and row.turn[-1] in self.endings
+        return str(self.tokenizer.decode(row.turn[:-1] if ends else row.turn))
 
-    def _step(self, state: Any, spoken: str) -> Reply:
+    def _step(self, state: Any, text: str) -> Reply:
         try:
-            text = self.environment.step(state, spoken)
-            if not isinstance(text, str | None):
-                raise TypeError(f"a tool returned {type(text).__name__}, not text")
-            return Reply(text)
-        except BaseException as error:  # sys.exit() too: a tool may fail as it likes
-            said = " ".join(str(error).split())[:200]
-            return Reply(
-                self.environment.show(
-                    f"error: {type(error).__name__}" + (f": {said}" if said else "")
-                ),
-                failed=True,
-            )
+            answer = self.environment.step(state, text)
+            if not isinstance(answer, str | None):
+                raise TypeError(f"a tool returned {type(answer).__name__}, not text")
+            return Reply(answer)
+        except BaseException as error:  # a tool may even call sys.exit()
+            details = " ".join(str(error).split())[:200]
+            message = f"error: {type(error).__name__}" + (f": {details}" if details else "")
+            return Reply(self.environment.show(message), failed=True)
 
     def _end_of_call(self, ids: list[int]) -> int:
-        """How many tokens there are up to the end of the first call; 0 without a call."""
+        """Number of tokens up to the end of the first call; 0 without a call."""
 
-        def called(count: int) -> bool:
+        def has_call(count: int) -> bool:
             text = self.tokenizer.decode(ids[:count])
             return any(mark in text for mark in self.environment.call_ends)
 
-        return bisect.bisect_left(range(len(ids)), True, key=called) if called(len(ids)) else 0
+        if not has_call(len(ids)):
+            return 0
+        return bisect.bisect_left(range(len(ids)), True, key=has_call)
 
 
-def side_by_side(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterator[Reply | None]:
-    """What each call returns, or none if it takes longer than `seconds`. A thread cannot be ended: a late one is left to itself."""
+def run_parallel(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterator[Reply | None]:
+    """Runs the calls in threads; yields each reply, or None if it takes longer than `seconds`.
+
+    A thread cannot be ended, so a late one runs on, and its reply is ignored.
+    """
     for first in range(0, len(calls), AT_ONCE):
         some = calls[first : first + AT_ONCE]
-        answers: list[Reply | None] = [None] * len(some)
+        replies: list[Reply | None] = [None] * len(some)
 
-        def answer(
-            place: int, call: Callable[[], Reply], into: list[Reply | None] = answers
-        ) -> None:
+        def run(place: int, call: Callable[[], Reply], into: list[Reply | None] = replies) -> None:
             into[place] = call()
 
         threads = [
-            threading.Thread(target=answer, args=pair, daemon=True) for pair in enumerate(some)
+            threading.Thread(target=run, args=(place, call), daemon=True)
+            for place, call in enumerate(some)
         ]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + seconds
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
-        yield from list(answers)
+        yield from list(replies)
 
 
-def _turns(out: Rollout) -> Iterator[Turn]:
+def _turns(out: Rollout) -> list[Turn]:
     """A rollout's rows without their padding."""
-    columns = (out.responses, out.log_probs, out.lengths, out.truncated)
-    for ids, log_probs, length, cut_off in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        yield ids[:length], log_probs[:length], cut_off
+    rows = zip(
+        out.responses.tolist(),
+        out.log_probs.tolist(),
+        out.lengths.tolist(),
+        out.truncated.tolist(),
+        strict=True,
+    )
+    return [
+        Turn(ids[:length], log_probs[:length], truncated)
+        for ids, log_probs, length, truncated in rows
+    ]
 
 
-def _rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
+def _as_rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
     width = max(len(row.ids) for row in rows)
 
     def padded(lists: list[list[Any]], value: Any) -> Tensor:
-        return torch.tensor(
-            [some + [value] * (width - len(some)) for some in lists], device=device
-        )  # [B, T]
+        filled = [own + [value] * (width - len(own)) for own in lists]
+        return torch.tensor(filled, device=device)  # [B, T]
 
     return Rollout(
         padded([row.ids for row in rows], pad),

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 from telescope.algorithms import majority, pass_at_k
-from telescope.build import build_actor, build_data, build_reward
+from telescope.build import GivenReward, build_actor, build_data, build_reward
 from telescope.config import Config, EvalConfig
 from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
-from telescope.roles.actor import Actor
-from telescope.roles.reward import Reward, RewardFunction
+from telescope.roles.protocols import ActorRole, RewardRole
 from telescope.run.saved import open_run
 
 
 def evaluate_run(
     run: Path,
-    reward: RewardFunction | Mapping[str, RewardFunction] | None = None,
+    reward: GivenReward = None,
     overrides: Sequence[tuple[str, str]] = (),
     rows: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, float]:
@@ -53,7 +52,7 @@ def evaluate_run(
 
 
 def evaluate(
-    actor: Actor, reward: Reward, prompts: PromptSet | None, config: Config
+    actor: ActorRole, reward: RewardRole, prompts: PromptSet | None, config: Config
 ) -> dict[str, float]:
     """Compute eval/* of the actor as it is. Without held-out prompts there are none.
 
@@ -110,8 +109,8 @@ def answer_of(text: str, pattern: str | None) -> str | None:
 
 
 def _answers(
-    actor: Actor,
-    reward: Reward,
+    actor: ActorRole,
+    reward: RewardRole,
     prompts: PromptSet,
     index: Sequence[int],
     config: Config,
@@ -129,8 +128,8 @@ def _answers(
         seed = mix_seed(config.seed, first, 2)
         chosen = prompts.take(list(index[first : first + size]), seed=seed)
         batch = reward.score(actor.sample(chosen, greedy=greedy))
-        scores += batch.info["score"]
-        texts += batch.info["response"]
+        scores += [own.total for own in batch.scores]
+        texts += [row.response.text for row in batch.info]
     return scores, texts
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from telescope.build import resolve_model
 from telescope.errors import TelescopeError
 from telescope.models.load import load_critic, load_policy, load_tokenizer, quiet
 from telescope.models.lora import merge_adapters, save_adapters, trained_weights
 from telescope.models.value import ValueModel
+from telescope.roles.factory import resolve_model
 from telescope.run.saved import SavedRun, open_run
 
 

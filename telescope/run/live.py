@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from telescope.batch import _GENERATE, COLUMNS, TokenBatch
-from telescope.build import Roles, build_roles
+from telescope.batch import COLUMNS, Scores, TokenBatch
+from telescope.batch.columns import GENERATE
+from telescope.build import LocalRoles, build_local_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.data import toys
@@ -21,8 +22,6 @@ from telescope.explain.stages import Output
 from telescope.explain.text import pieces
 from telescope.ledger.reader import sample_of
 from telescope.ledger.writer import Ledger, TokenBytes
-from telescope.roles.learner import Denominators
-from telescope.roles.meter import Meter
 from telescope.rollout.sampler import GivenSampler, sample_batch
 from telescope.run import checkpoint
 from telescope.run.manifest import check_origin
@@ -55,17 +54,9 @@ def explain_pair(
     batch = roles.reference.compute_log_prob(batch)
     batch = _reward(batch, roles, score)
     batch = compute_advantages(batch, config.credit, kl_coef=config.credit.kl_coef)
-    ledger, over = Ledger(config, roles.actor.tokenizer), Denominators.of(batch)
-    with torch.no_grad():  # the losses of the first update, without taking it
-        roles.actor._loss(
-            roles.actor._prepared(batch, True, Meter()),
-            over,
-            True,
-            Meter(),
-            Meter(),
-            ledger.note("actor", 0, 0),
-        )
-        roles.critic._loss(batch, over, Meter(), ledger.note("critic", 0, 0))
+    ledger = Ledger(config, roles.actor.tokenizer)
+    roles.actor.first_update_terms(batch, ledger)
+    roles.critic.first_update_terms(batch, ledger)
     sample = sample_of(ledger.table(step, batch, kl_coef=config.credit.kl_coef), 0)
     return sample, _outputs(batch, TokenBytes(roles.actor.tokenizer), given=response is not None)
 
@@ -104,15 +95,15 @@ def _maker(name: str, *, given: bool) -> str:
     if name == "old_log_probs":
         return "actor.compute_log_prob(batch)"
     maker = COLUMNS[name].maker
-    return "given" if given and maker == _GENERATE else maker
+    return "given" if given and maker == GENERATE else maker
 
 
-def _reward(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
+def _reward(batch: TokenBatch, roles: LocalRoles, score: float | None) -> TokenBatch:
     if score is not None:
         scores = torch.zeros_like(batch["old_log_probs"])
         last = batch.mask[0].nonzero()[-1]
         scores[0, last] = score
-        batch = batch.with_columns(token_level_scores=scores).with_info(score=[score])
+        batch = batch.with_columns(token_level_scores=scores).with_info(scores=[Scores(score)])
     try:
         return roles.reward.compute_reward(batch)
     except TelescopeError as error:
@@ -125,11 +116,11 @@ def _reward(batch: TokenBatch, roles: Roles, score: float | None) -> TokenBatch:
         ) from error
 
 
-def _open(model: str | None, *, scored: bool) -> tuple[Config, Roles, int]:
+def _open(model: str | None, *, scored: bool) -> tuple[Config, LocalRoles, int]:
     """Config, roles and step of a run, a model folder or the built-in model, on the CPU."""
     if model is None:
         config = Config.builtin(device="cpu")
-        return config, build_roles(config), 0
+        return config, build_local_roles(config), 0
     folder = Path(model)
     if (folder / "config.toml").is_file():
         return _open_trained(folder, scored=scored)
@@ -138,10 +129,10 @@ def _open(model: str | None, *, scored: bool) -> tuple[Config, Roles, int]:
     if is_local and not folder.exists():
         raise TelescopeError(f"there is no {model}: name a run or a model folder")
     config = Config.builtin(device="cpu", model={"path": model})
-    return config, build_roles(config), 0
+    return config, build_local_roles(config), 0
 
 
-def _open_trained(run: Path, *, scored: bool) -> tuple[Config, Roles, int]:
+def _open_trained(run: Path, *, scored: bool) -> tuple[Config, LocalRoles, int]:
     saved = open_run(run)
     if saved.manifest.reward_in_python and not scored:
         rewards = ", ".join(saved.manifest.reward)
@@ -150,7 +141,7 @@ def _open_trained(run: Path, *, scored: bool) -> tuple[Config, Roles, int]:
             "give the score yourself with --score"
         )
     config = saved.config.model_copy(update={"device": "cpu"})
-    roles = build_roles(config)
+    roles = build_local_roles(config)
     origin = {role: roles.origin[role] for role in ("actor", "critic")}
     check_origin(saved.path, saved.manifest, origin)
     state = checkpoint.load(saved.path, actor=roles.actor, critic=roles.critic)
@@ -158,14 +149,13 @@ def _open_trained(run: Path, *, scored: bool) -> tuple[Config, Roles, int]:
     return config, roles, saved.step
 
 
-def _rollout(prompt: str, response: str | None, roles: Roles, config: Config) -> TokenBatch:
+def _rollout(prompt: str, response: str | None, roles: LocalRoles, config: Config) -> TokenBatch:
     """The batch after the rollout: the actor's answer, or the typed one."""
     tokenizer = roles.actor.tokenizer
     known = toys.row_of(config.toy, prompt) if config.toy else _columns(prompt)
     prompts = PromptSet([{"prompt": prompt, **known}], tokenizer, config.data).take([0])
     if response is None:
-        answered: TokenBatch = roles.actor.sample(prompts, greedy=True)
-        return answered
+        return roles.actor.sample(prompts, greedy=True)
     tools = roles.actor.tools
     call_ends = tools.environment.call_ends if tools else []
     texts = _split_after(response, call_ends)  # the tool answers after each part but the last

@@ -7,14 +7,14 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.models.fast.capture import GraphMemory
-from telescope.models.flops import cost_of
+from telescope.models.flops import Cost
 
 _GIB = 2**30
 
@@ -104,15 +104,8 @@ def matmul_flops(device: torch.device) -> float:
     return best
 
 
-class HasModel(Protocol):
-    """What `expected_hours` asks of an actor."""
-
-    @property
-    def model(self) -> Any: ...
-
-
 def expected_hours(
-    config: Config, actor: HasModel, prompts: Sequence[Sequence[int]], steps: int
+    config: Config, cost: Cost, prompts: Sequence[Sequence[int]], steps: int
 ) -> float:
     """A rough upper bound for `steps` steps without a GPU, from the speed of a matrix product.
 
@@ -120,7 +113,6 @@ def expected_hours(
     product. Passes over a step's tokens: sampling, values, reference and π_old, and 3 for each
     epoch of actor and critic. All but two of them use the output layer.
     """
-    cost = cost_of(actor.model)
     rollout = config.rollout
     passes = 4.0 + 3 * config.actor.epochs
     if config.credit.by_critic:

@@ -1,4 +1,4 @@
-"""Workers that only sample: what such a worker holds, and the way the trained weights take to it."""
+"""Workers that only sample: what such a worker holds, and how trained weights get to it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from telescope.batch import TokenBatch
-from telescope.build import make_sampler, make_tools, resolve_model
 from telescope.config import Config
 from telescope.data.loader import Prompts
 from telescope.models.load import load_policy, load_tokenizer
+from telescope.roles.factory import make_sampler, make_tools, resolve_model
 from telescope.rollout.sampler import sample_batch
 
 
@@ -21,34 +21,35 @@ class SamplingRole:
     """A policy that is not trained here: vLLM's, or one of ours whose weights are overwritten."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        source, self.device = resolve_model(config), device
+        source = resolve_model(config)
+        self.device = device
         self.tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
-        plain = source.model_copy(update={"lora_rank": 0})  # adapters come merged
-        self.policy = (
-            load_policy(plain, device).requires_grad_(False)
-            if config.rollout.engine == "torch"
-            else None
-        )
+        self.policy: Any = None
+        if config.rollout.engine == "torch":
+            without_lora = source.model_copy(update={"lora_rank": 0})  # adapters come merged
+            self.policy = load_policy(without_lora, device).requires_grad_(False)
         self.tools = make_tools(config, self.tokenizer)
         self.sampler = make_sampler(config, self.policy, self.tokenizer, device, self.tools)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
+        """Responses to the prompts."""
         return sample_batch(
             self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools
         )
 
     @torch.no_grad()
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Overwrites the weights with those of the trained policy."""
         if self.policy is not None:
             own = self.policy.state_dict()
             for name, value in named:
                 own[name].copy_(value)
-        self.sampler.version = -1  # so that it takes what is sent, which nobody else would
+        self.sampler.version = -1  # so that it does not skip a version that it thinks it has
         self.sampler.load_weights(named, version)
 
 
-class Link:
-    """A process group beside torch's default one: the first process sends weights, the others receive them."""
+class WeightChannel:
+    """A process group beside torch's default one: rank 0 sends weights, the others receive."""
 
     def __init__(
         self, address: str, rank: int, size: int, device: torch.device, timeout: timedelta
@@ -57,22 +58,23 @@ class Link:
 
         host, port = address.rsplit(":", 1)
         store = dist.TCPStore(host, int(port), size, is_master=rank == 0, timeout=timeout)
+        self.device = device
+        self.group: Any
         if device.type == "cuda":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
-            self.group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
+            self.group = dist.ProcessGroupNCCL(store, rank, size, options)
         else:
             self.group = dist.ProcessGroupGloo(store, rank, size, timeout)
-        self.device = device
 
-    def share(self, value: Tensor) -> Tensor:
-        """The first process's value, in all of them."""
+    def broadcast(self, value: Tensor) -> Tensor:
+        """Rank 0's value, on every rank."""
         self.group.broadcast(value, 0).wait()
         return value
 
-    def received(
-        self, described: Sequence[tuple[str, Sequence[int]]], dtype: torch.dtype
+    def receive(
+        self, shapes: Sequence[tuple[str, Sequence[int]]], dtype: torch.dtype
     ) -> Iterator[tuple[str, Tensor]]:
-        """Name by name, what the first process shares: never more than one of them at a time is held twice."""
-        for name, shape in described:
-            yield name, self.share(torch.empty(shape, dtype=dtype, device=self.device))
+        """Yields what rank 0 sends, name by name, so that one weight at a time is held twice."""
+        for name, shape in shapes:
+            yield name, self.broadcast(torch.empty(shape, dtype=dtype, device=self.device))

@@ -274,6 +274,6 @@ def test_what_a_run_without_a_gpu_would_take_grows_with_the_work(tmp_path: Path)
     ]
     config = smoke(load_config(RECIPE, given))
     actor = Trainer(config).roles.actor
-    once = expected_hours(config, actor, [[1] * 40], steps=2)
+    once = expected_hours(config, actor.cost, [[1] * 40], steps=2)
     assert 0 < once < 1e-3
-    assert expected_hours(config, actor, [[1] * 40], steps=2000) == pytest.approx(1000 * once)
+    assert expected_hours(config, actor.cost, [[1] * 40], steps=2000) == pytest.approx(1000 * once)

@@ -50,16 +50,16 @@ def test_what_is_read_back_is_what_the_batch_held(recorded) -> None:
     assert len(samples) == 5
     for i, sample in enumerate(samples):
         n = len(sample)
-        assert sample.token_ids == batch.info["response_ids"][i]
+        assert sample.token_ids == batch.info[i].response.ids
         for name, values in sample.columns.items():
             assert values == batch[name][i, :n].tolist()
         assert (sample.whiten_mean, sample.whiten_std) == (
             float(batch["whiten_mean"][i]),
             float(batch["whiten_std"][i]),
         )
-        assert sample.score == batch.info["score"][i]
+        assert sample.score == batch.scores[i].total
         assert sample.parts == {"reward": sample.score}
-        assert sample.prompt == batch.info["prompt"][i]
+        assert sample.prompt == batch.info[i].prompt
         text = b"".join(sample.token_bytes).decode()
         assert re.sub("<eos>|<pad>|<unk>", "", text) == sample.response
 

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from telescope.batch import Response, Scores
 from telescope.build import build_reward
 from telescope.errors import TelescopeError
 from telescope.models.load import load_reward_model, load_tokenizer, quiet
-from telescope.roles.reward import Reward, RewardModel, load_function
+from telescope.roles.functions import load_function
+from telescope.roles.reward import Reward
+from telescope.roles.reward_model import RewardModel
 from tests.fakes import EOS, hand_batch
 
 
@@ -18,6 +21,10 @@ def scores(function, mask, **kwargs):
         .compute_reward(hand_batch(mask, **kwargs))["token_level_scores"]
         .tolist()
     )
+
+
+def totals(batch):
+    return [scores.total for scores in batch.scores]
 
 
 def test_a_score_lands_on_the_last_token_the_policy_wrote() -> None:
@@ -39,7 +46,7 @@ def test_an_empty_response_gets_no_credit_and_breaks_nothing() -> None:
         hand_batch([[0, 0], [1, 0]])
     )
     assert batch["token_level_scores"].tolist() == [[0, 0], [1, 0]]
-    assert batch.info["score"] == [1.0, 1.0]
+    assert totals(batch) == [1.0, 1.0]
 
 
 def test_dense_scores_go_on_their_own_tokens() -> None:
@@ -59,9 +66,7 @@ def test_parts_are_weighted_and_reported_by_name() -> None:
     )
     batch = reward.compute_reward(hand_batch([[1, 1]]))
     assert batch["token_level_scores"].tolist() == [[0.5, 1.0 + 1.5]]
-    assert batch.info["score"] == [1.0 + 2.0]
-    assert batch.info["score/a"] == [1.0]
-    assert batch.info["score/b"] == [1.0]
+    assert batch.scores == [Scores(1.0 + 2.0, {"a": 1.0, "b": 1.0}, {"a": 1.0, "b": 2.0})]
 
 
 def test_data_columns_reach_the_function_and_unwanted_ones_do_not() -> None:
@@ -75,7 +80,7 @@ def test_data_columns_reach_the_function_and_unwanted_ones_do_not() -> None:
         return [0.0, 0.0]
 
     out = Reward({"picky": picky, "greedy": greedy}).compute_reward(batch)
-    assert out.info["score"] == [3.0, 4.0]
+    assert totals(out) == [3.0, 4.0]
 
 
 def test_functions_load_from_a_module_and_from_a_file(tmp_path: Path) -> None:
@@ -159,7 +164,8 @@ def test_a_reward_model_and_a_function_add_up(
     )
     reward = build_reward(config, load_tokenizer(str(tiny_model)), torch.device("cpu"))
     batch = reward.compute_reward(hand_batch([[1, 1]]))
-    assert batch.info["score"][0] == pytest.approx(1.0 + 0.5 * batch.info["score/model"][0])
+    (scores,) = batch.scores
+    assert scores.total == pytest.approx(1.0 + 0.5 * scores.parts["model"])
 
 
 def test_a_data_column_called_response_reaches_the_function_beside_the_real_one() -> None:
@@ -220,7 +226,7 @@ def test_a_part_may_not_take_the_name_of_another_metric() -> None:
 
 def test_the_greedy_response_is_scored_like_the_sampled_one() -> None:
     batch = hand_batch([[1, 1], [1, 0]]).with_info(
-        greedy_response=["xyz", ""], greedy_response_ids=[[3, 4, 5], []]
+        greedy=[Response("xyz", [3, 4, 5]), Response("", [])]
     )
     dense = lambda response_ids: [[0.5] * len(ids) for ids in response_ids]  # noqa: E731
     scored = Reward(
@@ -228,7 +234,10 @@ def test_the_greedy_response_is_scored_like_the_sampled_one() -> None:
         {"length": 2.0},
     ).compute_reward(batch)
     assert scored["greedy_score"].tolist() == [2 * 3 + 1.5, 0.0]
-    assert scored.info["score/length"] == [1, 1]  # of the sampled responses, "r" each
+    assert [scores.parts["length"] for scores in scored.scores] == [
+        1,
+        1,
+    ]  # of the sampled responses, "r" each
 
 
 def test_attention_goes_on_its_tokens_and_is_never_negative() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from telescope import Trainer, ledger
+from telescope.batch import Response
 from telescope.config import RewardConfig
 from telescope.roles.reward import Reward
 from telescope.roles.shaping import Shaping
@@ -27,7 +28,7 @@ def paid(batch) -> list[float]:
 def test_without_settings_scores_are_paid_as_they_are() -> None:
     _, batch = shaped([1.0, 2.0, 3.0, 4.0])
     assert paid(batch) == [1, 2, 3, 4]
-    assert not [name for name in batch.info if name.startswith("shaping/")]
+    assert all(row.shaped is None for row in batch.info)
 
 
 def test_the_overlong_penalty_is_a_part_by_name_and_lands_on_the_last_token() -> None:
@@ -38,18 +39,19 @@ def test_the_overlong_penalty_is_a_part_by_name_and_lands_on_the_last_token() ->
         [0, 0, 0.75, 0],
         [0, 0, 0, 0.5],
     ]
-    assert batch.info["score/overlong"] == [0, 0, -0.25, -0.5]
-    assert batch.info["score"] == [1.0] * 4  # the task's own
+    assert [scores.parts["overlong"] for scores in batch.scores] == [0, 0, -0.25, -0.5]
+    assert [scores.total for scores in batch.scores] == [1.0] * 4  # the task's own
 
 
 def test_normalised_then_clipped_then_the_penalty() -> None:
     _, batch = shaped([0.0, 0.0, 0.0, 4.0], normalise=True, clip=1.5, overlong_tokens=1)
     root = 3**0.5  # mean 1, deviations −1, −1, −1, 3: σ = √3
     assert paid(batch) == pytest.approx([-1 / root, -1 / root, -1 / root, 1.5 - 1])
-    assert batch.info["shaping/clipped"] == [0, 0, 0, 1]
-    assert batch.info["shaping/norm_mean"] == [1.0] * 4
-    assert batch.info["shaping/norm_std"] == pytest.approx([root] * 4)
-    assert batch.info["shaping/shaped_mean"] == pytest.approx(paid(batch))
+    records = [row.shaped for row in batch.info]
+    assert [record.clipped for record in records] == [False, False, False, True]
+    assert [record.norm_mean for record in records] == [1.0] * 4
+    assert [record.norm_std for record in records] == pytest.approx([root] * 4)
+    assert [record.paid for record in records] == pytest.approx(paid(batch))
 
 
 def test_normalisation_is_by_all_responses_so_far() -> None:
@@ -88,9 +90,7 @@ def test_what_a_tool_wrote_counts_for_the_length_and_is_paid_nothing() -> None:
 
 
 def test_the_greedy_baseline_is_shaped_like_what_it_is_compared_with() -> None:
-    batch = hand_batch([[1, 0], [1, 1]]).with_info(
-        greedy_response=["", ""], greedy_response_ids=[[3, 4], [5]]
-    )
+    batch = hand_batch([[1, 0], [1, 1]]).with_info(greedy=[Response(ids=[3, 4]), Response(ids=[5])])
     reward = Reward(
         {"f": lambda response_ids: [len(r) for r in response_ids]},
         shape=Shaping(RewardConfig(normalise=True, overlong_tokens=1), 2),
@@ -103,7 +103,8 @@ def test_the_greedy_baseline_is_shaped_like_what_it_is_compared_with() -> None:
 def test_evaluation_neither_shapes_nor_counts() -> None:
     reward, _ = shaped([0.0, 0.0, 2.0, 2.0], normalise=True, overlong_tokens=2)
     before = reward.state()
-    assert reward.score(hand_batch(MASK)).info["score"] == [0.0, 0.0, 2.0, 2.0]
+    scored = reward.score(hand_batch(MASK))
+    assert [scores.total for scores in scored.scores] == [0.0, 0.0, 2.0, 2.0]
     assert reward.state() == before
 
 

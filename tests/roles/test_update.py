@@ -11,9 +11,8 @@ from telescope.build import build_data, build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
-from telescope.roles.actor import POLICY_LOSSES
+from telescope.roles.actor import POLICY_LOSSES, LossReport
 from telescope.roles.learner import Learner, map_rows, micro_batches
-from telescope.roles.meter import Meter
 from tests.fakes import hand_batch
 
 SIZES = ["16", "40", "4096"]  # one row at a time, a few, all
@@ -119,7 +118,7 @@ def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> N
     flat = []
     for size in SIZES:
         roles, batch = prepared(make_config(("actor.micro_batch_tokens", size)))
-        loss = partial(roles.actor._loss, on_policy=False, meter=Meter(), kl=Meter())
+        loss = partial(roles.actor._loss, report=LossReport(on_policy=False))
         roles.actor.learner.backward(batch, loss)
         flat.append(gradients(roles.actor.model))
     assert torch.allclose(flat[0], flat[2], atol=1e-6)
@@ -330,7 +329,7 @@ def test_steps_too_small_for_bfloat16_are_not_lost(make_config) -> None:
     learner = Learner(model, OptimizerConfig(lr=1e-4, max_grad_norm=1e9), total_updates=1, seed=0)
     for _ in range(1000):
         model(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
-        learner._collect()
+        learner.accumulate_gradients()
         learner.step()
     assert model.weight.dtype is torch.bfloat16
     torch.testing.assert_close(model.weight.float(), torch.full((1, 3), 0.9), rtol=0, atol=0.004)
@@ -342,7 +341,7 @@ def test_micro_batches_in_bfloat16_add_up_in_float32() -> None:
     learner = Learner(model, OptimizerConfig(), total_updates=1, seed=0)
     for _ in range(300):  # in bfloat16 a sum stops growing at 256
         model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
-        learner._collect()
+        learner.accumulate_gradients()
     assert float(learner.masters[0].grad) == 300
 
 

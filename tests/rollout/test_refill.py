@@ -11,7 +11,7 @@ import torch
 
 from telescope import Trainer, ledger
 from telescope.data.loader import DataLoader
-from telescope.rollout.refill import refill
+from telescope.rollout.stage import RolloutStage
 from tests.fakes import read_shards
 
 SETTINGS = [
@@ -29,17 +29,30 @@ def picky(prompts: list[str], response_ids: list[list[int]]) -> list[float]:
 
 
 def step_of(trainer: Trainer, rounds: int, step: int = 0) -> tuple[Any, Any, dict[str, float]]:
-    """The batch before and after."""
+    """The batch before and after, and metrics."""
     roles = trainer.roles
-    before = roles.actor.generate_sequences(trainer.dataloader.at(step))
-    return before, *refill(
-        before, step, roles.actor, roles.reward, trainer.dataloader, rounds=rounds
-    )
+    prompts = trainer.dataloader.at(step)
+    before = roles.actor.generate_sequences(prompts)
+    config = trainer.config.rollout.model_copy(update={"dynamic_sampling": rounds})
+    stage = RolloutStage(roles.actor, roles.reward, trainer.dataloader, config)
+    return before, *stage.generate_sequences(step, prompts)
+
+
+def prompt_indices(batch) -> list[int]:
+    return [row.prompt_index for row in batch.info]
+
+
+def response_ids(batch) -> list[list[int]]:
+    return [row.response.ids for row in batch.info]
+
+
+def totals(batch) -> list[float]:
+    return [scores.total for scores in batch.scores]
 
 
 def spread(batch) -> dict[int, float]:
     of: dict[int, list[float]] = {}
-    for group, score in zip(batch["group"].tolist(), batch.info["score"], strict=True):
+    for group, score in zip(batch["group"].tolist(), totals(batch), strict=True):
         of.setdefault(group, []).append(score)
     return {group: max(scores) - min(scores) for group, scores in of.items()}
 
@@ -52,9 +65,9 @@ def test_flat_groups_are_replaced_and_the_others_stay_in_their_rows(make_config)
     flat = [group for group, width in was.items() if width == 0]
     assert metrics["rollout/flat_groups"] == metrics["rollout/refilled_groups"] == len(flat) > 0
     for row in range(12):
-        if before.info["prompt_index"][row] not in flat:
-            assert after.info["response_ids"][row] == before.info["response_ids"][row]
-            assert after.info["prompt_index"][row] == before.info["prompt_index"][row]
+        if before.info[row].prompt_index not in flat:
+            assert after.info[row].response == before.info[row].response
+            assert after.info[row].prompt_index == before.info[row].prompt_index
 
 
 def test_groups_are_whole_and_rows_keep_what_is_theirs(make_config) -> None:
@@ -63,12 +76,12 @@ def test_groups_are_whole_and_rows_keep_what_is_theirs(make_config) -> None:
     _, after, _ = step_of(trainer, rounds=20)
     assert set(Counter(after["group"].tolist()).values()) == {3}
     assert after["sample"].tolist() == list(range(12))
-    assert after.info["prompt_index"] == after["group"].tolist()
+    assert prompt_indices(after) == after["group"].tolist()
     data = trainer.dataloader.data
-    assert after.prompt_ids() == [data.ids[i] for i in after.info["prompt_index"]]
-    assert after.info["score"] == picky(after.info["prompt"], after.info["response_ids"])
-    assert after["token_level_scores"].sum(1).tolist() == after.info["score"]
-    for row, ids in enumerate(after.info["response_ids"]):
+    assert after.prompt_ids() == [data.ids[i] for i in prompt_indices(after)]
+    assert totals(after) == picky([row.prompt for row in after.info], response_ids(after))
+    assert after["token_level_scores"].sum(1).tolist() == totals(after)
+    for row, ids in enumerate(response_ids(after)):
         assert after["responses"][row, : len(ids)].tolist() == ids
         assert int(after.mask[row].sum()) == len(ids)
     again = trainer.roles.actor.compute_log_prob(after)
@@ -82,7 +95,7 @@ def test_at_most_so_many_rounds_and_what_is_still_flat_stays(make_config) -> Non
         "rollout/flat_groups": 4, "rollout/own_score_mean": 1.0, "rollout/refilled_groups": 0, "rollout/refill_rounds": 2,
         "rollout/refill_prompts": 8,
     }  # fmt: skip
-    assert after.info["response_ids"] == before.info["response_ids"]
+    assert response_ids(after) == response_ids(before)
 
 
 def test_rounds_end_when_the_data_does(make_config, tmp_path) -> None:
@@ -98,7 +111,8 @@ def test_rounds_end_when_the_data_does(make_config, tmp_path) -> None:
 def test_without_refill_nothing_is_scored_early(make_config) -> None:
     trainer = Trainer(make_config(*SETTINGS), reward=picky)
     before, after, metrics = step_of(trainer, rounds=0)
-    assert after is before
+    assert after.info == before.info
+    assert "token_level_scores" not in after
     assert metrics == {}
 
 

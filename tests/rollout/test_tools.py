@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from telescope.batch import ToolUse
 from telescope.config import ModelConfig, RolloutConfig
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import Prompts
@@ -107,7 +108,7 @@ def rolled(*turns: str, environment: type[Environment] = Echo, **settings: Any) 
 
 def written(batch: Any, row: int = 0) -> str:
     """The response, what tools wrote in brackets."""
-    ids, mask = batch.info["response_ids"][row], batch["response_mask"][row].tolist()
+    ids, mask = batch.info[row].response.ids, batch["response_mask"][row].tolist()
     return "".join(
         TOKENIZER.decode([i]) if m else f"[{TOKENIZER.decode([i])}]"
         for i, m in zip(ids, mask, strict=False)
@@ -123,8 +124,8 @@ def test_what_a_tool_wrote_has_mask_0_and_log_prob_0_and_is_there() -> None:
     assert batch["position_ids"][0].tolist() == list(range(9))
     assert batch["truncated"].tolist() == [False]
     assert batch["policy_version"].tolist() == [3]
-    assert batch.info["last_turn"] == ["不"]
-    assert (batch.info["tool_calls"], batch.info["tool_failures"]) == ([1], [0])
+    assert batch.info[0].response.last_turn == "不"
+    assert batch.info[0].tools == ToolUse(calls=1, failures=0)
 
 
 def test_rows_at_different_turns_share_a_batch_and_keep_their_own_numbers() -> None:
@@ -200,7 +201,7 @@ def test_a_tool_that_raises_or_exits_or_returns_no_text_becomes_a_message() -> N
         "error: TypeError: a tool returned int, not text",
     ):
         assert message in used.environment.said
-    assert (batch.info["tool_calls"], batch.info["tool_failures"]) == ([3], [3])
+    assert batch.info[0].tools == ToolUse(calls=3, failures=3)
 
 
 class Hanging(Echo):
@@ -223,7 +224,7 @@ def test_a_tool_that_hangs_becomes_a_message_after_its_seconds_and_costs_other_r
         tools=tools(Hanging, tool_seconds=0.2, max_response_tokens=80),
     )
     assert time.monotonic() - start < 5
-    assert batch.info["tool_failures"] == [1, 0]
+    assert [row.tools.failures for row in batch.info] == [1, 0]
     assert written(batch, 1) == "的？[等于][1]对<eos>"
     assert written(batch, 0).startswith("是？[等于][<unk>]")
     assert written(batch, 0).endswith("不<eos>")
@@ -289,11 +290,12 @@ def test_draws_are_reproducible_and_independent_of_the_rows_beside(
     model: Any, kind: type[TorchSampler]
 ) -> None:
     everything = sampled(model, prompts(ROWS), kind)
-    assert max(everything.info["tool_calls"]) >= 2  # rows at several turns
-    assert min(everything.info["tool_calls"]) < 2
+    calls = [row.tools.calls for row in everything.info]
+    assert max(calls) >= 2  # rows at several turns
+    assert min(calls) < 2
     part = sampled(model, prompts(ROWS).part([4, 3, 6]), kind)
-    assert part.info["response_ids"] == [everything.info["response_ids"][i] for i in (4, 3, 6)]
-    assert len({tuple(ids) for ids in everything.info["response_ids"]}) == ROWS
+    assert [row.response for row in part.info] == [everything.info[i].response for i in (4, 3, 6)]
+    assert len({tuple(row.response.ids) for row in everything.info}) == ROWS
 
 
 @pytest.mark.parametrize("kind", [TorchSampler, GraphSampler])
@@ -313,7 +315,8 @@ def test_sampled_ids_are_kept_and_their_log_probs_are_those_of_the_whole_sequenc
 
 def test_the_first_turn_is_drawn_as_it_is_without_tools(model: Any) -> None:
     alone, used = sampled(model, prompts(ROWS), with_tools=False), sampled(model, prompts(ROWS))
-    for plain, ids in zip(alone.info["response_ids"], used.info["response_ids"], strict=True):
+    for one, other in zip(alone.info, used.info, strict=True):
+        plain, ids = one.response.ids, other.response.ids
         assert ids[: len(plain)] == plain
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telescope.scale.ray import Group
+from telescope.scale.group import WorkerGroup
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config
 
@@ -58,9 +58,9 @@ def test_workers_of_a_cluster_that_is_gone_are_closed_without_a_word() -> None:
 
     try:
         ray.init(num_cpus=1, include_dashboard=False)
-        group = Group.__new__(Group)
+        group = WorkerGroup.__new__(WorkerGroup)
         group.workers = [Worker.remote()]
-        group.place = ray.util.placement_group([{"CPU": 1}])
+        group.placement = ray.util.placement_group([{"CPU": 1}])
         ray.shutdown()
         group.close()
         ray.init(num_cpus=1, include_dashboard=False)

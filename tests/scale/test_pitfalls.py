@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from telescope.batch import TokenBatch
-from telescope.build import Roles, build_data, build_local_roles
+from telescope.build import Roles, build_data, build_local_roles, build_ray_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.errors import WorkerError
 from telescope.roles.learner import balance
-from telescope.scale import ray as on_ray
 from tests.fakes import write_tiny_model
 from tests.scale.on_ray import config_for, reward
 
@@ -45,7 +44,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 @pytest.fixture(scope="module")
 def two(config: Config) -> Iterator[Roles]:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    roles = on_ray.build_roles(config, reward)
+    roles = build_ray_roles(config, reward)
     yield roles
     roles.close()
     ray.shutdown()
@@ -80,7 +79,7 @@ def test_8_rows_come_back_in_their_own_order(one: Roles, two: Roles, config: Con
     )  # balancing moves rows
     for name in ("responses", "values", "ref_log_prob", "old_log_probs", "advantages"):
         torch.testing.assert_close(batch[name], alone[name], rtol=1e-4, atol=1e-5)
-    assert batch.info["response"] == alone.info["response"]
+    assert [row.response for row in batch.info] == [row.response for row in alone.info]
 
 
 def test_5_and_6_the_gradient_has_one_denominator_counted_over_all_ranks(
@@ -110,7 +109,7 @@ def test_21_a_dead_worker_ends_the_step_with_its_name(two: Roles, config: Config
     began = monotonic()
     with pytest.raises(
         WorkerError,
-        match=r"a worker (died|lost touch with another) during `call actor generate_sequences`",
+        match=r"a worker (died|lost its connection to another) during `call actor generate_sequences`",
     ):
         two.actor.generate_sequences(prompts)
     assert monotonic() - began < config.ray.timeout

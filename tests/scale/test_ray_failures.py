@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from telescope.build import build_ray_roles
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger import samples
 from telescope.models import shards
 from telescope.run.checkpoint import shards_of
-from telescope.scale import ray as on_ray
+from telescope.scale.roles import RayActor
 from telescope.trainer import Trainer
 from tests.scale.on_ray import close, config_for, reward
 
@@ -27,14 +28,14 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(
     with pytest.raises(
         TelescopeError, match=r"ray\.workers = 99 needs 99 CPUs, and the cluster has 4 on 1 node"
     ):
-        on_ray.build_roles(
+        build_ray_roles(
             config_for(tmp_path, model, ("backend", "ray"), ("ray.workers", "99")), reward
         )
     with pytest.raises(
         TelescopeError,
         match=r"ray\.workers = 3 \+ ray\.critic_workers = 2 needs 5 CPUs, and the cluster has 4 on 1 node",
     ):
-        on_ray.build_roles(
+        build_ray_roles(
             config_for(
                 tmp_path,
                 model,
@@ -53,7 +54,7 @@ def test_workers_whose_place_is_taken_are_waited_for_and_then_given_up(
     ray.get(taken.ready())
     told = "no room for the 3 workers of actor, reference, critic within 2 s .*: they need 3 CPUs, 2 CPUs are free, the cluster has 4 CPUs"
     with pytest.raises(WorkerError, match=told):
-        on_ray.build_roles(
+        build_ray_roles(
             config_for(
                 tmp_path, model, ("backend", "ray"), ("ray.workers", "3"), ("ray.timeout", "2")
             ),
@@ -115,7 +116,7 @@ def test_a_run_whose_worker_is_killed_goes_on_by_itself_to_the_same_metrics(
     assert killed.restarts == 1
     close(unbroken, history(killed))
     out = capsys.readouterr().out
-    assert "a worker died during" in out or "a worker lost touch with another during" in out
+    assert "a worker died during" in out or "a worker lost its connection to another during" in out
     assert f"restart 1 of 3, from {'step_000002' if every else 'the beginning'}" in out
 
 
@@ -164,7 +165,7 @@ def test_what_a_broken_step_noted_is_not_recorded(tmp_path: Path, model: Path) -
         ("eval.samples", "4"),
     )
     trainer = Trainer(config, reward=reward)
-    update = on_ray.RayActor.update_actor
+    update = RayActor.update_actor
 
     def deadly(self, batch, ledger=None):
         if trainer.step == 1 and not trainer.restarts:
@@ -172,7 +173,7 @@ def test_what_a_broken_step_noted_is_not_recorded(tmp_path: Path, model: Path) -
         return update(self, batch, ledger)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_ray.RayActor, "update_actor", deadly)
+        patch.setattr(RayActor, "update_actor", deadly)
         trainer.fit()
     trainer.roles.close()
     assert trainer.restarts == 1

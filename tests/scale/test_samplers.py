@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from telescope import ledger
-from telescope.build import build_data, build_local_roles
+from telescope.build import build_data, build_local_roles, build_ray_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
-from telescope.scale import ray as on_ray
 from telescope.trainer import Trainer
 from tests.fakes import write_tiny_model
 from tests.scale.on_ray import close, config_for, reward, three_updates
@@ -56,7 +55,7 @@ def test_samplers_write_what_the_trained_policy_would(
     )
     alone = config.model_copy(update={"backend": "local"})
     expected = three_updates(build_local_roles(alone, reward), alone)
-    roles = on_ray.build_roles(config, reward)
+    roles = build_ray_roles(config, reward)
     try:
         got = three_updates(roles, config)
     finally:
@@ -136,7 +135,7 @@ def test_vllm_on_ray_follows_the_policy(samplers: str, tmp_path: Path) -> None:
         ("ray.workers", "2"),
         ("actor.lr", "1e-2"),
     )
-    roles = on_ray.build_roles(config, reward)
+    roles = build_ray_roles(config, reward)
     train, _ = build_data(config, roles.actor.tokenizer)
     try:
         for step in range(3):

@@ -1,0 +1,173 @@
+"""The column table: what each column of a batch means, and which token it belongs to.
+
+A response of six tokens has seven states. States are fence posts, tokens are the gaps between them:
+
+    state    s0     s1     s2     s3      s4     s5     s6 = end
+             |  是  |  的  |  ，  |  等于 |  2   |  ！  |
+    values  V0     V1     V2     V3      V4     V5      (V6 = 0, or a bootstrap if it was cut off)
+    rewards   r0     r1     r2     r3      r4     r5
+
+Prompts are left-padded to P tokens. Responses are right-padded to T, the longest of the batch.
+Index t is the t-th response token. Every float column is exactly 0 off the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Anchor = Literal["sequence", "action", "state", "row"]
+"""What a column's numbers belong to, and so its shape.
+
+sequence: [B, P+T], or [B, P] for `prompts`; action, state: [B, T]; row: [B].
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One row of the table. Docs, ledger schema and explanations are made from these."""
+
+    name: str
+    anchor: Anchor
+    dtype: Literal["int", "float", "bool"]
+    maker: str
+    """The call that makes it."""
+    formula: str
+    en: str
+    """What it means, in English."""
+    zh: str
+    """What it means, in Chinese."""
+
+
+GENERATE = "actor.generate_sequences(prompts)"
+_VALUES = "critic.compute_values(batch)"
+_REFERENCE = "reference.compute_log_prob(batch)"
+_REWARD = "reward.compute_reward(batch)"
+_CREDIT = "compute_advantages(batch)"
+_UPDATE = "actor.update_actor(batch)"
+
+# fmt: off
+COLUMNS: Mapping[str, Column] = MappingProxyType({
+    column.name: column
+    for column in (
+        Column("prompts", "sequence", "int", GENERATE, "",
+               "prompt token ids, left-padded, [B, P]",
+               "提示的 token id，左填充，[B, P]"),
+        Column("input_ids", "sequence", "int", GENERATE, "",
+               "prompt and response ids, [B, P+T]",
+               "提示与回答的 token id，[B, P+T]"),
+        Column("attention_mask", "sequence", "int", GENERATE, "",
+               "1 = a token that exists",
+               "1 = 真实存在的 token"),
+        Column("position_ids", "sequence", "int", GENERATE, "",
+               "position of each token in its own row",
+               "每个 token 在本行中的位置"),
+        Column("responses", "action", "int", GENERATE, "a_t",
+               "token ids as sampled, never re-tokenised",
+               "采样得到的 token id，从不重新分词"),
+        Column("response_mask", "action", "int", GENERATE, "",
+               "1 = the policy chose this token; 0 = padding, or a token that a tool wrote",
+               "1 = 由策略选出；0 = 填充，或工具写入的 token"),
+        Column("sample", "row", "int", GENERATE, "",
+               "which response of the step this is",
+               "本步的第几个回答"),
+        Column("policy_version", "row", "int", GENERATE, "",
+               "policy updates before this response was sampled",
+               "采样该回答时策略已经历的更新次数"),
+        Column("group", "row", "int", GENERATE, "",
+               "which prompt it answers: all responses to one prompt share the number",
+               "回答的是哪个提示：同一提示的回答共用一个编号"),
+        Column("truncated", "row", "bool", GENERATE, "",
+               "the response stopped at its limit of tokens or turns instead of EOS",
+               "回答因长度或轮数上限而被截断，没有写出 EOS"),
+        Column("rollout_log_probs", "action", "float", GENERATE, "log π(a_t|s_t)",
+               "the sampler's own log-probability, at the sampling temperature",
+               "采样器自己给出的对数概率（采样温度下）"),
+        Column("old_log_probs", "action", "float", GENERATE, "log π_old(a_t|s_t)",
+               "the same from the training forward; π_old is the policy at rollout time. With "
+               "one epoch and one minibatch, the update's own forward computes it, and this "
+               "column holds the sampler's values",
+               "训练前向算出的对数概率；π_old 是采样时的策略。只有一轮、一个小批时，由更新自己的前向计算，此列取采样器的值"),
+        Column("sum_pi_squared", "action", "float", GENERATE, "Σ_v π(v|s_t)²",
+               "how concentrated π is; only for estimators that need it",
+               "π 有多集中；只用于需要它的估计器"),
+        Column("values", "state", "float", _VALUES, "V(s_t)",
+               "expected reward-to-go BEFORE token t is chosen; it has not seen token t",
+               "写 token t 之前对剩余奖励的预期；没有看到 token t"),
+        Column("bootstrap", "row", "float", _VALUES, "V(s_T)",
+               "value of the state after the last token if the response was cut off, else 0",
+               "回答被截断时最后状态的价值，否则为 0"),
+        Column("ref_log_prob", "action", "float", _REFERENCE, "log π_ref(a_t|s_t)",
+               "log-probability under the frozen reference",
+               "冻结的参考模型给出的对数概率"),
+        Column("token_level_scores", "action", "float", _REWARD, "score_t",
+               "task score paid on s_t → s_{t+1}; sparse scores sit on the last mask-1 token",
+               "任务得分，记在转移 s_t → s_{t+1} 上；稀疏得分记在最后一个有效 token"),
+        Column("greedy_score", "row", "float", _REWARD, "",
+               "score of the greedy response to the same prompt; only for estimators with a "
+               "greedy baseline",
+               "同一提示的贪心回答的得分；只用于以贪心回答为基线的估计器"),
+        Column("attention", "action", "float", _REWARD, "w_t",
+               "weight by which token t shares in the outcome; only for estimators that share "
+               "it by attention",
+               "token t 分得结果的权重；只用于按注意力分配结果的估计器"),
+        Column("kl", "action", "float", _CREDIT, "kl_t",
+               "per-token KL estimate between π_old and π_ref; a single sample may be negative",
+               "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负"),
+        Column("token_level_rewards", "action", "float", _CREDIT, "r_t = score_t − β·kl_t",
+               "reward of token t",
+               "token t 的奖励"),
+        Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)",
+               "one-step surprise; n = the next mask-1 position",
+               "一步的“意外”；n 是下一个有效位置"),
+        Column("advantages", "action", "float", _CREDIT, "A_t = δ_t + γλ·A_n",
+               "raw advantage, before whitening",
+               "原始优势，白化之前"),
+        Column("baselines", "state", "float", _CREDIT, "b_t",
+               "without a critic: what the outcome is compared with, A_t = (outcome − "
+               "b_t)/scale",
+               "没有 critic 时：结果与之相比的基线，A_t = (结果 − b_t)/scale"),
+        Column("scale", "row", "float", _CREDIT, "",
+               "what the difference is divided by: σ + 1e-6 of the group, or 1",
+               "差值所除的数：本组的 σ + 1e-6，或 1"),
+        Column("returns", "state", "float", _CREDIT, "R_t = A_t + V(s_t)",
+               "the λ-return: the critic's target, from the raw advantage",
+               "λ-return，critic 的目标，用原始优势计算"),
+        Column("whiten_mean", "row", "float", _CREDIT, "μ",
+               "mean of A over all mask-1 tokens of the batch, the same in every row; 0 "
+               "without whitening",
+               "整批有效 token 上 A 的均值，每行相同；不白化时为 0"),
+        Column("whiten_std", "row", "float", _CREDIT, "σ = √(σ² + 1e-8)",
+               "their standard deviation (n − 1); 1 without whitening",
+               "相应的标准差（n − 1）；不白化时为 1"),
+        Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ",
+               "the advantage the actor's loss uses; μ, σ over all mask-1 tokens of the whole "
+               "batch",
+               "actor 损失所用的优势；μ、σ 取自整批有效 token"),
+        Column("selected", "action", "bool", _UPDATE, "",
+               "tokens of a minibatch that the policy loss treats differently; exists during "
+               "its update only",
+               "小批中被策略损失特殊对待的 token；只在那次更新中存在"),
+    )
+})
+# fmt: on
+
+
+def column_table() -> str:
+    """The contract as a Markdown table: docs/columns.md holds exactly this."""
+    lines = [
+        _table_row("column", "anchored to", "made by", "formula", "meaning", "含义"),
+        _table_row(*["---"] * 6),
+    ]
+    for column in COLUMNS.values():
+        name = f"`{column.name}`"
+        maker = f"`{column.maker}`"
+        formula = column.formula.replace("|", "\\|")
+        lines.append(_table_row(name, column.anchor, maker, formula, column.en, column.zh))
+    return "\n".join(lines)
+
+
+def _table_row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,134 @@
+"""Makes one role, or a part of it, from a config: in this process or in a worker on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from telescope.config import Config, ModelConfig
+from telescope.data import arithmetic, toys
+from telescope.errors import TelescopeError
+from telescope.models import smollm
+from telescope.models.load import is_packable, load_reward_model, load_tokenizer, stop_ids
+from telescope.models.parallel import Ranks
+from telescope.roles.actor import Actor
+from telescope.roles.functions import load_function
+from telescope.roles.reward_model import RewardModel
+from telescope.rollout.environments import ENVIRONMENTS, Environment, Search
+from telescope.rollout.sampler import Sampler, TorchSampler
+from telescope.rollout.tools import Tools
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of a `device` setting."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TelescopeError(
+            f"device = {name!r} cannot be used here ({reason}): use auto, cpu, cuda or cuda:0"
+        ) from None
+    return device
+
+
+def resolve_model(config: Config) -> ModelConfig:
+    """The model section, with the name of a built-in model replaced by its folder."""
+    makers: dict[str, Callable[[], Path]] = {
+        "builtin": partial(toys.ensure_model, config.toy)
+        if config.toy
+        else arithmetic.ensure_model,
+        "smollm2": smollm.ensure_model,
+    }
+    if config.model.path not in makers:
+        return config.model
+    folder = makers[config.model.path]()
+    return config.model.model_copy(update={"path": str(folder)})
+
+
+def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
+    """The actor of a policy that is loaded, with its tokenizer, sampler and tools."""
+    source = resolve_model(config)
+    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tools = make_tools(config, tokenizer, ranks)
+    sampler: Sampler
+    # A sharded policy cannot be captured in CUDA graphs.
+    if ranks is not None and (config.rollout.engine == "torch" or config.ray.samplers):
+        stop = _stop_tokens(policy, tokenizer, tools)
+        sampler = TorchSampler(policy, config.rollout, stop=stop, pad=tokenizer.pad_token_id)
+    else:
+        sampler = make_sampler(config, policy, tokenizer, policy.device, tools)
+    return Actor(policy, tokenizer, sampler, config, ranks, tools)
+
+
+def make_sampler(
+    config: Config, policy: Any, tokenizer: Any, device: torch.device, tools: Tools | None
+) -> Sampler:
+    """What writes responses: the policy's own weights, or vLLM.
+
+    vLLM takes its first weights from the model's folder. It is told that it shares the GPU with
+    training if there is a `policy`.
+    """
+    stop = _stop_tokens(policy, tokenizer, tools)
+    pad = tokenizer.pad_token_id
+    if config.rollout.engine == "vllm":
+        from telescope.rollout.vllm import VllmSampler
+
+        return VllmSampler(
+            resolve_model(config).path,
+            config,
+            stop=stop,
+            pad=pad,
+            device=device,
+            colocated=policy is not None,
+        )
+    if device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy):
+        from telescope.rollout.engine import GraphSampler
+
+        return GraphSampler(policy, config.rollout, stop=stop, pad=pad)
+    return TorchSampler(policy, config.rollout, stop=stop, pad=pad)
+
+
+def _stop_tokens(policy: Any, tokenizer: Any, tools: Tools | None) -> list[int]:
+    """Tokens that end sampling: EOS and the like, and ends of tool calls."""
+    return [*stop_ids(policy, tokenizer), *(tools.stop if tools else [])]
+
+
+def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> Tools | None:
+    """The environment that answers the policy, if the run has one."""
+    name = config.rollout.environment
+    if name is None:
+        return None
+    environment: Environment
+    try:
+        if config.toy == "search":
+            environment = Search(config.rollout, toys.PASSAGES)
+        elif name in ENVIRONMENTS:
+            environment = ENVIRONMENTS[name](config.rollout)
+        else:
+            kind: Any = load_function(name, "environment")[1]
+            environment = kind(config.rollout)
+    except TelescopeError:
+        raise
+    except Exception as error:
+        raise TelescopeError(
+            f"rollout.environment = {name!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    return Tools(environment, tokenizer, config.rollout, ranks)
+
+
+def make_reward_model(config: Config, tokenizer: Any, device: torch.device) -> RewardModel:
+    """The reward model that `reward.model` names; `tokenizer` is the actor's."""
+    assert config.reward.model is not None
+    return RewardModel(
+        load_reward_model(config.reward.model, device),
+        load_tokenizer(config.reward.model),
+        tokenizer,
+        tokens=config.reward.micro_batch_tokens,
+    )

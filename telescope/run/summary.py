@@ -1,0 +1,96 @@
+"""What a run tells a person: its roles and warnings at the start, its results at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from telescope.config import Config
+from telescope.models.flops import Cost
+from telescope.roles.protocols import RewardRole
+from telescope.run.timing import expected_hours
+
+
+def describe_roles(config: Config, reward: RewardRole) -> list[str]:
+    """One line for each role: what it is made of."""
+    model = config.model
+    lora = f" + LoRA adapters of rank {model.lora_rank}" if model.lora_rank else ""
+    reference = "the actor with its adapters off" if lora else f"{model.path}, frozen"
+    parts = [f"{reward.weights.get(name, 1.0):g} × {name}" for name in reward.functions]
+    return [
+        f"actor      {model.path}{lora}",
+        f"critic     {_describe_critic(config, lora)}",
+        f"reference  {reference}",
+        f"reward     {', '.join(parts)}",
+    ]
+
+
+def _describe_critic(config: Config, lora: str) -> str:
+    if not config.credit.by_critic:
+        return "none: values are 0"
+    bins = config.critic.histogram
+    head = f"value head of {bins}" if bins else "value head"
+    if config.critic.head_init == "normal":
+        head = f"random {head}"
+    return f"{config.model.critic_path or config.model.path}{lora} + {head}"
+
+
+def warnings(
+    config: Config, done: int, cost: Cost | None, prompts: Sequence[Sequence[int]]
+) -> list[str]:
+    """What may surprise somebody who starts this run after `done` steps.
+
+    `cost` is the actor's if it runs on a CPU here.
+    """
+    found = []
+    if cost is not None:
+        hours = expected_hours(config, cost, prompts, steps=config.steps - done)
+        if hours > 1:
+            found.append(
+                f"no GPU here: this may take up to {hours:.0f} hours; "
+                "--smoke shows in minutes whether the recipe works"
+            )
+    if 0 < config.steps <= config.critic_warmup:
+        found.append(
+            f"critic_warmup = {config.critic_warmup} lasts for all {config.steps} steps: "
+            "the critic learns, the policy does not"
+        )
+    return found
+
+
+def summarise(
+    config: Config, step: int, history: Sequence[Mapping[str, Any]], report: Path | None
+) -> str:
+    """Held-out accuracy before and after, and what to look at next."""
+    run = config.run_dir
+    lines = [f"trained {step} steps: {run}"]
+    evaluated = [row for row in history if "eval/sampled_accuracy" in row]
+    if evaluated:
+        lines.append("held-out accuracy    before   after")
+        for kind in ("sampled", "greedy"):
+            name = f"eval/{kind}_accuracy"
+            lines.append(f"  {kind:17}  {evaluated[0][name]:7.3f} {evaluated[-1][name]:7.3f}")
+    command = _command()
+    lines.append("look at next:")
+    if report:
+        lines.append(f"  {report}   open it in a browser: every token's numbers")
+    lines.append(
+        f"  {command} explain {run} --lang zh   "
+        "the same in the terminal, term by term (or --lang en)"
+    )
+    lines.append(f"  {command} view {run}   the page live, while a run goes on")
+    lines.append(f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)")
+    if (run / "checkpoints").is_dir():
+        lines.append(f"  {command} export {run} DIR   Hugging Face folders of actor and critic")
+    return "\n".join(lines)
+
+
+def _command() -> str:
+    """How this user can call telescope: by name if it is on the PATH."""
+    if shutil.which("telescope"):
+        return "telescope"
+    return os.path.relpath(Path(sys.executable).parent / "telescope")

@@ -1,0 +1,94 @@
+"""The connection to a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from telescope.config import Config
+from telescope.errors import TelescopeError, WorkerError
+
+_WORKER_SETTINGS = ("workers", "critic_workers", "samplers", "reward_workers")
+
+
+def connect(config: Config) -> bool:
+    """Joins the cluster, or starts one on this machine; says whether the workers get GPUs."""
+    try:
+        import ray
+    except ImportError:
+        raise TelescopeError("backend = 'ray' needs Ray: pip install -e '.[ray]'") from None
+    counts = {f"ray.{name}": getattr(config.ray, name) for name in _WORKER_SETTINGS}
+    workers = sum(counts.values())
+    if not ray.is_initialized():
+        _start_ray(config.ray.address or os.environ.get("RAY_ADDRESS"), workers)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus = sum(int(node.get("CPU", 0)) for node in nodes)
+    gpus = 0 if config.device == "cpu" else sum(int(node.get("GPU", 0)) for node in nodes)
+    asked = " + ".join(f"{name} = {count}" for name, count in counts.items() if count)
+    _check_room("CPU", cpus, workers, asked, len(nodes))
+    if gpus:
+        _check_room("GPU", gpus, workers, asked, len(nodes))
+    return gpus > 0
+
+
+def _start_ray(address: str | None, workers: int) -> None:
+    import ray
+
+    settings: dict[str, Any]
+    if address:
+        settings = {"address": address}
+    else:
+        settings = {
+            "address": "local",
+            "num_cpus": max(os.cpu_count() or 1, workers),
+            "include_dashboard": False,
+        }
+    try:
+        ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        hint = ""
+        if address:
+            hint = (
+                "; a cluster that was started with an authentication token "
+                "needs RAY_AUTH_MODE=token here too"
+            )
+        reason = str(error).splitlines()[0]
+        raise TelescopeError(f"cannot join the Ray cluster at {address}: {reason}{hint}") from error
+
+
+def _check_room(kind: str, available: int, workers: int, asked: str, nodes: int) -> None:
+    if available < workers:
+        plural = "s" if nodes > 1 else ""
+        raise WorkerError(
+            f"{asked} needs {workers} {kind}s, and the cluster has {available} "
+            f"on {nodes} node{plural}: ask for fewer workers, or add nodes"
+        )
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Makes paths in the config absolute: workers have a working folder of their own."""
+    changes: dict[str, dict[str, str]] = {"model": {}, "reward": {}, "rollout": {}}
+    folders = {
+        "model": {"path": config.model.path, "critic_path": config.model.critic_path},
+        "reward": {"model": config.reward.model},
+    }
+    for section, settings in folders.items():
+        for name, value in settings.items():
+            if value and Path(value).expanduser().is_dir():
+                changes[section][name] = _absolute(value)
+    rollout = config.rollout
+    if rollout.corpus and Path(_absolute(rollout.corpus)).parent.is_dir():
+        changes["rollout"]["corpus"] = _absolute(rollout.corpus)
+    if rollout.environment and ".py:" in rollout.environment:
+        changes["rollout"]["environment"] = _absolute(rollout.environment)
+    update = {
+        section: getattr(config, section).model_copy(update=changed)
+        for section, changed in changes.items()
+    }
+    return config.model_copy(update=update)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

@@ -1,0 +1,162 @@
+"""One worker process: its shard of every model it holds."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+
+from telescope.batch import TokenBatch
+from telescope.config import Config
+from telescope.ledger.writer import Noted, Notes
+from telescope.models.load import load_sharded, load_tokenizer, new_policy, new_value_model
+from telescope.models.parallel import ProcessGroup
+from telescope.roles.critic import Critic
+from telescope.roles.factory import choose_device, make_actor, make_reward_model, resolve_model
+from telescope.roles.reference import Reference
+from telescope.scale.samplers import SamplingRole, WeightChannel
+
+
+class Worker:
+    """What runs in the process. Its group calls every method by name, through Ray."""
+
+    config: Config
+    device: torch.device
+    roles: dict[str, Any]
+    channel: WeightChannel | None = None
+
+    def pid(self) -> int:
+        """This process's id."""
+        return os.getpid()
+
+    def node(self) -> str:
+        """The id of the machine it runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def address(self) -> str:
+        """Host and free port at which the first worker will wait for the others."""
+        import ray
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def build(
+        self, config: Config, roles: Sequence[str], rank: int, size: int, address: str
+    ) -> dict[str, str]:
+        """Joins the process group and loads the models of `roles`.
+
+        Returns fingerprints of the weights that they start from.
+        """
+        self.config = config
+        self.device = choose_device(config.device)
+        self.roles = {}
+        torch.set_num_threads(max((os.cpu_count() or 1) // size, 1))
+        if "sampler" in roles:  # no process group: each samples alone, and vLLM makes its own
+            self.roles["sampler"] = SamplingRole(config, self.device)
+            return {}
+        if "reward" in roles:
+            source = resolve_model(config)
+            tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+            self.roles["reward"] = make_reward_model(config, tokenizer, self.device)
+            return {}
+        ranks = self._join_process_group(rank, size, address)
+        origin = {}
+        if "actor" in roles:
+            origin["actor"] = self._build_actor(ranks)
+        if "critic" in roles:
+            origin["critic"] = self._build_critic(ranks)
+        return origin
+
+    def _join_process_group(self, rank: int, size: int, address: str) -> ProcessGroup:
+        # metrics and counts are reduced on the CPU, so a GPU worker needs gloo too
+        on_gpu = self.device.type == "cuda"
+        torch.distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            init_method=f"tcp://{address}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=self.config.ray.timeout),
+        )
+        return ProcessGroup(self.device, self.config.ray.fsdp_size)
+
+    def _build_actor(self, ranks: ProcessGroup) -> str:
+        """Loads actor and reference; with LoRA they share one model."""
+        source = resolve_model(self.config)
+        count = 1 if source.lora_rank else 2
+        models, fingerprint = load_sharded(new_policy, source, ranks, count=count)
+        policy, reference = models[0], models[-1]
+        if reference is not policy:
+            reference.requires_grad_(False)
+        self.roles["actor"] = make_actor(self.config, policy, ranks)
+        self.roles["reference"] = Reference(reference, self.config, ranks)
+        return fingerprint
+
+    def _build_critic(self, ranks: ProcessGroup) -> str:
+        config = self.config
+        make = partial(new_value_model, bins=config.critic.histogram, head_seed=config.head_seed)
+        (model,), fingerprint = load_sharded(make, resolve_model(config), ranks)
+        self.roles["critic"] = Critic(model, config, ranks)
+        return fingerprint
+
+    def call(self, role: str, method: str, *arguments: Any, **named: Any) -> Any:
+        """Calls a method of a role, with batches moved to this worker's device."""
+        placed = [
+            argument.to(self.device) if isinstance(argument, TokenBatch) else argument
+            for argument in arguments
+        ]
+        return getattr(self.roles[role], method)(*placed, **named)
+
+    def update(
+        self, role: str, batch: TokenBatch, limit: int
+    ) -> tuple[dict[str, float], dict[str, list[Noted]]]:
+        """Updates a role; returns metrics, and its loss terms of the first `limit` samples."""
+        notes = Notes(limit)
+        metrics = self.call(role, f"update_{role}", batch, notes)
+        on_cpu: dict[str, list[Noted]] = {}
+        for name, noted in notes.take().items():
+            on_cpu[name] = [
+                (epoch, number, rows, {key: value.cpu() for key, value in terms.items()})
+                for epoch, number, rows, terms in noted
+            ]
+        return metrics, on_cpu
+
+    def version(self) -> int:
+        """Updates of the actor so far."""
+        return int(self.roles["actor"].learner.updates)
+
+    def beta(self) -> float:
+        """The coefficient β of the actor's loss as it is now."""
+        return float(self.roles["actor"].beta)
+
+    def join(self, rank: int, size: int, address: str) -> list[tuple[str, tuple[int, ...]]]:
+        """Joins the channel that weights take to the samplers.
+
+        Rank 0 will send them. It returns their names and shapes.
+        """
+        timeout = timedelta(seconds=self.config.ray.timeout)
+        self.channel = WeightChannel(address, rank, size, self.device, timeout)
+        if rank != 0:
+            return []
+        stored = self.roles["actor"].stored_weights()
+        return [(name, tuple(value.shape)) for name, value, _ in stored]
+
+    def send_weights(self) -> None:
+        """Gathers each weight over all training ranks; rank 0 sends it to the samplers."""
+        dtype = getattr(torch, self.config.model.dtype)
+        for _, value in self.roles["actor"].weights():
+            if self.channel is not None:
+                self.channel.broadcast(value.to(dtype).contiguous())
+
+    def receive_weights(self, shapes: Sequence[tuple[str, Sequence[int]]], version: int) -> None:
+        """Takes the weights that rank 0 sends."""
+        assert self.channel is not None
+        named = self.channel.receive(shapes, getattr(torch, self.config.model.dtype))
+        self.roles["sampler"].load_weights(named, version)
