@@ -341,7 +341,7 @@ def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_conf
         evaluate_run(config.run_dir)
     assert evaluate_run(config.run_dir, reward=always)["eval/greedy_accuracy"] == 1.0
     with pytest.raises(
-        TelescopeError, match="given in Python: say the score yourself with --score"
+        TelescopeError, match="given in Python: give the score yourself with --score"
     ):
         explain_pair("请问1+1=2？", "是的", str(config.run_dir))
 
