@@ -3,7 +3,8 @@
     telescope train --steps 40 --name picture
     python tools/screenshot.py runs/picture --sample 10 --token 4
 
-Needs Playwright and Chromium, as the tests of the page do.
+Needs Playwright and Chromium, as the tests of the page do, and the fonts fonts-noto-cjk and
+fonts-noto-color-emoji.
 """
 
 from __future__ import annotations
