@@ -1,4 +1,7 @@
-"""Runs that are compared bit for bit: a reward that draws from every generator and can stop the process."""
+"""Runs that are compared bit for bit.
+
+Their reward draws from every global generator, and can stop the process.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,14 @@ from telescope.run import checkpoint
 from tests.fakes import read_shards
 
 STEPS = 5
-
 MakeConfig = Callable[..., Config]
-
 StopAt = Callable[[str], None]
-
 Train = Callable[[Config, str], str]
 
-# Draws from every global generator, in evaluations too. A file called `stop` next to it says "SIGNAL train 2" (at the second
-# call on training prompts), "SIGNAL eval 6", or "save train 4" (killed while the checkpoint after that step is half written).
+# A file called `stop` next to the reward says when the process gets a signal:
+#   "SIGTERM train 2"  at the second call on training prompts
+#   "SIGTERM eval 6"   at the sixth call on held-out prompts
+#   "save train 4"     killed while the checkpoint after that step is half written
 REWARD = """
 import os, random, signal
 from pathlib import Path
@@ -44,17 +46,23 @@ def noisy(prompts, completions, split):
             torch.save = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
         else:
             os.kill(os.getpid(), getattr(signal, what))
-    return [len(text) / 10 + random.random() + numpy.random.random() + float(torch.rand(())) for text in completions]
+    return [len(text) / 10 + noise() for text in completions]
+
+
+def noise():
+    return random.random() + numpy.random.random() + float(torch.rand(()))
 """
 
 
 def rows(config: Config) -> list[dict[str, Any]]:
-    """metrics.jsonl without what a clock measured."""
+    """The rows of metrics.jsonl, without timings."""
     lines = (config.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()
-    return [
-        {k: v for k, v in json.loads(line).items() if not k.startswith(("timing/", "perf/"))}
-        for line in lines
-    ]
+    return [without_timings(json.loads(line)) for line in lines]
+
+
+def without_timings(row: dict[str, Any]) -> dict[str, Any]:
+    measured = ("timing/", "perf/")
+    return {key: value for key, value in row.items() if not key.startswith(measured)}
 
 
 def last_checkpoint(config: Config) -> Path:
@@ -62,7 +70,7 @@ def last_checkpoint(config: Config) -> Path:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal to the last bit, tensors inside included."""
+    """Whether two values are equal to the last bit, including the tensors inside."""
     if isinstance(a, torch.Tensor):
         return torch.equal(a, b)
     if isinstance(a, dict):
@@ -73,15 +81,15 @@ def same(a: Any, b: Any) -> bool:
 
 
 def assert_same_run(one: Config, other: Config) -> None:
+    """Compare metrics, weights, optimizer moments and state.pt."""
     assert rows(one) == rows(other)
-    assert last_checkpoint(one).name == last_checkpoint(other).name
+    paths = [last_checkpoint(config) for config in (one, other)]
+    assert paths[0].name == paths[1].name
     for role in ("actor", "critic"):
-        states = [read_shards(last_checkpoint(config), role) for config in (one, other)]
-        assert same(*states), f"weights or moments of the {role} differ"
-    states = [
-        torch.load(last_checkpoint(config) / "state.pt", weights_only=True)
-        for config in (one, other)
-    ]
+        shards = [read_shards(path, role) for path in paths]
+        assert same(*shards), f"weights or moments of the {role} differ"
+    states = [torch.load(path / "state.pt", weights_only=True) for path in paths]
+    assert states[0].keys() == states[1].keys()
     for key in states[0]:
         assert same(states[0][key], states[1][key]), f"state.pt: `{key}` differs"
 

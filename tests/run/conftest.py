@@ -1,3 +1,5 @@
+"""Fixtures for tests that stop, kill and resume runs."""
+
 from __future__ import annotations
 
 import json
@@ -17,22 +19,24 @@ from tests.run.compared import REWARD, STEPS, MakeConfig, StopAt, Train
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five training prompts, so that batches of four cross the epochs; three held-out ones; the reward function."""
+    """Five training prompts, three held-out ones, and the reward function.
+
+    Batches of four from five prompts cross the epochs.
+    """
     folder = tmp_path_factory.mktemp("files")
     for split, count in (("train", 5), ("eval", 3)):
-        rows = [
-            {"prompt": f"请问{i}+{i}={'4' * (i % 3 + 1)}？", "split": split} for i in range(count)
-        ]
-        (folder / f"{split}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
-        )
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
+            for i in range(count):
+                claim = "4" * (i % 3 + 1)
+                row = {"prompt": f"请问{i}+{i}={claim}？", "split": split}
+                file.write(json.dumps(row) + "\n")
     (folder / "reward.py").write_text(REWARD, "utf-8")
     return folder
 
 
 @pytest.fixture(scope="session")
 def config_in(files: Path, tiny_model: Path) -> MakeConfig:
-    """config_in(folder, ("steps", "3"), …): everything that has a state is switched on."""
+    """config_in(folder, ("steps", "3"), …): a config that switches on everything with a state."""
 
     def make(folder: Path, *overrides: tuple[str, str]) -> Config:
         settings = {
@@ -69,7 +73,7 @@ def config_in(files: Path, tiny_model: Path) -> MakeConfig:
 
 @pytest.fixture(scope="session")
 def unbroken(config_in: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """The run that nothing stopped."""
+    """A run that was never stopped."""
     config = config_in(tmp_path_factory.mktemp("unbroken"))
     Trainer(config).fit()
     return config
@@ -77,7 +81,7 @@ def unbroken(config_in: MakeConfig, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def stop_at(files: Path) -> Iterator[StopAt]:
-    """stop_at("SIGTERM train 2"): the reward function sends that signal then."""
+    """stop_at("SIGTERM train 2"): makes the reward function send that signal at that call."""
 
     def write(how: str) -> None:
         (files / "stop").write_text(how)
@@ -88,7 +92,7 @@ def stop_at(files: Path) -> Iterator[StopAt]:
 
 @pytest.fixture
 def stopped(stop_at: StopAt, files: Path) -> Train:
-    """Trains until the reward function stops the run in this process; returns what the user is told."""
+    """Trains in this process until the reward function stops the run; returns the message."""
 
     def train(config: Config, how: str) -> str:
         stop_at(how)
@@ -103,10 +107,9 @@ def stopped(stop_at: StopAt, files: Path) -> Train:
 @pytest.fixture
 def killed(stop_at: StopAt, files: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     """Trains in another process until the reward function kills it."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in this process, see conftest.py
-    processes = multiprocessing.get_context(
-        "forkserver"
-    )  # one process imports torch; those that are killed are its forks
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in this process, see tests/conftest.py
+    # One server process imports torch; the processes that are killed are its forks.
+    processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["telescope.trainer"])
 
     def train(config: Config, how: str) -> str:

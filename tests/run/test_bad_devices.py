@@ -19,7 +19,7 @@ def test_cuda_on_a_machine_without_it_is_refused(job: Job, name: str):
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:x", "meta", "vulkan"])
-def test_a_device_that_is_none_is_refused(job: Job, name: str):
+def test_an_unknown_device_is_refused(job: Job, name: str):
     message = refusal(job(("device", name)))
     assert f"device = {name!r}" in message
     assert "cpu" in message
@@ -29,10 +29,7 @@ def test_a_device_that_is_none_is_refused(job: Job, name: str):
 def test_a_tracker_that_is_not_installed_is_named_with_the_command_to_install_it(
     job: Job, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(
-        sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None
-    )  # as if not installed
-    assert (
-        refusal(job(("log.trackers", name)))
-        == f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
-    )
+    module = "torch.utils.tensorboard" if name == "tensorboard" else name
+    monkeypatch.setitem(sys.modules, module, None)  # as if not installed
+    told = f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
+    assert refusal(job(("log.trackers", name))) == told

@@ -19,11 +19,8 @@ def test_a_leftover_temporary_checkpoint_is_ignored(
     config = config_in(tmp_path)
     stopped(config, "SIGTERM train 2")
     folder = config.run_dir / "checkpoints"
-    for name in (
-        ".writing-step_000009-1",
-        "step_000009",
-    ):  # the second as from a copy that was cut short: no checkpoint.json
-        (folder / name / "actor").mkdir(parents=True)
+    (folder / ".writing-step_000009-1" / "actor").mkdir(parents=True)
+    (folder / "step_000009" / "actor").mkdir(parents=True)  # an incomplete copy: no checkpoint.json
     assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step_000002"]
     Trainer(config, resume=True).fit()
     assert_same_run(unbroken, config)
@@ -35,9 +32,8 @@ def test_only_the_newest_checkpoints_stay(
 ):
     config = config_in(tmp_path, ("checkpoint.every", "1"), ("checkpoint.keep", str(keep)))
     Trainer(config).fit()
-    assert sorted(path.name for path in (config.run_dir / "checkpoints").iterdir()) == [
-        f"step_{step:06d}" for step in left
-    ]
+    found = sorted(path.name for path in (config.run_dir / "checkpoints").iterdir())
+    assert found == [f"step_{step:06d}" for step in left]
 
 
 def test_without_intermediate_checkpoints_only_the_last_step_is_saved(

@@ -35,7 +35,7 @@ def cut(path: Path) -> None:
 
 
 def wipe(path: Path) -> None:
-    """Zeros, as many as there were bytes."""
+    """Replace every byte by zero."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_written_where_the_controller_cannot_see_it_is_refused(
     assert names_of_checkpoints(job()) == []
 
 
-def test_a_checkpoint_that_a_worker_cannot_see_is_no_damaged_one(
+def test_a_checkpoint_that_a_worker_cannot_see_is_not_called_damaged(
     two_checkpoints: Config, monkeypatch: pytest.MonkeyPatch
 ):
     load = Critic.load
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_a_worker_cannot_see_is_no_damaged_one(
     assert "damaged" not in message
 
 
-def test_a_damaged_checkpoint_list_is_named_with_the_remedy(two_checkpoints: Config):
+def test_a_damaged_manifest_is_named_with_the_remedy(two_checkpoints: Config):
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
     cut(newest / "checkpoint.json")
     message = refusal(two_checkpoints, resume=True)
@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_list_is_named_with_the_remedy(two_checkpoints: Con
         ({"files": {"state.pt": {"bytes": 5}}}, "`state.pt`"),
     ],
 )
-def test_a_checkpoint_list_that_lacks_something_is_named_with_the_remedy(
+def test_a_manifest_with_a_missing_or_wrong_field_names_it_and_the_remedy(
     changes: dict[str, Any], told: str, two_checkpoints: Config
 ):
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
@@ -145,7 +145,7 @@ def another_state(path: Path) -> None:
     ]
     + [("state.pt", another_state)],
 )
-def test_a_damaged_file_that_was_listed_as_it_is_is_named_too(
+def test_a_damaged_file_with_a_matching_checksum_is_named_too(
     file: str, damage: Callable[[Path], None], two_checkpoints: Config
 ):
     newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
@@ -169,23 +169,13 @@ def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoin
 def test_eval_and_export_refuse_a_damaged_checkpoint(
     command: str, two_checkpoints: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    cut(
-        two_checkpoints.run_dir
-        / "checkpoints"
-        / "step_000002"
-        / "shards"
-        / "actor"
-        / "__0_0.distcp"
-    )
+    cut(two_checkpoints.run_dir / "checkpoints/step_000002/shards/actor/__0_0.distcp")
     capsys.readouterr()
+    arguments = [command, str(two_checkpoints.run_dir)]
+    if command == "export":
+        arguments.append(str(tmp_path / "out"))
     with pytest.raises(SystemExit) as end:
-        main(
-            [
-                command,
-                str(two_checkpoints.run_dir),
-                *([str(tmp_path / "out")] if command == "export" else []),
-            ]
-        )
+        main(arguments)
     assert end.value.code == 2
     assert "shards/actor/__0_0.distcp has" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -217,13 +207,11 @@ def test_a_checkpoint_of_another_critic_is_refused(
 
 
 def test_a_resume_that_fails_leaves_the_run_as_it_was(two_checkpoints: Config, job: Job):
-    before = {
-        path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()
-    }
+    files = [path for path in two_checkpoints.run_dir.rglob("*") if path.is_file()]
+    before = [path.read_bytes() for path in files]
     refusal(job(("device", "gpu")), resume=True)
-    assert {
-        path: path.read_bytes() for path in two_checkpoints.run_dir.rglob("*") if path.is_file()
-    } == before
+    assert [path for path in two_checkpoints.run_dir.rglob("*") if path.is_file()] == files
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_a_run_refused_for_its_data_leaves_an_existing_run_as_it_was(
@@ -234,8 +222,7 @@ def test_a_run_refused_for_its_data_leaves_an_existing_run_as_it_was(
     assert (two_checkpoints.run_dir / "config.toml").read_text("utf-8") == recipe
 
 
-def test_a_failed_check_of_a_folder_that_is_no_checkpoint_names_it(tmp_path: Path):
-    with pytest.raises(
-        TelescopeError, match=f"{tmp_path} is damaged: checkpoint.json cannot be read"
-    ):
+def test_checking_a_folder_without_a_checkpoint_names_it(tmp_path: Path):
+    told = f"{tmp_path} is damaged: checkpoint.json cannot be read"
+    with pytest.raises(TelescopeError, match=told):
         checkpoint.check(tmp_path)

@@ -15,7 +15,10 @@ from tests.refusals import Job, length, names_of_checkpoints, refusal
 
 @pytest.fixture
 def small_disk():
-    """small_disk(bytes): from now on this process can write no larger file. CPython ignores the signal and gets an OSError."""
+    """small_disk(bytes): from now on this process cannot write a larger file.
+
+    Python ignores the signal SIGXFSZ, so the write raises an OSError.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -60,7 +63,7 @@ def test_a_full_disk_before_the_first_checkpoint_says_that_there_is_none(
     assert names_of_checkpoints(config) == []
 
 
-def test_a_full_disk_under_the_metrics_is_told_in_one_line(
+def test_a_full_disk_while_writing_metrics_is_reported_in_one_line(
     job: Job, small_disk: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ):
     config = job(("ledger.samples", "off"))

@@ -1,4 +1,4 @@
-"""What a resumed run takes from its checkpoint, what from the config, and what it tells the user."""
+"""A resumed run: what comes from the checkpoint, what from the config, and what it prints."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from telescope.trainer import Trainer
 from tests.run.compared import MakeConfig, StopAt, Train, constant, rows
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_an_existing_run_is_not_continued_unasked(unbroken: Config):
     with pytest.raises(TelescopeError, match=r"already holds a run \(step_000005\): pass --resume"):
         Trainer(unbroken)
@@ -22,11 +26,9 @@ def test_an_existing_run_is_not_continued_unasked(unbroken: Config):
 def test_resuming_a_finished_run_changes_nothing(config_in: MakeConfig, tmp_path: Path):
     config = config_in(tmp_path, ("steps", "1"))
     Trainer(config).fit()
-    before = {path: path.read_bytes() for path in config.run_dir.rglob("*") if path.is_file()}
+    before = contents(config.run_dir)
     Trainer(config, resume=True).fit()
-    assert {
-        path: path.read_bytes() for path in config.run_dir.rglob("*") if path.is_file()
-    } == before
+    assert contents(config.run_dir) == before
 
 
 def test_resuming_a_run_of_no_steps_repeats_no_row(config_in: MakeConfig, tmp_path: Path):
@@ -50,17 +52,8 @@ def test_resume_prints_what_changed_in_the_config(
     config = config_in(tmp_path)
     stopped(config, "SIGTERM train 4")
     capsys.readouterr()
-    main(
-        [
-            "train",
-            str(config.run_dir / "config.toml"),
-            "--resume",
-            "--actor.lr",
-            "0.5",
-            "--critic.clip_value",
-            "0.3",
-        ]
-    )
+    recipe = str(config.run_dir / "config.toml")
+    main(["train", recipe, "--resume", "--actor.lr=0.5", "--critic.clip_value=0.3"])
     printed = capsys.readouterr().out
     assert f"resuming {config.run_dir} after step 4" in printed
     assert "config changed: actor.lr: 0.001 → 0.5" in printed
@@ -97,17 +90,14 @@ def test_a_setting_changed_on_resume_counts(make_config):
     changed = make_config(("steps", "2"), ("credit.kl_coef", "0.5"), ("actor.weight_decay", "0.1"))
     trainer = Trainer(changed, reward=constant, resume=True)
     assert trainer.kl_coef == 0.5
-    assert {
-        group["weight_decay"] for group in trainer.roles.actor.learner.optimizer.param_groups
-    } == {0.1}
+    groups = trainer.roles.actor.learner.optimizer.param_groups
+    assert {group["weight_decay"] for group in groups} == {0.1}
 
 
 def test_resuming_with_another_reward_is_refused(make_config):
     Trainer(make_config(("steps", "1")), reward=constant).fit()
-    with pytest.raises(
-        TelescopeError,
-        match="was trained with the reward constant, not verdict, sum: pass the same reward=",
-    ):
+    told = "was trained with the reward constant, not verdict, sum: pass the same reward="
+    with pytest.raises(TelescopeError, match=told):
         Trainer(make_config(("steps", "2")), resume=True)
 
 
@@ -119,18 +109,15 @@ def test_a_bfloat16_run_resumes_from_its_float32_masters(make_config, tmp_path: 
         ("critic.lr", "1e-5"),
         ("checkpoint.every", "2"),
     )
-    whole, part = (
-        make_config(*settings, ("steps", "4"), ("name", name)) for name in ("whole", "part")
-    )
+    whole = make_config(*settings, ("steps", "4"), ("name", "whole"))
+    part = make_config(*settings, ("steps", "4"), ("name", "part"))
     Trainer(whole, reward=constant).fit()
     Trainer(part.model_copy(update={"steps": 2}), reward=constant).fit()
     resumed = Trainer(part, reward=constant, resume=True)
     learner = resumed.roles.actor.learner
     assert any(not torch.equal(master, master.bfloat16().float()) for master in learner.masters)
-    assert all(
-        torch.equal(w, m.to(w.dtype)) for w, m in zip(learner.weights, learner.masters, strict=True)
-    )
+    for weight, master in zip(learner.weights, learner.masters, strict=True):
+        assert torch.equal(weight, master.to(weight.dtype))
     resumed.fit()
-    assert [row for row in rows(part) if row["step"] > 2] == [
-        row for row in rows(whole) if row["step"] > 2
-    ]
+    after = [[row for row in rows(config) if row["step"] > 2] for config in (part, whole)]
+    assert after[0] == after[1]
