@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,17 +13,19 @@ from telescope.config import Config, load_config, to_toml
 from telescope.models.load import quiet
 from telescope.models.shards import load_weights
 from telescope.models.value import ValueModel
+from telescope.run.metrics import read_metrics
 from tests.commands.calls import Capture, printed, refusal
 from tests.fakes import read_shards, tiny_config
 
 
 @pytest.fixture(scope="module")
 def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A run of two steps on the built-in prompts, trained by `telescope train recipe.toml --steps 2`."""
+    """Two steps on the built-in prompts, by `telescope train recipe.toml --steps 2`."""
     folder = tmp_path_factory.mktemp("cli")
     rewards = folder / "rewards.py"
     rewards.write_text(
-        "def digits(prompts, completions): return [sum(c.isdigit() for c in text) / 6 for text in completions]"
+        "def digits(prompts, completions):\n"
+        "    return [sum(c.isdigit() for c in text) / 6 for text in completions]\n"
     )
     recipe = folder / "recipe.toml"
     settings = [
@@ -42,40 +43,39 @@ def newest(config: Config) -> Path:
     return config.run_dir / "checkpoints" / "step_000002"
 
 
+def metrics_of(config: Config) -> list[dict[str, float]]:
+    return read_metrics(config.run_dir / "metrics.jsonl")
+
+
+def times(folder: Path) -> dict[Path, int]:
+    """When each file was last changed."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
 def test_train_writes_its_config_metrics_and_checkpoints(finished: Config):
     assert load_config(finished.run_dir / "config.toml") == finished
-    steps = [
-        json.loads(line)["step"]
-        for line in (finished.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert steps == [0, 1, 2, 2]
-    assert sorted(path.name for path in (finished.run_dir / "checkpoints").iterdir()) == [
-        "step_000001",
-        "step_000002",
-    ]
+    assert [row["step"] for row in metrics_of(finished)] == [0, 1, 2, 2]
+    saved = sorted(path.name for path in (finished.run_dir / "checkpoints").iterdir())
+    assert saved == ["step_000001", "step_000002"]
 
 
-def test_training_moves_the_weights(finished: Config):
-    one, two = (
-        read_shards(newest(finished).with_name(name), "actor")
-        for name in ("step_000001", "step_000002")
-    )
-    assert any(not torch.equal(one[name], two[name]) for name in one)
+def test_training_changes_the_weights(finished: Config):
+    second = read_shards(newest(finished), "actor")
+    first = read_shards(newest(finished).with_name("step_000001"), "actor")
+    assert any(not torch.equal(first[name], second[name]) for name in first)
 
 
 def test_train_again_without_resume_is_refused(finished: Config, capsys: Capture):
     told = refusal(capsys, "train", str(finished.run_dir / "config.toml"))
-    assert (
-        f"{finished.run_dir} already holds a run (step_000002): pass --resume to go on, or another --name"
-        in told
-    )
+    assert f"{finished.run_dir} already holds a run (step_000002)" in told
+    assert "pass --resume to go on, or another --name" in told
 
 
 def test_train_again_with_resume_ends_at_once_with_the_same_summary(
     finished: Config, capsys: Capture
 ):
     """No step, no evaluation, no checkpoint is repeated."""
-    before = {path: path.stat().st_mtime_ns for path in newest(finished).rglob("*")}
+    before = times(newest(finished))
     metrics = (finished.run_dir / "metrics.jsonl").read_bytes()
     first = printed(capsys, "train", str(finished.run_dir / "config.toml"), "--resume")
     again = printed(capsys, "train", str(finished.run_dir / "config.toml"), "--resume")
@@ -83,32 +83,28 @@ def test_train_again_with_resume_ends_at_once_with_the_same_summary(
     assert "step 1/2" not in first
     assert f"trained 2 steps: {finished.run_dir}" in first
     assert "held-out accuracy    before   after" in first
-    assert {path: path.stat().st_mtime_ns for path in newest(finished).rglob("*")} == before
+    assert times(newest(finished)) == before
     assert (finished.run_dir / "metrics.jsonl").read_bytes() == metrics
 
 
 def test_the_summary_is_that_of_the_run_itself(tiny_model: Path, tmp_path: Path, capsys: Capture):
     config = tiny_config(tmp_path, tiny_model, ("steps", "1"), ("rollout.batch_size", "64"))
     Path("recipe.toml").write_text(to_toml(config), "utf-8")
-    trained, resumed = (
-        printed(capsys, "train", "recipe.toml", *more) for more in ([], ["--resume"])
-    )
+    trained = printed(capsys, "train", "recipe.toml")
+    resumed = printed(capsys, "train", "recipe.toml", "--resume")
     start = trained.index("trained 1 steps")
     assert trained[start:] == resumed[resumed.index("trained 1 steps") :]
-    rows = [
-        json.loads(line)
-        for line in (config.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()
-    ]
+    rows = metrics_of(config)
     for kind in ("sampled", "greedy"):
-        before, after = rows[0][f"eval/{kind}_accuracy"], rows[-1][f"eval/{kind}_accuracy"]
+        before = rows[0][f"eval/{kind}_accuracy"]
+        after = rows[-1][f"eval/{kind}_accuracy"]
         assert f"  {kind:17}  {before:7.3f} {after:7.3f}" in trained
 
 
 def test_eval_prints_the_numbers_of_the_last_evaluation(finished: Config, capsys: Capture):
-    last = json.loads((finished.run_dir / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
-    shown = dict(
-        line.split() for line in printed(capsys, "eval", str(finished.run_dir)).splitlines()
-    )
+    last = metrics_of(finished)[-1]
+    lines = printed(capsys, "eval", str(finished.run_dir)).splitlines()
+    shown = dict(line.split() for line in lines)
     assert shown == {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
     assert shown.keys() == {
         "eval/sampled_accuracy",
@@ -119,9 +115,9 @@ def test_eval_prints_the_numbers_of_the_last_evaluation(finished: Config, capsys
 
 
 def test_eval_changes_nothing(finished: Config, capsys: Capture):
-    before = {path: path.stat().st_mtime_ns for path in finished.run_dir.rglob("*")}
+    before = times(finished.run_dir)
     cli.main(["eval", str(finished.run_dir)])
-    assert {path: path.stat().st_mtime_ns for path in finished.run_dir.rglob("*")} == before
+    assert times(finished.run_dir) == before
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +136,8 @@ def test_the_exported_actor_loads_with_the_weights_of_the_checkpoint(
         model = AutoModelForCausalLM.from_pretrained(exported)
         tokenizer = AutoTokenizer.from_pretrained(exported)
     saved = read_shards(newest(finished), "actor")
-    assert all(
-        torch.equal(value, saved[f"weight/{name}"]) for name, value in model.named_parameters()
-    )
+    for name, value in model.named_parameters():
+        assert torch.equal(value, saved[f"weight/{name}"]), name
     assert tokenizer.decode(tokenizer("请问1+1=2？").input_ids) == "请问1+1=2？"
 
 
@@ -162,9 +157,8 @@ def test_the_exported_critic_loads_and_its_logits_are_the_values(finished: Confi
         values = value_model(input_ids=ids)  # [2, 7]
     assert logits.shape == (2, 7, 1)
     assert torch.equal(model.score.weight, value_model.head.weight)
-    torch.testing.assert_close(
-        logits.squeeze(-1), values, rtol=1e-5, atol=1e-6
-    )  # not equal: weights lie elsewhere in memory
+    # Not bit for bit equal: the weights lie elsewhere in memory.
+    torch.testing.assert_close(logits.squeeze(-1), values, rtol=1e-5, atol=1e-6)
     assert values.abs().max() > 0  # the head starts at zero: it was trained
 
 
@@ -175,17 +169,14 @@ def test_export_says_what_loads_it(finished: Config, capsys: Capture):
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_export_refuses_what_exists(finished: Config, capsys: Capture, kind: str):
+    file = Path("mine")
     if kind == "folder":
-        Path("mine").mkdir()
-        Path("mine/thesis.txt").write_text("three years of work")
-    else:
-        Path("mine").write_text("three years of work")
-    assert "mine exists already: give a new folder" in refusal(
-        capsys, "export", str(finished.run_dir), "mine"
-    )
-    assert (
-        Path("mine/thesis.txt") if kind == "folder" else Path("mine")
-    ).read_text() == "three years of work"
+        file.mkdir()
+        file = file / "thesis.txt"
+    file.write_text("three years of work")
+    told = refusal(capsys, "export", str(finished.run_dir), "mine")
+    assert "mine exists already: give a new folder" in told
+    assert file.read_text() == "three years of work"
     assert [path.name for path in Path().iterdir()] == ["mine"]
 
 

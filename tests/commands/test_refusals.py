@@ -1,4 +1,4 @@
-"""The command line tells a user's mistake in one line, with exit code 2."""
+"""The command line reports a mistake of the user in one line, with exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on: what may change in between, what may not, and what was meant to change does."""
+"""Settings that change between a run and its resume: which may change, and which may not."""
 
 from __future__ import annotations
 
@@ -23,26 +23,22 @@ def again(make_config, *settings: tuple[str, str]) -> Trainer:
 
 def test_a_new_kl_coef_counts_however_often_the_run_is_resumed(make_config) -> None:
     again(make_config, ("steps", "1"), ("credit.kl_coef", "0.02")).fit()
-    for _ in range(
-        2
-    ):  # the first writes the new one into config.toml, and is then lost before its first checkpoint
+    # The first resume writes the new value into config.toml, but no checkpoint.
+    for _ in range(2):
         assert again(make_config, ("steps", "2"), ("credit.kl_coef", "0.5")).kl_coef == 0.5
     assert again(make_config, ("steps", "2"), ("credit.kl_coef", "0.02")).kl_coef == 0.02
 
 
-def test_a_new_beta_counts_and_an_adapted_one_goes_on(make_config) -> None:
+def test_a_new_beta_counts_and_an_adapted_one_is_kept(make_config) -> None:
     adaptive = (("actor.loss", "kl_penalty"), ("actor.beta_target", "1e-6"))
     again(make_config, *adaptive, ("steps", "1")).fit()
-    assert (
-        again(make_config, *adaptive, ("steps", "2")).roles.actor.loss.beta == 0.5
-    )  # one epoch: no KL yet
-    changed = again(make_config, *adaptive, ("steps", "2"), ("actor.beta", "0.25"))
+    unchanged = again(make_config, *adaptive, ("steps", "2"))
+    assert unchanged.roles.actor.loss.beta == 0.5  # halved: in one epoch there is no KL
+    settings = (*adaptive, ("steps", "2"), ("actor.beta", "0.25"))
+    changed = again(make_config, *settings)
     assert changed.roles.actor.loss.beta == 0.25
     changed.save()
-    assert (
-        again(make_config, *adaptive, ("steps", "2"), ("actor.beta", "0.25")).roles.actor.loss.beta
-        == 0.25
-    )
+    assert again(make_config, *settings).roles.actor.loss.beta == 0.25
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_a_new_beta_counts_and_an_adapted_one_goes_on(make_config) -> None:
         ),
     ],
 )
-def test_what_decides_what_is_trained_cannot_change(
+def test_settings_that_decide_which_weights_exist_cannot_change(
     make_config, before, after, message: str
 ) -> None:
     if "lora" in before[0]:
@@ -75,27 +71,23 @@ def test_what_decides_what_is_trained_cannot_change(
         again(make_config, after, ("steps", "2"))
 
 
-def test_adapters_are_not_scaled_otherwise_than_they_were_trained(make_config) -> None:
+def test_the_scale_of_adapters_cannot_change(make_config) -> None:
     pytest.importorskip("peft")
     again(make_config, ("model.lora_rank", "3"), ("steps", "1")).fit()
-    with pytest.raises(
-        TelescopeError, match=r"model\.lora_alpha = None, and the config says 30: set it back"
-    ):
+    told = r"model\.lora_alpha = None, and the config says 30: set it back"
+    with pytest.raises(TelescopeError, match=told):
         again(make_config, ("model.lora_rank", "3"), ("model.lora_alpha", "30"), ("steps", "2"))
 
 
-def test_a_checkpoint_of_another_version_is_called_that(make_config) -> None:
+def test_a_checkpoint_of_another_version_is_refused_as_such(make_config) -> None:
     trainer = again(make_config, ("steps", "1"))
     trainer.fit()
     (path,) = trainer.checkpoints.glob("step_*/checkpoint.json")
     manifest = json.loads(path.read_text("utf-8"))
-    path.write_text(
-        json.dumps({key: value for key, value in manifest.items() if key != "format"}), "utf-8"
-    )
-    with pytest.raises(
-        TelescopeError,
-        match="was written by another version of telescope, and this one cannot read it",
-    ):
+    del manifest["format"]
+    path.write_text(json.dumps(manifest), "utf-8")
+    told = "was written by another version of telescope, and this one cannot read it"
+    with pytest.raises(TelescopeError, match=told):
         again(make_config, ("steps", "2"))
 
 

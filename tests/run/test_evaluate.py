@@ -1,3 +1,5 @@
+"""pass@k, maj@k and accuracy on held-out prompts."""
+
 from __future__ import annotations
 
 import pytest
@@ -9,10 +11,10 @@ from telescope.run.evaluate import answer_of, evaluate, pass_and_majority
 
 
 def test_pass_and_majority_of_two_prompts_by_hand() -> None:
-    """Prompt 1: right right wrong wrong, lots (2 2) and (3 4); prompt 2: never right."""
+    """Prompt 1: two correct, two wrong; groups (2 2) and (3 4). Prompt 2: never correct."""
     texts = ["2", "2", "3", "4", "7", "7", "7", "7"]
-    right = [True, True, False, False] + [False] * 4
-    found = pass_and_majority(right, texts, 4, EvalConfig(k=2))
+    correct = [True, True, False, False] + [False] * 4
+    found = pass_and_majority(correct, texts, 4, EvalConfig(k=2))
     assert found == {"eval/pass@2": pytest.approx((1 - 1 / 6) / 2), "eval/maj@2": 1 / 4}
 
 
@@ -23,18 +25,25 @@ def test_votes_are_for_what_the_pattern_finds() -> None:
     assert answer_of("a", r"a(b)?") is None
     found = pass_and_majority([True, True, False, False], texts, 4, EvalConfig(k=4, answer=r"\d"))
     assert found == {"eval/pass@4": 1.0, "eval/maj@4": 1.0}
-    assert (
-        pass_and_majority([False, True, False, False], texts, 4, EvalConfig(k=4))["eval/maj@4"]
-        == 0.0
-    )  # all texts differ: the first wins
+
+
+def test_if_all_answers_differ_the_first_one_wins() -> None:
+    found = pass_and_majority([False, True, False], ["a", "b", "c"], 3, EvalConfig(k=3))
+    assert found == {"eval/pass@3": 1.0, "eval/maj@3": 0.0}
+
+
+def at_least_four_tokens(response_ids: list[list[int]]) -> list[float]:
+    return [float(len(ids) > 3) for ids in response_ids]
+
+
+def evaluated(trainer: Trainer) -> dict[str, float]:
+    roles = trainer.roles
+    return evaluate(roles.actor, roles.reward, trainer.held_out, trainer.config)
 
 
 def test_with_k_of_one_both_are_the_accuracy_of_the_samples(make_config) -> None:
-    trainer = Trainer(
-        make_config(("eval.k", "1"), ("eval.n", "4")),
-        reward=lambda response_ids: [float(len(r) > 3) for r in response_ids],
-    )
-    found = evaluate(trainer.roles.actor, trainer.roles.reward, trainer.held_out, trainer.config)
+    config = make_config(("eval.k", "1"), ("eval.n", "4"))
+    found = evaluated(Trainer(config, reward=at_least_four_tokens))
     assert found["eval/pass@1"] == pytest.approx(found["eval/maj@1"])
     assert 0 < found["eval/pass@1"] < 1
 
@@ -42,16 +51,10 @@ def test_with_k_of_one_both_are_the_accuracy_of_the_samples(make_config) -> None
 def test_more_samples_pass_more_often_and_the_same_weights_give_the_same_numbers(
     make_config,
 ) -> None:
-    trainer = Trainer(
-        make_config(("eval.k", "3")),
-        reward=lambda response_ids: [float(len(r) > 3) for r in response_ids],
-    )
-    roles = trainer.roles
-    found = [
-        evaluate(roles.actor, roles.reward, trainer.held_out, trainer.config) for _ in range(2)
-    ]
-    assert found[0] == found[1]
-    assert found[0]["eval/pass@3"] > found[0]["eval/sampled_accuracy"]
+    trainer = Trainer(make_config(("eval.k", "3")), reward=at_least_four_tokens)
+    found = evaluated(trainer)
+    assert found == evaluated(trainer)
+    assert found["eval/pass@3"] > found["eval/sampled_accuracy"]
 
 
 def test_eval_takes_settings_and_leaves_the_run_as_it_is(

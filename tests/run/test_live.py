@@ -1,3 +1,5 @@
+"""The four roles on a typed prompt, and how the terminal shows them."""
+
 from __future__ import annotations
 
 import re
@@ -8,9 +10,17 @@ from rich.cells import cell_len
 from telescope import Trainer
 from telescope.errors import TelescopeError
 from telescope.explain.notation import num
+from telescope.explain.sample import Sample
 from telescope.explain.stages import flow, modules
 from telescope.explain.trace import traces
 from telescope.run.live import explain_pair
+
+
+def assert_recomputed(sample: Sample) -> None:
+    """Every recorded number agrees with the recomputed one."""
+    for t in range(len(sample)):
+        for trace in traces(sample, t):
+            assert trace.recorded is None or trace.ok
 
 
 def test_the_four_roles_show_their_output_for_a_pair(make_config) -> None:
@@ -19,38 +29,24 @@ def test_the_four_roles_show_their_output_for_a_pair(make_config) -> None:
     sample, outputs = explain_pair("请问1+1=2？", "是的，等于2！", str(config.run_dir))
     shapes = {output.name: output.shape for output in outputs}
     assert shapes["input_ids"] == shapes["attention_mask"] == [1, 14]
-    assert (
-        shapes["responses"]
-        == shapes["old_log_probs"]
-        == shapes["values"]
-        == shapes["ref_log_prob"]
-        == [1, 7]
-    )
-    assert [b.decode() for b in sample.token_bytes] == [
-        "是",
-        "的",
-        "，",
-        "等于",
-        "2",
-        "！",
-        "<eos>",
-    ]
+    for name in ("responses", "old_log_probs", "values", "ref_log_prob"):
+        assert shapes[name] == [1, 7]
+    tokens = [token.decode() for token in sample.token_bytes]
+    assert tokens == ["是", "的", "，", "等于", "2", "！", "<eos>"]
     assert sample.columns["token_level_scores"] == [0, 0, 0, 0, 0, 0, 1]
     assert sample.parts == {"verdict": 1.0, "sum": 1.0}
     assert sample.actor_updates[0].ratio == [1.0] * 7
     assert sample.step == 1
-    assert [o.maker for o in outputs if o.name in ("responses", "old_log_probs")] == [
-        "given",
-        "actor.compute_log_prob(batch)",
-    ]
-    assert {o.name: o.tokens for o in outputs}["prompts"] == ["请问", "1", "+", "1", "=", "2", "？"]
-    assert [
-        o.maker for o in outputs if o.name in ("values", "ref_log_prob", "token_level_scores")
-    ] == [
-        "critic.compute_values(batch)",
-        "reference.compute_log_prob(batch)",
-        "reward.compute_reward(batch)",
-    ]
+    by_name = {output.name: output for output in outputs}
+    assert by_name["prompts"].tokens == ["请问", "1", "+", "1", "=", "2", "？"]
+    makers = {
+        "responses": "given",
+        "old_log_probs": "actor.compute_log_prob(batch)",
+        "values": "critic.compute_values(batch)",
+        "ref_log_prob": "reference.compute_log_prob(batch)",
+        "token_level_scores": "reward.compute_reward(batch)",
+    }
+    assert {name: by_name[name].maker for name in makers} == makers
 
 
 def test_a_wrong_answer_scores_its_parts(make_config, tiny_model) -> None:
@@ -85,17 +81,11 @@ def test_a_prompt_that_the_task_cannot_score_takes_a_score_by_hand(tiny_model) -
 
 def test_a_score_that_float32_cannot_square_is_refused(tiny_model) -> None:
     for score in (1e39, 1e19, float("nan"), float("inf"), float("-inf")):
-        with pytest.raises(
-            TelescopeError, match=r"--score \S+: give a number between −1e\+18 and 1e\+18"
-        ):
+        told = r"--score \S+: give a number between −1e\+18 and 1e\+18"
+        with pytest.raises(TelescopeError, match=told):
             explain_pair("请问1+1=2？", "是的", str(tiny_model), score=score)
     sample, _ = explain_pair("请问1+1=2？", "是的", str(tiny_model), score=-1e18)
-    assert all(
-        trace.ok
-        for t in range(len(sample))
-        for trace in traces(sample, t)
-        if trace.recorded is not None
-    )
+    assert_recomputed(sample)
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -116,19 +106,11 @@ def test_what_the_stages_made_stays_within_the_terminal(tiny_model, lang, width)
 def test_the_flow_holds_the_numbers_of_the_sample(tiny_model) -> None:
     sample, _ = explain_pair("请问1+1=2？", "是的，等于2！", str(tiny_model))
     drawn = flow(sample, "en", 80, 3, given=True)
-    for name in (
-        "values",
-        "ref_log_prob",
-        "token_level_scores",
-        "token_level_rewards",
-        "deltas",
-        "advantages",
-        "returns",
-    ):
-        assert re.search(
-            rf"{name}\[t\][^\n]*\n?[^\n]* = {re.escape(num(sample.columns[name][3]))} +\[1, 7\]",
-            drawn,
-        ), name
+    shown = ("values", "ref_log_prob", "token_level_scores", "token_level_rewards")
+    for name in (*shown, "deltas", "advantages", "returns"):
+        number = re.escape(num(sample.columns[name][3]))
+        line = rf"{name}\[t\][^\n]*\n?[^\n]* = {number} +\[1, 7\]"
+        assert re.search(line, drawn), name
     assert drawn.count("▼") == 3 + 1 + 2
 
 
@@ -144,13 +126,8 @@ def test_the_flow_holds_the_numbers_of_the_sample(tiny_model) -> None:
         ("你知道1+1=2吗？", "不对，1+1=2", (0.0, 1.0)),
     ],
 )
-def test_the_demo_may_write_its_sum_out(tiny_model, prompt, response, parts) -> None:
+def test_a_response_may_write_its_sum_out(tiny_model, prompt, response, parts) -> None:
     sample, outputs = explain_pair(prompt, response, str(tiny_model))
     assert tuple(sample.parts.values()) == parts
     assert not any("<unk>" in token for output in outputs for token in output.tokens)
-    assert all(
-        trace.ok
-        for t in range(len(sample))
-        for trace in traces(sample, t)
-        if trace.recorded is not None
-    )
+    assert_recomputed(sample)

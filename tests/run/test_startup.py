@@ -1,4 +1,4 @@
-"""What a start does beside its imports must not change the start."""
+"""Preloading must not change what a start does."""
 
 import gc
 import threading
@@ -17,9 +17,7 @@ def start(*settings: tuple[str, str]) -> None:
         assert not thread.is_alive()
 
 
-def test_files_that_are_not_there_and_devices_that_are_not_there_are_left_to_others(
-    tmp_path,
-) -> None:
+def test_missing_files_and_devices_are_ignored(tmp_path) -> None:
     start(
         ("model.path", str(tmp_path / "nowhere")),
         ("data.files", '["x.jsonl"]'),
@@ -27,11 +25,11 @@ def test_files_that_are_not_there_and_devices_that_are_not_there_are_left_to_oth
     )
 
 
-def test_the_models_files_are_read(tmp_path) -> None:
+def test_weight_files_are_read(tmp_path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"x" * 5_000_000)
     start(("model.path", str(tmp_path)), ("data.files", '["x.jsonl"]'), ("device", "cpu"))
 
 
-def test_workers_elsewhere_start_for_themselves(tmp_path, monkeypatch) -> None:
+def test_with_ray_nothing_is_preloaded_here(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda self: 1 / 0)
     start(("backend", "ray"), ("model.path", str(tmp_path)), ("data.files", '["x.jsonl"]'))
