@@ -19,10 +19,8 @@ from tests.commands.calls import Capture, help_text, refusal
 def test_train_help_lists_every_setting_with_its_type_default_and_description(capsys: Capture):
     shown = help_text(capsys, "train", "--help")
     for key, kind, default, description in fields():
-        assert (
-            f"--{key} {kind} (default {'none' if default is None else default})\n        {description}"
-            in shown
-        )
+        value = "none" if default is None else default
+        assert f"--{key} {kind} (default {value})\n        {description}" in shown
     assert "--resume" in shown
     assert help_text(capsys, "train", "-h") == shown
     assert help_text(capsys, "train", "--steps", "3", "--help") == shown
@@ -85,27 +83,21 @@ def test_the_installed_program_refuses_without_a_traceback():
 
 
 def test_a_misspelt_setting_gets_a_suggestion(capsys: Capture):
-    assert (
-        refusal(capsys, "train", "--actor.lrr", "1")
-        == "telescope: command line: no setting `actor.lrr`; did you mean `actor.lr`?\n"
-    )
-    assert "did you mean `rollout.batch_size`?" in refusal(
-        capsys, "train", "--rollout.batch-sice=4"
-    )
+    told = refusal(capsys, "train", "--actor.lrr", "1")
+    assert told == "telescope: command line: no setting `actor.lrr`; did you mean `actor.lr`?\n"
+    told = refusal(capsys, "train", "--rollout.batch-sice=4")
+    assert "did you mean `rollout.batch_size`?" in told
 
 
 def test_a_misspelt_setting_in_a_recipe_gets_a_suggestion(capsys: Capture):
     Path("recipe.toml").write_text("[actor]\nlrr = 1\n")
-    assert (
-        refusal(capsys, "train", "recipe.toml")
-        == "telescope: recipe.toml: no setting `actor.lrr`; did you mean `actor.lr`?\n"
-    )
+    told = refusal(capsys, "train", "recipe.toml")
+    assert told == "telescope: recipe.toml: no setting `actor.lrr`; did you mean `actor.lr`?\n"
 
 
 def test_a_value_out_of_range_is_refused(capsys: Capture):
-    assert "credit.gamma = 2: input should be less than or equal to 1" in refusal(
-        capsys, "train", "--credit.gamma", "2"
-    )
+    told = refusal(capsys, "train", "--credit.gamma", "2")
+    assert "credit.gamma = 2: input should be less than or equal to 1" in told
 
 
 def test_settings_that_contradict_each_other_are_refused(capsys: Capture):
@@ -117,18 +109,14 @@ def test_settings_that_contradict_each_other_are_refused(capsys: Capture):
     "arguments", [["--steps"], ["--steps", "--resume"], ["--steps", "--seed", "3"]], ids=" ".join
 )
 def test_a_missing_value_is_named(capsys: Capture, arguments: list[str]):
-    assert (
-        refusal(capsys, "train", *arguments) == "telescope: --steps needs a value: --steps VALUE\n"
-    )
+    told = refusal(capsys, "train", *arguments)
+    assert told == "telescope: --steps needs a value: --steps VALUE\n"
 
 
 def test_a_second_recipe_is_refused(capsys: Capture):
-    assert "unexpected argument 'b.toml'; usage: telescope train" in refusal(
-        capsys, "train", "a.toml", "b.toml"
-    )
-    assert "unexpected argument 'b.toml'; usage: telescope plan" in refusal(
-        capsys, "plan", "a.toml", "b.toml"
-    )
+    for command in ("train", "plan"):
+        told = refusal(capsys, command, "a.toml", "b.toml")
+        assert f"unexpected argument 'b.toml'; usage: telescope {command}" in told
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--smoke"])
@@ -168,43 +156,31 @@ def test_a_folder_without_a_run_is_named(capsys: Capture, command: list[str], tm
     assert "nosuch is not a run folder" in refusal(capsys, *command, "nosuch", *rest)
     Path("young").mkdir()
     Path("young/config.toml").write_text("")
-    assert "young has no checkpoint yet: train it first" in refusal(
-        capsys, *command, "young", *rest
-    )
+    told = refusal(capsys, *command, "young", *rest)
+    assert "young has no checkpoint yet: train it first" in told
     assert not Path("out").exists()
 
 
 def test_values_are_read_with_a_space_or_an_equals_sign_and_may_be_negative():
-    typed = (
-        "--eval.correct_score -1 r.toml --name=a=b --rollout.batch-size 4 --flag --actor.lr -1e-3"
-    )
     parser = Parser("telescope test", "")
     parser.add_argument("--flag", action="store_true")
-    options, recipe, settings = parse_with_settings(parser, typed.split())
+    negative = ["--eval.correct_score", "-1", "--actor.lr", "-1e-3"]
+    others = ["--name=a=b", "--rollout.batch-size", "4", "--flag"]
+    options, recipe, settings = parse_with_settings(parser, [*negative, "r.toml", *others])
     assert options.flag
     assert recipe == "r.toml"
     assert settings == [
         ("eval.correct_score", "-1"),
+        ("actor.lr", "-1e-3"),
         ("name", "a=b"),
         ("rollout.batch_size", "4"),
-        ("actor.lr", "-1e-3"),
     ]
 
 
 @pytest.mark.parametrize("encoding", ["gbk", "ascii", "latin-1", "cp1252"])
-def test_a_stream_that_cannot_say_it_gets_utf_8(encoding: str) -> None:
+def test_a_stream_that_cannot_encode_delta_switches_to_utf_8(encoding: str) -> None:
     environment = os.environ | {"PYTHONIOENCODING": encoding}
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from telescope.commands import main; main()",
-            "explain",
-            "--lang",
-            "zh",
-        ],
-        env=environment,
-        capture_output=True,
-    )
+    command = [sys.executable, "-m", "telescope", "explain", "--lang", "zh"]
+    ran = subprocess.run(command, env=environment, capture_output=True)
     assert ran.returncode == 0, ran.stderr
     assert "δ" in ran.stdout.decode("utf-8")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -17,6 +19,7 @@ from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.arithmetic import fill
 from telescope.explain.notation import num
+from telescope.explain.sample import Sample
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces
 from telescope.viewer.payload import page_traces
@@ -26,21 +29,32 @@ from tests.fakes import tiny_config
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """Two steps with clipping, KL, several updates per step and truncated responses that bootstrap."""
-    config = tiny_config(
-        tmp_path_factory.mktemp("explain"),
-        tiny_model,
-        ("actor.epochs", "2"), ("actor.minibatches", "2"), ("critic.epochs", "2"), ("actor.lr", "3e-2"), ("critic.lr", "1e-1"),
-        ("credit.bootstrap_truncated", "true"), ("credit.gamma", "0.9"), ("credit.kl_coef", "0.1"), ("ledger.samples", "all"),
-    )  # fmt: skip
+    """Two steps with clipping, KL, several updates per step, and bootstrapped truncation."""
+    settings = {
+        "actor.epochs": "2",
+        "actor.minibatches": "2",
+        "actor.lr": "3e-2",
+        "critic.epochs": "2",
+        "critic.lr": "1e-1",
+        "credit.bootstrap_truncated": "true",
+        "credit.gamma": "0.9",
+        "credit.kl_coef": "0.1",
+        "ledger.samples": "all",
+    }
+    config = tiny_config(tmp_path_factory.mktemp("explain"), tiny_model, *settings.items())
     Trainer(config, reward=lambda response_ids: [len(set(r)) / 6 for r in response_ids]).fit()
     (config.run_dir.parent / "two.json").write_text('{"values": [[0.1], [0.2]]}')
     return config.run_dir
 
 
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What `telescope explain` prints."""
     main(["explain", *arguments])
     return capsys.readouterr().out
+
+
+def all_samples(run: Path) -> list[Sample]:
+    return [sample for step in ledger.steps(run) for sample in ledger.samples(run, step)]
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -55,17 +69,16 @@ def test_every_recomputed_number_of_a_run_carries_a_tick(
 
 
 def test_every_trace_of_every_token_and_update_agrees_with_what_was_recorded(run: Path) -> None:
-    checked, clipped = 0, 0
-    for step in ledger.steps(run):
-        for sample in ledger.samples(run, step):
-            for t in range(len(sample)):
-                for update in range(len(sample.actor_updates)):
-                    for trace in traces(sample, t, update):
-                        assert trace.ok is not False, (step, sample.index, t, trace)
-                        checked += trace.ok is not None
-            clipped += sum(any(u.clipped) for u in sample.actor_updates)
+    checked = 0
+    clipped = 0
+    for sample in all_samples(run):
+        for t, update in itertools.product(range(len(sample)), range(len(sample.actor_updates))):
+            for trace in traces(sample, t, update):
+                assert trace.ok is not False, (sample.step, sample.index, t, trace)
+                checked += trace.ok is not None
+        clipped += sum(any(update.clipped) for update in sample.actor_updates)
     assert checked > 1000
-    assert clipped > 0  # the interesting state does occur
+    assert clipped > 0  # some tokens were clipped
 
 
 def test_the_json_has_the_numbers_of_the_terminal(run: Path, capsys) -> None:
@@ -80,16 +93,15 @@ def test_the_json_of_a_long_response_fills_its_columns_once(
     tmp_path: Path, capsys, monkeypatch
 ) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"values": [0.5] * 30, "score": 1}))
-    filled = []
-    monkeypatch.setattr(
-        "telescope.explain.trace.fill", lambda sample: filled.append(sample) or fill(sample)
-    )
-    assert (
-        len(
-            json.loads(explained(capsys, "--numbers", str(tmp_path / "x.json"), "--json"))["traces"]
-        )
-        == 30
-    )
+    filled: list[Sample] = []
+
+    def counting_fill(sample: Sample) -> Sample:
+        filled.append(sample)
+        return fill(sample)
+
+    monkeypatch.setattr("telescope.explain.trace.fill", counting_fill)
+    printed = json.loads(explained(capsys, "--numbers", str(tmp_path / "x.json"), "--json"))
+    assert len(printed["traces"]) == 30
     assert len(filled) == 1
 
 
@@ -110,7 +122,11 @@ def test_the_json_is_strict_whatever_was_recorded(run: Path, capsys, monkeypatch
 def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
     path = tmp_path / "three.toml"
     path.write_text(
-        "tokens = ['a', 'b', 'c']\nrewards = [0, 0, 1]\nvalues = [0.3, 0.4, 0.6]\ngamma = 1\nlam = 0.95\n"
+        "tokens = ['a', 'b', 'c']\n"
+        "rewards = [0, 0, 1]\n"
+        "values = [0.3, 0.4, 0.6]\n"
+        "gamma = 1\n"
+        "lam = 0.95\n"
     )
     out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
     assert ".651" in out
@@ -123,9 +139,9 @@ def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(
     lang: str, level: str, tmp_path: Path, capsys
 ) -> None:
     path = tmp_path / "two.json"
-    path.write_text(
-        '{"advantages": [[0.651, 0.58, 0.4, 0], [0.1, -0.2, 0, 0]], "mask": [[1, 1, 1, 0], [1, 1, 0, 0]]}'
-    )
+    advantages = [[0.651, 0.58, 0.4, 0], [0.1, -0.2, 0, 0]]
+    mask = [[1, 1, 1, 0], [1, 1, 0, 0]]
+    path.write_text(json.dumps({"advantages": advantages, "mask": mask}))
     asked = ["--numbers", str(path), "--lang", lang, "--level", level]
     out = " ".join(explained(capsys, *asked).split())  # however wide the terminal is
     for said in (
@@ -155,18 +171,8 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(
     assert len(listed.strip().splitlines()) == 23
     for number in range(1, 24):
         assert len(explained(capsys, str(run), "--question", str(number), "--lang", "en")) > 40
-    explained(
-        capsys,
-        str(run),
-        "--question",
-        "9",
-        "--question",
-        "12",
-        "--lang",
-        "zh",
-        "--save-dialogue",
-        str(tmp_path / "log"),
-    )
+    asked = ["--question", "9", "--question", "12", "--lang", "zh"]
+    explained(capsys, str(run), *asked, "--save-dialogue", str(tmp_path / "log"))
     (file,) = (tmp_path / "log").iterdir()
     assert re.fullmatch(r"telescope_\d{8}_\d{6}\.md", file.name)
     assert file.read_text("utf-8").count("### 问题") == 3  # the wish to save is the last round
@@ -190,9 +196,8 @@ def test_the_table_of_columns_has_each_of_them_once_under_its_view(
     assert max(map(cell_len, out.splitlines())) <= 80
     views = out.split("\n\n")
     for view, anchor in zip(views, ("state", "action", "sequence", "row"), strict=True):
-        assert re.findall(r"^  (\w+)", view, re.M) == [
-            column.name for column in COLUMNS.values() if column.anchor == anchor
-        ]
+        names = [column.name for column in COLUMNS.values() if column.anchor == anchor]
+        assert re.findall(r"^  (\w+)", view, re.M) == names
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -278,46 +283,35 @@ def test_training_ends_by_writing_the_report(make_config, tmp_path: Path, capsys
 def test_terminal_json_report_and_live_page_show_the_same_traces(
     run: Path, tmp_path: Path, capsys
 ) -> None:
-    """One source of truth: whatever the surface, formula, numbers, result and tick are those of the trace objects."""
+    """Every surface shows formula, numbers, result and tick of the same trace objects."""
     main(["report", str(run), "-o", str(tmp_path / "r.html")])
     capsys.readouterr()
     html = (tmp_path / "r.html").read_text("utf-8")
-    report = json.loads(
-        re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", html, re.S)[1]
-    )
-    step = str(ledger.steps(run)[-1])
+    script = re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", html, re.S)
+    report = json.loads(script[1])
+    step = ledger.steps(run)[-1]
     compared = 0
-    for shown in report["steps"][step]["samples"]:
-        sample = ledger.samples(run, int(step), [shown["index"]])[0]
+    for shown in report["steps"][str(step)]["samples"]:
+        sample = ledger.samples(run, step, [shown["index"]])[0]
+        asked = [str(run), "--step", str(step), "--sample", str(sample.index)]
+        printed = json.loads(explained(capsys, *asked, "--json"))
         for t in range(len(sample)):
             truth = [trace.to_json() for trace in traces(sample, t)]
-            assert [
-                {k: v for k, v in trace.items() if k != "words"}
-                for trace in shown["traces"][str(t)]
-            ] == truth
-            assert [
-                {k: v for k, v in trace.items() if k != "words"}
-                for trace in page_traces(sample, t, {})
-            ] == truth
-            terminal = explained(
-                capsys,
-                str(run),
-                "--step",
-                step,
-                "--sample",
-                str(sample.index),
-                "--token",
-                str(t),
-                "--lang",
-                "en",
-            )
-            flat = "".join(terminal.split())
-            for trace in truth:
-                assert "".join(trace["formula"].split()) in flat
-                assert "".join(trace["substituted"].split()) in flat
-                compared += 1
-            printed = json.loads(
-                explained(capsys, str(run), "--step", step, "--sample", str(sample.index), "--json")
-            )
             assert printed["traces"][t] == truth
+            assert without_words(shown["traces"][str(t)]) == truth
+            assert without_words(page_traces(sample, t, {})) == truth
+            terminal = without_spaces(explained(capsys, *asked, "--token", str(t), "--lang", "en"))
+            for trace in truth:
+                assert without_spaces(trace["formula"]) in terminal
+                assert without_spaces(trace["substituted"]) in terminal
+                compared += 1
     assert compared > 100
+
+
+def without_words(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Traces of the page, without the sentences that it adds."""
+    return [{key: value for key, value in trace.items() if key != "words"} for trace in shown]
+
+
+def without_spaces(text: str) -> str:
+    return "".join(text.split())
