@@ -174,7 +174,7 @@ def measure(trainer: Trainer) -> dict[str, float | None]:
         roles.reference.compute_log_prob(roles.critic.compute_values(batch))
     )
     kl = masked_mean(kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], "k1"), batch.mask)
-    observed = CreditConfig(estimator="monte_carlo", kl_kind=config.credit.kl_kind)
+    observed = CreditConfig.of(estimator="monte_carlo", kl_kind=config.credit.kl_kind)
     explained = credit_metrics(compute_advantages(batch, observed, kl_coef=trainer.kl_coef))[
         "critic/explained_variance"
     ]

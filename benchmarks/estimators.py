@@ -16,10 +16,7 @@ import time
 from pathlib import Path
 
 from telescope import Config, Trainer
-from telescope.config import BY_GROUP
-from telescope.credit import ESTIMATORS
-from telescope.roles.actor import POLICY_LOSSES
-from telescope.roles.critic import VALUE_LOSSES
+from telescope.algorithms import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 
 GROUPS = {"rollout": {"batch_size": 64, "n": 4}}
 BARE = {
@@ -44,7 +41,10 @@ def looked_at(response_ids):
 def runs() -> dict[str, dict]:
     """Name of a run -> what differs from the built-in recipe."""
     made = {
-        f"estimator {name}": {"credit": {"estimator": name}, **(GROUPS if name in BY_GROUP else {})}
+        f"estimator {name}": {
+            "credit": {"estimator": name},
+            **(GROUPS if ESTIMATORS[name].needs.groups else {}),
+        }
         for name in ESTIMATORS
     }
     made |= {f"loss {name}": {"actor": {"loss": name}} for name in POLICY_LOSSES}

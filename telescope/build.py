@@ -158,7 +158,7 @@ def reward_origin(config: Config, rewards: Reward, given: GivenReward) -> dict[s
         bins = config.critic.histogram
         seed = config.head_seed
         trained["credit.estimator"] = "one with a critic"
-        trained["critic.loss"] = f"hl_gauss with {bins}" if bins else "one without bins"
+        trained["critic.loss"] = f"{config.critic.loss} with {bins}" if bins else "one without bins"
         trained["critic.head_init"] = "zero" if seed is None else f"normal with seed {seed}"
     else:
         trained["credit.estimator"] = "one without a critic"

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from telescope.algorithms import ESTIMATORS
 from telescope.batch import Scores
 from telescope.config import CreditConfig
-from telescope.credit import ESTIMATORS, compute_advantages, credit_metrics
+from telescope.credit import compute_advantages, credit_metrics
 from tests.fakes import hand_batch
 
 
@@ -38,7 +39,7 @@ THREE = {"mask": [[1, 1, 1]], "scores": [[0.0, 0.0, 1.0]], "values": [[0.3, 0.4,
 
 
 def test_the_three_token_example() -> None:
-    batch = compute_advantages(staged(**THREE), CreditConfig(gamma=1, lam=0.95), kl_coef=0.0)
+    batch = compute_advantages(staged(**THREE), CreditConfig.of(gamma=1, lam=0.95), kl_coef=0.0)
     assert batch["deltas"][0].tolist() == pytest.approx([0.1, 0.2, 0.4])
     assert batch["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4])
     assert batch["returns"][0].tolist() == pytest.approx([0.951, 0.98, 1.0])
@@ -51,7 +52,7 @@ def test_rewards_are_scores_minus_beta_kl() -> None:
     batch = staged(
         [[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]]
     )
-    shaped = compute_advantages(batch, CreditConfig(), kl_coef=0.1)
+    shaped = compute_advantages(batch, CreditConfig.of(), kl_coef=0.1)
     assert shaped["kl"][0].tolist() == pytest.approx([0.2, -0.1])
     assert shaped["token_level_rewards"][0].tolist() == pytest.approx([-0.02, 1.01])
 
@@ -60,13 +61,13 @@ def test_without_kl_in_the_reward_the_rewards_are_the_scores() -> None:
     batch = staged(
         [[1, 1]], scores=[[0.0, 1.0]], values=[[0.0, 0.0]], old=[[-0.1, -0.5]], ref=[[-0.3, -0.4]]
     )
-    shaped = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
+    shaped = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
     assert torch.equal(shaped["token_level_rewards"], shaped["token_level_scores"])
 
 
 def test_returns_use_raw_advantages_whether_whitened_or_not() -> None:
     white, raw = (
-        compute_advantages(staged(**THREE), CreditConfig(whiten=w), kl_coef=0.0)
+        compute_advantages(staged(**THREE), CreditConfig.of(whiten=w), kl_coef=0.0)
         for w in (True, False)
     )
     assert torch.equal(white["returns"], raw["returns"])
@@ -76,14 +77,14 @@ def test_returns_use_raw_advantages_whether_whitened_or_not() -> None:
 
 def test_a_truncated_response_bootstraps_with_the_value_of_its_last_state() -> None:
     batch = staged([[1, 1]], scores=[[0.0, 0.0]], values=[[0.5, 0.5]], bootstrap=[0.8])
-    out = compute_advantages(batch, CreditConfig(gamma=0.5, lam=1.0), kl_coef=0.0)
+    out = compute_advantages(batch, CreditConfig.of(gamma=0.5, lam=1.0), kl_coef=0.0)
     assert out["deltas"][0].tolist() == pytest.approx(
         [0.0 + 0.5 * 0.5 - 0.5, 0.0 + 0.5 * 0.8 - 0.5]
     )
 
 
 def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -> None:
-    plain = compute_advantages(staged(**THREE), CreditConfig(gamma=0.9, lam=0.8), kl_coef=0.0)
+    plain = compute_advantages(staged(**THREE), CreditConfig.of(gamma=0.9, lam=0.8), kl_coef=0.0)
     mask = [[1, 0, 0, 1, 1, 0]]
     holed = staged(
         mask,
@@ -91,7 +92,7 @@ def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -
         values=[[0.3, 9.0, 9.0, 0.4, 0.6, 9.0]],
         attended=[[1, 1, 1, 1, 1, 1]],
     )
-    out = compute_advantages(holed, CreditConfig(gamma=0.9, lam=0.8), kl_coef=0.0)
+    out = compute_advantages(holed, CreditConfig.of(gamma=0.9, lam=0.8), kl_coef=0.0)
     assert out["advantages"][0, [0, 3, 4]].tolist() == pytest.approx(
         plain["advantages"][0].tolist()
     )
@@ -119,7 +120,7 @@ def test_tool_tokens_take_no_time_step_and_trailing_ones_do_not_move_the_end() -
 )
 def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
     batch = compute_advantages(
-        asked(staged(**case)), CreditConfig(estimator=estimator), kl_coef=0.1
+        asked(staged(**case)), CreditConfig.of(estimator=estimator), kl_coef=0.1
     )
     for name in ("advantages", "returns", "whitened", "deltas"):
         assert batch[name].isfinite().all()
@@ -135,9 +136,11 @@ def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
 def test_monte_carlo_is_lambda_one_and_td0_is_lambda_zero() -> None:
     for estimator, lam in (("monte_carlo", 1.0), ("td0", 0.0)):
         direct = compute_advantages(
-            staged(**THREE), CreditConfig(estimator=estimator, gamma=0.9), kl_coef=0.0
+            staged(**THREE), CreditConfig.of(estimator=estimator, gamma=0.9), kl_coef=0.0
         )
-        by_gae = compute_advantages(staged(**THREE), CreditConfig(gamma=0.9, lam=lam), kl_coef=0.0)
+        by_gae = compute_advantages(
+            staged(**THREE), CreditConfig.of(gamma=0.9, lam=lam), kl_coef=0.0
+        )
         assert torch.allclose(direct["advantages"], by_gae["advantages"])
         assert torch.allclose(direct["returns"], by_gae["returns"])
 
@@ -146,7 +149,7 @@ def test_metrics_are_means_over_tokens_not_over_rows() -> None:
     batch = staged(
         [[1, 1, 1], [1, 0, 0]], scores=[[0.0] * 3] * 2, values=[[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]]
     )
-    out = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
+    out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
     metrics = credit_metrics(
         out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(
             scores=[Scores(0.0), Scores(1.0)]
@@ -160,7 +163,7 @@ def test_metrics_are_means_over_tokens_not_over_rows() -> None:
 def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> None:
     def explained(values):
         batch = staged([[1], [1]], scores=[[1.0], [0.0]], values=values)
-        out = compute_advantages(batch, CreditConfig(), kl_coef=0.0).with_columns(
+        out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0).with_columns(
             rollout_log_probs=batch["old_log_probs"]
         )
         return credit_metrics(out.with_info(scores=[Scores(1.0), Scores(0.0)]))[
@@ -183,7 +186,7 @@ def grouped(*, group=(7, 7, 3, 3), **changes):
 
 
 def advantages_of(batch, estimator: str, **settings) -> list[list[float]]:
-    out = compute_advantages(batch, CreditConfig(estimator=estimator, **settings), kl_coef=0.0)
+    out = compute_advantages(batch, CreditConfig.of(estimator=estimator, **settings), kl_coef=0.0)
     assert (out["advantages"][~out.mask] == 0).all()
     return out["advantages"].tolist()
 
@@ -217,16 +220,16 @@ def test_outcomes_are_compared_within_their_group(estimator: str, rows: list[flo
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_neither_the_rows_order_nor_padding_matters(estimator: str) -> None:
     order = torch.tensor([2, 0, 3, 1])
-    plain = compute_advantages(grouped(), CreditConfig(estimator=estimator), kl_coef=0.0)
+    plain = compute_advantages(grouped(), CreditConfig.of(estimator=estimator), kl_coef=0.0)
     shuffled = compute_advantages(
-        grouped().rows(order), CreditConfig(estimator=estimator), kl_coef=0.0
+        grouped().rows(order), CreditConfig.of(estimator=estimator), kl_coef=0.0
     )
     assert torch.allclose(shuffled["advantages"], plain["advantages"][order], atol=1e-6)
     wide = {
         name: [[*row, float("nan") if name != "mask" else 0] for row in rows]
         for name, rows in GROUPS.items()
     }
-    padded = compute_advantages(grouped(**wide), CreditConfig(estimator=estimator), kl_coef=0.0)
+    padded = compute_advantages(grouped(**wide), CreditConfig.of(estimator=estimator), kl_coef=0.0)
     assert torch.allclose(padded["advantages"][:, :3], plain["advantages"], atol=1e-6)
     assert (padded["advantages"][:, 3] == 0).all()
 
@@ -253,20 +256,22 @@ def test_gdpo_lets_no_part_drown_another() -> None:
 
 def test_whitening_is_as_the_estimators_paper_has_it_unless_it_is_set() -> None:
     auto, on, off = (
-        compute_advantages(grouped(), CreditConfig(estimator="grpo", whiten=w), kl_coef=0.0)
+        compute_advantages(grouped(), CreditConfig.of(estimator="grpo", whiten=w), kl_coef=0.0)
         for w in ("auto", True, False)
     )
     assert torch.equal(auto["whitened"], off["whitened"])
     assert not torch.equal(auto["whitened"], on["whitened"])
-    assert CreditConfig().whitens
-    assert CreditConfig(estimator="reinforce++").whitens
+    assert CreditConfig.of().whitens
+    assert CreditConfig.of(estimator="reinforce++").whitens
 
 
 def test_the_critic_may_have_a_lambda_of_its_own() -> None:
-    apart = compute_advantages(staged(**THREE), CreditConfig(lam=0.5, lam_critic=1.0), kl_coef=0.0)
+    apart = compute_advantages(
+        staged(**THREE), CreditConfig.of(lam=0.5, lam_critic=1.0), kl_coef=0.0
+    )
     assert torch.equal(
         apart["advantages"],
-        compute_advantages(staged(**THREE), CreditConfig(lam=0.5), kl_coef=0.0)["advantages"],
+        compute_advantages(staged(**THREE), CreditConfig.of(lam=0.5), kl_coef=0.0)["advantages"],
     )
     assert apart["returns"][0].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
@@ -278,13 +283,13 @@ def test_lambda_grows_with_the_length_of_the_response() -> None:
         "values": [[0.3, 0.4, 0.6]] * 2,
     }
     out = compute_advantages(
-        staged(**rows, attended=[[1, 1, 1]] * 2), CreditConfig(lam_alpha=0.5), kl_coef=0.0
+        staged(**rows, attended=[[1, 1, 1]] * 2), CreditConfig.of(lam_alpha=0.5), kl_coef=0.0
     )
     for row, length in ((0, 3), (1, 2)):
         one = {name: [values[row]] for name, values in rows.items()}
         alone = compute_advantages(
             staged(**one, attended=[[1, 1, 1]]),
-            CreditConfig(lam=1 - 1 / (0.5 * length)),
+            CreditConfig.of(lam=1 - 1 / (0.5 * length)),
             kl_coef=0.0,
         )
         assert torch.allclose(out["advantages"][row], alone["advantages"][0])
@@ -299,6 +304,6 @@ def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
         old=[[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
         ref=[[-1.0, -1.0, -1.0], [-5.0, 0.0, 0.0]],
     )
-    out = compute_advantages(batch, CreditConfig(), kl_coef=0.0)
+    out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
     metrics = credit_metrics(out.with_info(score=[0.0, 0.0]))
     assert metrics["reward/kl"] == 2.0

@@ -10,13 +10,11 @@ import pytest
 import torch
 
 from telescope import Trainer, ledger
-from telescope.config import BY_CRITIC, BY_GROUP
-from telescope.credit import ESTIMATORS
+from telescope.algorithms import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.explain.questions import answer
 from telescope.explain.terminal import render
 from telescope.explain.trace import traces
-from telescope.roles.actor import POLICY_LOSSES
-from telescope.roles.critic import VALUE_LOSSES, ZeroCritic
+from telescope.roles.critic import ZeroCritic
 from telescope.run.export import export_run
 from telescope.run.live import explain_pair
 from tests.fakes import read_shards
@@ -94,13 +92,13 @@ def test_every_estimator_trains_and_its_advantage_is_recomputed(
     make_config, estimator: str
 ) -> None:
     trainer, samples = run(make_config, ("credit.estimator", estimator), *NEEDS.get(estimator, []))
-    assert isinstance(trainer.roles.critic, ZeroCritic) == (estimator not in BY_CRITIC)
+    assert isinstance(trainer.roles.critic, ZeroCritic) == (not ESTIMATORS[estimator].needs.critic)
     confirmed(
         samples, "return", "whitened", "clip", *([] if estimator == "gdpo" else ["advantage"])
     )
     advantages = [a for sample in samples for a in sample.columns["advantages"]]
     assert max(advantages) > min(advantages)
-    if estimator in BY_GROUP and estimator != "optimal_token_baseline":
+    if ESTIMATORS[estimator].needs.groups and estimator != "optimal_token_baseline":
         assert len({sample.prompt_index for sample in samples}) == 4
     assert estimator in render(samples[0], lang="en", width=100) or estimator == "gae"
 

@@ -45,7 +45,7 @@ def test_01_the_value_after_eos_and_in_padding_cannot_reach_gae(after_the_end: f
     batch = staged(
         [[1, 1, 1, 0]], scores=[[0.0, 0.0, 1.0, 0.0]], values=[[0.3, 0.4, 0.6, after_the_end]]
     )
-    out = compute_advantages(batch, CreditConfig(gamma=1, lam=0.95), kl_coef=0.0)
+    out = compute_advantages(batch, CreditConfig.of(gamma=1, lam=0.95), kl_coef=0.0)
     assert out["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4, 0.0])
     assert out["returns"][0].tolist() == pytest.approx([0.951, 0.98, 1.0, 0.0])
 
@@ -81,7 +81,7 @@ def test_03_nan_in_padding_poisons_neither_value_nor_gradient() -> None:
         old=[[0.0, 0.0, NAN]],
         ref=[[0.1, 0.1, NAN]],
     )
-    out = compute_advantages(batch, CreditConfig(), kl_coef=0.1)
+    out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.1)
     assert all(out[name].isfinite().all() for name in out if out[name].is_floating_point())
     for mode in (
         "token-mean",
@@ -289,7 +289,7 @@ def test_17_recorded_kl_is_the_kl_not_the_shaped_reward() -> None:
         [[1, 1]], scores=[[0.0, 1.0]], values=[[0.1, 0.2]], old=[[-0.1, -0.2]], ref=[[-0.3, -0.1]]
     )
     inputs = {name: batch[name].clone() for name in batch}
-    out = compute_advantages(batch, CreditConfig(), kl_coef=0.5)
+    out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.5)
     assert out["kl"][0].tolist() == pytest.approx([0.2, -0.1])
     assert out["token_level_scores"][0].tolist() == [0.0, 1.0]
     for name, before in inputs.items():

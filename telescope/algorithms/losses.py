@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from telescope.algorithms.definitions.value import bins_of
 from telescope.algorithms.masked import as_bool, keep, masked_mean, masked_sum
 
 Aggregation = Literal[
@@ -263,6 +264,54 @@ def _worse(
         return ValueTerms(plain, torch.zeros_like(mask, dtype=torch.bool))
     clipped = error(torch.clamp(v, old - clip_value, old + clip_value) - target)
     return ValueTerms(torch.maximum(plain, clipped), (clipped > plain) & as_bool(mask))
+
+
+class Prediction(Protocol):
+    """What the critic says now."""
+
+    @property
+    def values(self) -> Tensor:
+        """[B, T]"""
+
+    @property
+    def logits(self) -> Tensor | None:
+        """[B, T, K] of a critic that predicts a histogram."""
+
+
+class Targets(Protocol):
+    """Rows of a batch with `values` and `returns` of the rollout."""
+
+    @property
+    def mask(self) -> Tensor: ...
+
+    def __getitem__(self, name: str) -> Tensor: ...
+
+
+def mse_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    old = rows["values"]
+    target = rows["returns"]
+    return clipped_value_loss(prediction.values, old, target, rows.mask, clip_value=s.clip_value)
+
+
+def huber_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    old = rows["values"]
+    target = rows["returns"]
+    return huber_value_loss(
+        prediction.values, old, target, rows.mask, clip_value=s.clip_value, delta=s.huber_delta
+    )
+
+
+def hl_gauss_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    assert prediction.logits is not None
+    bins = bins_of(s)
+    return hl_gauss_loss(
+        prediction.logits,
+        rows["returns"],
+        rows.mask,
+        low=bins.low,
+        high=bins.high,
+        sigma=s.sigma * bins.width,
+    )
 
 
 def aggregate(

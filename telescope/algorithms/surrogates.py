@@ -6,12 +6,12 @@ tokens of a minibatch (clip_cov, kl_cov) are told which of them were `selected`,
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from telescope.algorithms.definitions.policy import adapt_penalty as adapt_penalty
 from telescope.algorithms.losses import PolicyTerms, clipped_policy_loss, ratios
 from telescope.algorithms.masked import as_bool, keep, masked_mean
 
@@ -29,13 +29,6 @@ def kl_penalty_loss(
         log_ratio,
         mask,
     )
-
-
-def adapt_penalty(beta: float, kl: float, *, target: float) -> float:
-    """β/2 if KL < target/1.5, 2β if KL > 1.5·target, else β; a KL that is not finite changes nothing. arXiv:1707.06347, section 4."""
-    if not math.isfinite(kl):
-        return beta
-    return beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta
 
 
 def gspo_loss(
@@ -277,3 +270,73 @@ def _terms(
         never,
         log_ratio,
     )
+
+
+def dppo_tv_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    ratio_cap: float,
+) -> PolicyTerms:
+    """`dppo_loss` with the total variation."""
+    limits = {"clip_low": clip_low, "clip_high": clip_high, "ratio_cap": ratio_cap}
+    return dppo_loss(log_probs, old_log_probs, advantages, mask, divergence="tv", **limits)
+
+
+def dppo_kl_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    ratio_cap: float,
+) -> PolicyTerms:
+    """`dppo_loss` with the KL divergence."""
+    limits = {"clip_low": clip_low, "clip_high": clip_high, "ratio_cap": ratio_cap}
+    return dppo_loss(log_probs, old_log_probs, advantages, mask, divergence="kl", **limits)
+
+
+def choose_for_clip_cov(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    cov_share: float,
+    cov_low: float,
+    cov_high: float,
+    clip_low: float,
+    clip_high: float,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """`select_clip_cov` with the names of the settings."""
+    return select_clip_cov(
+        log_probs,
+        old_log_probs,
+        advantages,
+        mask,
+        share=cov_share,
+        low=cov_low,
+        high=cov_high,
+        clip_low=clip_low,
+        clip_high=clip_high,
+        generator=generator,
+    )
+
+
+def choose_for_kl_cov(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    cov_share: float,
+) -> Tensor:
+    """`select_kl_cov` with the names of the settings."""
+    return select_kl_cov(log_probs, advantages, mask, share=cov_share)

@@ -7,7 +7,7 @@
     lam    = 0.95
 
 In a CSV each column is a list, one row per token, and a setting stands in the first row of its own column. What follows
-from the numbers is left to `trace.fill`, so that a number that was given as well is checked.
+from the numbers is left to `arithmetic.fill`, so that a number that was given as well is checked.
 
 Whitening takes all responses of a batch. Several are given as tables, what they share beside them, or as rows of every list:
 
@@ -33,56 +33,99 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES
+from telescope.config import CHOICES, ActorConfig, CreditConfig, CriticConfig, OptimizerConfig
 from telescope.errors import TelescopeError
-from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.settings import Settings, value_loss_with
 from telescope.explain.whitening import whiten_together
 
-LISTS = {
-    **{name: name for name in (*PER_TOKEN, "tokens", "mask", "log_probs", "vpreds")},
-    "scores": "token_level_scores", "score": "token_level_scores", "rewards": "token_level_rewards", "reward": "token_level_rewards",
-    "r": "token_level_rewards", "V": "values", "old": "old_log_probs", "old_log_prob": "old_log_probs", "new": "log_probs",
-    "new_log_probs": "log_probs", "new_log_prob": "log_probs", "log_prob": "log_probs", "ref": "ref_log_prob",
-    "ref_log_probs": "ref_log_prob", "kld": "kl", "delta": "deltas", "A": "advantages", "advantages_raw": "advantages",
-    "advantage": "advantages", "R": "returns", "advantages_whitened": "whitened", "new_values": "vpreds", "value": "values",
-    "response_mask": "mask", "loss_mask": "mask", "info_mask": "mask",
-}  # fmt: skip
-SCALARS = {
-    **{name: name for name in Settings.__dataclass_fields__},
-    **{name: name for name in ("whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt", "clip")},
-    "γ": "gamma", "lambda": "lam", "λ": "lam", "beta": "kl_coef", "β": "kl_coef", "kl_type": "kl_kind", "eps": "clip", "ε": "clip",
-    "epsilon": "clip", "cliprange": "clip", "clip_ratio": "clip", "cliprange_value": "clip_value", "clip_ratio_c": "dual_clip",
-    "μ": "whiten_mean", "mu": "whiten_mean", "mean": "whiten_mean", "σ": "whiten_std", "sigma": "whiten_std", "std": "whiten_std",
-}  # fmt: skip
+COLUMN_NAMES = {
+    **{name: name for name in (*SAMPLE_COLUMNS, "tokens", "mask", "log_probs", "vpreds")},
+    "scores": "token_level_scores",
+    "score": "token_level_scores",
+    "rewards": "token_level_rewards",
+    "reward": "token_level_rewards",
+    "r": "token_level_rewards",
+    "V": "values",
+    "value": "values",
+    "old": "old_log_probs",
+    "old_log_prob": "old_log_probs",
+    "new": "log_probs",
+    "new_log_probs": "log_probs",
+    "new_log_prob": "log_probs",
+    "log_prob": "log_probs",
+    "ref": "ref_log_prob",
+    "ref_log_probs": "ref_log_prob",
+    "kld": "kl",
+    "delta": "deltas",
+    "A": "advantages",
+    "advantage": "advantages",
+    "advantages_raw": "advantages",
+    "R": "returns",
+    "advantages_whitened": "whitened",
+    "new_values": "vpreds",
+    "response_mask": "mask",
+    "loss_mask": "mask",
+    "info_mask": "mask",
+}
+"""Name in a file -> column."""
+
+
+def _setting_names() -> list[str]:
+    """Settings of credit, actor and critic, those of all definitions included."""
+    names = [*CreditConfig.model_fields, *ActorConfig.model_fields, *CriticConfig.model_fields]
+    names += [name for choice in CHOICES for name in choice.owners()]
+    other = {*OptimizerConfig.model_fields, *SAMPLE_COLUMNS}
+    return [name for name in dict.fromkeys(names) if name not in other]
+
+
+SETTING_NAMES = {
+    **{name: name for name in _setting_names()},
+    **{name: name for name in ("whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt")},
+    "temperature": "temperature",
+    "value_loss": "value_loss",
+    "clip": "clip",
+    "γ": "gamma",
+    "lambda": "lam",
+    "λ": "lam",
+    "beta": "kl_coef",
+    "β": "kl_coef",
+    "kl_type": "kl_kind",
+    "eps": "clip",
+    "ε": "clip",
+    "epsilon": "clip",
+    "cliprange": "clip",
+    "clip_ratio": "clip",
+    "cliprange_value": "clip_value",
+    "clip_ratio_c": "dual_clip",
+    "μ": "whiten_mean",
+    "mu": "whiten_mean",
+    "mean": "whiten_mean",
+    "σ": "whiten_std",
+    "sigma": "whiten_std",
+    "std": "whiten_std",
+}
+"""Name in a file -> setting."""
+
+IGNORED = ("id", "kind", "description", "expected")
 _BARE_POINT = re.compile(
     r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE
 )
-"""The point of .3; texts and comments are matched too, so that none is found inside them."""
-IGNORED = ("id", "kind", "description", "expected")
-CHOICES = {
-    "estimator": ("gae", "monte_carlo", "td0"),
-    "loss": ("clip", "cpi"),
-    "importance": ("off", "token", "sequence"),
-    "reject": ("off", "token", "sequence", "geometric"),
-    **dict.fromkeys(
-        ("kl_kind", "kl_loss_kind"), ("k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl")
-    ),
-}
-OPTIONAL = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
-"""Settings that may be none."""
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Of what is divided by, and of any number: so far from the ends of a float that no product of a few of them leaves it."""
-RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("gamma", "lam", "lam_critic", "clip", "clip_low"), (0.0, 1.0)),
-    **dict.fromkeys(
-        ("kl_coef", "kl_loss_coef", "clip_high", "clip_value", "temperature"), (0.0, LARGEST)
-    ),
-    **dict.fromkeys(
-        ("whiten_std", "lam_alpha", "huber_delta", "importance_cap", "reject_low", "reject_high"),
-        (SMALLEST, LARGEST),
-    ),
-    "dual_clip": (1.0, LARGEST),
-    "log-prob": (-math.inf, 0.0),
-}
+"""The point of .3. Texts and comments are matched too, so that no point is found inside them."""
+SMALLEST = 1e-30
+LARGEST = 1e30
+"""Bounds of what is divided by and of any number: no product of a few of them overflows."""
+DIVISORS = (
+    "whiten_std",
+    "lam_alpha",
+    "huber_delta",
+    "importance_cap",
+    "reject_low",
+    "reject_high",
+)
 
 
 def read_numbers(path: str | Path) -> list[Sample]:
@@ -174,6 +217,7 @@ def _responses(data: Any) -> list[dict[str, Any]]:
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
     lists, scalars = _named(data)
+    settings = _settings(scalars, data)
     tokens = lists.pop("tokens", None)
     score = lists.get("token_level_scores")
     if isinstance(score, int | float):
@@ -224,14 +268,13 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
     new, predictions = columns.pop("log_probs", None), columns.pop("vpreds", columns.get("values"))
     old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
     texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
-    settings = {name: scalars[name] for name in Settings.__dataclass_fields__ if name in scalars}
     bootstrap, place = scalars.get("bootstrap", 0.0), -1 if new else 0
     return Sample(
         token_ids=list(range(length)),
         token_bytes=[text.encode("utf-8", "surrogatepass") for text in texts],
         mask=mask,
         columns=columns,
-        settings=Settings(**settings),
+        settings=settings,
         prompt=scalars.get("prompt", ""),
         response="".join(texts),
         score=None if scores is None else math.fsum(scores),
@@ -249,52 +292,105 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
 
 
 def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns and the settings of a response, under their own names."""
+    known = {**COLUMN_NAMES, **SETTING_NAMES}
     lists: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
     for key, value in data.items():
         if key in IGNORED:
             continue
-        known = {**LISTS, **SCALARS}
         name = known.get(key) or known.get(key.lower())
         if name is None:
-            near = difflib.get_close_matches(
-                key, list(known.values()), 1
-            ) or difflib.get_close_matches(key, known, 1)
-            raise TelescopeError(
-                f"unknown name {key!r}"
-                + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")
-            )
-        home = scalars if name in SCALARS.values() else lists
+            raise TelescopeError(f"unknown name {key!r}{_suggestion(key, known)}")
+        is_setting = name in SETTING_NAMES.values()
+        home = scalars if is_setting else lists
         if name in home:
             raise TelescopeError(f"{name} is given twice ({key!r} is another name of it)")
-        home[name] = _scalar(key, name, value) if home is scalars else value
+        home[name] = _scalar(key, name, value) if is_setting else value
     if "clip" in scalars:
         both = scalars.pop("clip")
         scalars = {"clip_low": both, "clip_high": both} | scalars
     return lists, scalars
 
 
+def _suggestion(key: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key, list(known.values()), 1)
+    near = near or difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+
 def _scalar(key: str, name: str, value: Any) -> Any:
-    if name in ("whiten", "truncated"):
+    if name in ("whiten", "truncated", "bootstrap_truncated"):
         if str(value).lower() not in ("true", "false"):
             raise TelescopeError(f"{key} = {value!r}: use true or false")
         return str(value).lower() == "true"
     if name == "prompt":
         return str(value)
-    if name in CHOICES:
-        if value not in CHOICES[name]:
-            raise TelescopeError(f"{key} = {value!r}: use one of {', '.join(CHOICES[name])}")
-        return value
-    if name in OPTIONAL and str(value).lower() in ("none", "null"):
+    if value is None:
         return None
-    return _in_range(key, name, _number(key, value))
+    if isinstance(value, str):
+        if value.lower() in ("none", "null"):
+            return None
+        if name in _WORDS:
+            return value
+    number = _number(key, value)
+    if name in DIVISORS and not SMALLEST <= number <= LARGEST:
+        raise TelescopeError(
+            f"{key} = {number:g}: it must lie between {SMALLEST:g} and {LARGEST:g}"
+        )
+    return number
 
 
-def _in_range(key: str, name: str, x: float) -> float:
-    low, high = RANGES.get(name, (-math.inf, math.inf))
-    if not low <= x <= high:
-        raise TelescopeError(f"{key} = {x:g}: it must lie between {low:g} and {high:g}")
-    return x
+_WORDS = ("estimator", "loss", "value_loss", "kl_kind", "kl_loss_kind", "importance", "reject")
+"""Settings that are words, not numbers."""
+
+
+def _settings(scalars: Mapping[str, Any], data: Mapping[str, Any]) -> Settings:
+    """The settings among the scalars, checked by the sections of the config."""
+    names = {key: value for key, value in scalars.items() if key in _SETTINGS}
+    if names.get("huber_delta") is None:
+        names.pop("huber_delta", None)
+    else:
+        names.setdefault("value_loss", value_loss_with("huber_delta"))
+    by_hand = [name for name, found in ESTIMATORS.built_in.items() if found.from_one_response]
+    losses = [name for name, found in POLICY_LOSSES.built_in.items() if found.select is None]
+    for name, choices in (("estimator", by_hand), ("loss", losses)):
+        if name in names and names[name] not in choices:
+            raise TelescopeError(f"{name} = {names[name]!r}: use one of {', '.join(choices)}")
+    try:
+        settings = Settings.of(**names)
+    except ValidationError as error:
+        raise TelescopeError(_first_mistake(error, data)) from None
+    unused = [name for name in names if name not in settings.by_name()]
+    if unused:
+        raise TelescopeError(
+            f"{unused[0]} does nothing with these algorithms: {_owners(unused[0])}"
+        )
+    return settings
+
+
+_SETTINGS = {*_setting_names(), "temperature", "value_loss"}
+
+
+def _owners(name: str) -> str:
+    for choice in CHOICES:
+        if name in choice.owners():
+            return f"it belongs to {choice.name} = {', '.join(choice.owners()[name])}"
+    return "leave it out"
+
+
+def _first_mistake(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """What is wrong with the first setting, under the name that the file gives it."""
+    detail = error.errors()[0]
+    message = detail["msg"].removeprefix("Value error, ")
+    if not detail["loc"]:
+        return message
+    name = str(detail["loc"][0])
+    names = (name, "clip") if name in ("clip_low", "clip_high") else (name,)
+    key = next((key for key in data if SETTING_NAMES.get(key) in names), name)
+    value = detail["input"]
+    shown = f"{value:g}" if isinstance(value, float) else repr(value)
+    return f"{key} = {shown}: {message[0].lower()}{message[1:]}"
 
 
 def _numbers(name: str, value: Any) -> list[float]:
@@ -316,11 +412,16 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
+def _check_log_prob(name: str, x: float) -> None:
+    if x > 0:
+        raise TelescopeError(f"{name} = {x:g}: a log-probability is at most 0")
+
+
 def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask: list[int]) -> None:
     for name in ("old_log_probs", "log_probs", "ref_log_prob", "rollout_log_probs"):
         for t, x in enumerate(columns.get(name, ())):
             if mask[t]:
-                _in_range(f"{name}[{t}]", "log-prob", x)
+                _check_log_prob(f"{name}[{t}]", x)
     for t, x in enumerate(columns.get("token_level_scores", ())):
         if x and not mask[t]:
             raise TelescopeError(
@@ -332,13 +433,6 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
         )
     if ("whiten_mean" in scalars) != ("whiten_std" in scalars):
         raise TelescopeError("give whiten_mean and whiten_std together, or neither")
-    low, high = (
-        scalars.get(name, getattr(Settings, name)) for name in ("reject_low", "reject_high")
-    )
-    if low >= high:
-        raise TelescopeError(
-            f"reject_low = {low:g} keeps nothing below reject_high = {high:g}: give a smaller one"
-        )
     has_kl = "kl" in columns or {"old_log_probs", "ref_log_prob"} <= columns.keys()
     if (
         scalars.get("kl_coef")
@@ -375,7 +469,7 @@ def _columns(
     out: dict[str, Any] = {}
     for column, key in enumerate(names):
         cells = [row[column] for row in rows]
-        name = LISTS.get(key) or LISTS.get(key.lower())
+        name = COLUMN_NAMES.get(key) or COLUMN_NAMES.get(key.lower())
         if name == "tokens":
             out[key] = cells
         elif name is not None:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from telescope.config import BY_CRITIC
+from telescope.algorithms.definitions import DEFAULT_ESTIMATOR
+from telescope.algorithms.definitions.notation import less, listed, num, one_step, plus
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, policy_term, value_term
-from telescope.explain.notation import less, listed, num, one_step, plus
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import pieces, plain, shorten
@@ -94,10 +94,9 @@ def answer(
         raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
     columns = fill(sample).columns if any(sample.mask) else {}
     missing = [name for name in entry["needs"] if name not in columns]
-    if (
-        sample.settings.estimator not in BY_CRITIC
-    ):  # the questions are about values, TD errors and GAE
-        missing.append(f"critic (estimator {sample.settings.estimator})")
+    definition = sample.settings.estimator_definition
+    if not definition.needs.critic:  # the questions are about values, TD errors and GAE
+        missing.append(f"critic (estimator {definition.name})")
     used = EXAMPLE if missing else sample
     key = f"{level}_{lang}"
     if not used.settings.whiten:
@@ -115,7 +114,7 @@ def answer(
         }  # a token stays as it is
     known["four"] = _questions()[2][f"expert_{lang}"].format_map(known) if "{four}" in said else ""
     squared = "½" in said or "{plain}" in said
-    after = HISTOGRAM[lang] if used.settings.bins and squared else ""
+    after = HISTOGRAM[lang] if used.settings.histogram and squared else ""
     after += (
         HUBER[lang].format_map(known) if used.settings.huber_delta is not None and squared else ""
     )
@@ -134,7 +133,7 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
     i, last, lam = (
         at[0] if token is None else token,
         at[-1],
-        {"monte_carlo": 1.0, "td0": 0.0}.get(s.estimator, lam_of(s, len(at))),
+        lam_of(s, len(at)),
     )
     n, count, left, decay = (
         tracer.steps.next(i),
@@ -161,7 +160,7 @@ def facts(sample: Sample, lang: Lang, token: int | None = None) -> dict[str, str
         "gamma": num(s.gamma),
         "lam": num(lam),
         "gl": num(decay),
-        "beta": num(s.kl_coef),
+        "beta": num(s.credit.kl_coef),
         "left": str(left),
     }
     out |= {
@@ -273,8 +272,8 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
     )
 
     def estimate(lam: float) -> list[float]:
-        settings = replace(
-            sample.settings, estimator="gae", lam=lam, lam_alpha=None, lam_critic=None
+        settings = sample.settings.change(
+            estimator=DEFAULT_ESTIMATOR, lam=lam, lam_alpha=None, lam_critic=None
         )
         given = {"token_level_rewards": r, "values": v}
         return fill(
@@ -375,12 +374,10 @@ def _credit(tracer: Tracer, i: int, row: Any, say: Any, lam: float) -> dict[str,
         note = say("（被截断，但按结束处理）", " (cut off, but treated as the end)")
     else:
         note = say("，因为没有后续了", ": nothing is left to come")
-    out["kind"] = {
-        "td0": say("一步 TD 目标", "one-step TD targets"),
-        "monte_carlo": say("实际的折扣和", "the observed discounted sums"),
-    }.get(
-        sample.settings.estimator, say(f"λ-return（λ={num(lam_r)}）", f"λ-returns (λ={num(lam_r)})")
-    )
+    called = sample.settings.estimator_definition.return_name
+    out["kind"] = say(called.zh, called.en)
+    if hasattr(sample.settings.credit, "lam"):
+        out["kind"] += say(f"（λ={num(lam_r)}）", f" (λ={num(lam_r)})")
     out["end_note"] = note + say("。", ".")
     end = num(sample.bootstrap)
     stays = (

@@ -7,58 +7,27 @@ Per-token lists are as long as the response, padding left out; `None` stands for
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-PER_TOKEN = (
-    "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "token_level_scores", "kl",
-    "token_level_rewards", "deltas", "attention", "baselines", "advantages", "returns", "whitened",
-)  # fmt: skip
-"""Columns of the batch (telescope.batch.COLUMNS) that a sample may have, in the order in which PPO makes them."""
+from telescope.explain.settings import Settings
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The scalars that went into the numbers."""
-
-    estimator: str = "gae"
-    gamma: float = 1.0
-    lam: float = 0.95
-    kl_coef: float = 0.0
-    kl_kind: str = "k1"
-    whiten: bool = True
-    loss: str = "clip"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
-    clip_value: float | None = 0.2
-    temperature: float = 1.0
-    kl_loss_coef: float = 0.0
-    kl_loss_kind: str = "k3"
-    """KL to the reference in the actor's loss, besides or instead of the one in the rewards (kl_coef, kl_kind)."""
-    lam_critic: float | None = None
-    """λ of the critic's targets, where it is another."""
-    lam_alpha: float | None = None
-    """In place of lam: λ = 1 − 1/(this × tokens of the response)."""
-    last_k: int = 1
-    """Tokens at the end that share the outcome, where the estimator is last_token."""
-    beta: float = 1.0
-    tau_positive: float = 1.0
-    tau_negative: float = 1.05
-    ratio_cap: float = 20.0
-    importance: str = "off"
-    importance_cap: float = 2.0
-    reject: str = "off"
-    reject_low: float = 0.5
-    reject_high: float = 2.0
-    huber_delta: float | None = None
-    """None: the critic's error is squared."""
-    bins: int = 0
-    """Of the critic's histogram, from value_low to value_high; 0: it says a number."""
-    value_low: float = 0.0
-    value_high: float = 0.0
-    value_sigma: float = 0.0
-    """σ of the Gaussian around a return, in the units of the returns."""
+SAMPLE_COLUMNS = (
+    "rollout_log_probs",
+    "old_log_probs",
+    "ref_log_prob",
+    "values",
+    "token_level_scores",
+    "kl",
+    "token_level_rewards",
+    "deltas",
+    "attention",
+    "baselines",
+    "advantages",
+    "returns",
+    "whitened",
+)
+"""Columns of the batch that a sample may have, in the order in which PPO makes them."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +73,7 @@ class Sample:
     mask: list[int]
     """1 = the policy chose the token; 0 = a tool wrote it, or it is padding."""
     columns: dict[str, list[float]]
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings.of)
     run: str = ""
     step: int = 0
     index: int = 0
@@ -133,8 +102,14 @@ class Sample:
         return len(self.token_ids)
 
     def to_json(self) -> dict[str, Any]:
-        """For the page and --json: bytes as lists of numbers, what is not finite as null (JSON has no NaN), everything else as it is."""
-        return _finite({**asdict(self), "token_bytes": [list(b) for b in self.token_bytes]})
+        """For the page and --json: bytes as lists of numbers, numbers that are not finite as null."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["settings"] = self.settings.by_name()
+        plain["token_bytes"] = [list(piece) for piece in self.token_bytes]
+        plain["actor_updates"] = [asdict(update) for update in self.actor_updates]
+        plain["critic_updates"] = [asdict(update) for update in self.critic_updates]
+        finite: dict[str, Any] = _finite(plain)
+        return finite
 
 
 def _finite(value: Any) -> Any:
@@ -142,4 +117,6 @@ def _finite(value: Any) -> Any:
         return {key: _finite(x) for key, x in value.items()}
     if isinstance(value, list):
         return [_finite(x) for x in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
-from telescope.explain.notation import num
-from telescope.explain.sample import PER_TOKEN, Sample
+from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
 from telescope.explain.trace import fill
 from telescope.explain.words import Lang
@@ -123,7 +123,7 @@ def flow(
     t = max(range(len(sample)), key=lambda t: abs(sizes[t])) if token is None else token
     made: dict[str, dict[str, str]] = {maker: {} for layer in _LAYERS for maker in layer}
     made[_LAYERS[0][0]]["responses"] = str(sample.token_ids[t])
-    for name in PER_TOKEN:
+    for name in SAMPLE_COLUMNS:
         if name in full.columns:
             made[COLUMNS[name].maker][name] = num(full.columns[name][t])
     for maker, updates, own in (

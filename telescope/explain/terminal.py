@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from telescope.algorithms.definitions.notation import ZERO, listed, num
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import lam_of, moments
-from telescope.explain.notation import ZERO, listed, num
 from telescope.explain.sample import Sample
 from telescope.explain.text import both_ends, pad, pieces, plain, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer
@@ -169,12 +169,15 @@ class Screen:
                 )
         facts = [] if x.score is None else [f"{self.ui('score')} {num(x.score)}"]
         facts += [f"{visible(name)} {num(value)}" for name, value in x.parts.items()]
-        facts += [f"{self.ui('beta')} {num(s.kl_coef)}", f"{self.ui('gamma')} {num(s.gamma)}"]
+        facts += [
+            f"{self.ui('beta')} {num(s.credit.kl_coef)}",
+            f"{self.ui('gamma')} {num(s.gamma)}",
+        ]
         lam = num(lam_of(s, len(self.tracer.steps.at)))
         facts.append(
             f"{self.ui('lam')} {lam}"
-            if s.estimator == "gae"
-            else f"{self.ui('estimator')} {s.estimator}"
+            if hasattr(s.credit, "lam")
+            else f"{self.ui('estimator')} {s.estimator_definition.name}"
         )
         if x.run:
             facts += [visible(x.run), f"{self.ui('step')} {x.step}"]
@@ -455,9 +458,7 @@ class Screen:
         ]
 
     def _explained(self, trace: Trace) -> list[str]:
-        said = meaning(
-            trace, self.lang, self.level, self.sample.settings.estimator, self.sample.settings.loss
-        )
+        said = meaning(trace, self.lang, self.level)
         return self.term(trace) + (self.says(f"     {said}", "dim", "     ") if said else [])
 
     def worked(self, trace: Trace) -> tuple[str, str, str]:
@@ -471,7 +472,7 @@ class Screen:
         numbers = self.numbers(
             f"= {trace.substituted}" + ("" if same else f" = {num(trace.result)}")
         )
-        return formula(trace, self.lang, self.level, self.sample.settings.estimator), numbers, check
+        return formula(trace, self.lang, self.level), numbers, check
 
     def term(self, trace: Trace) -> list[str]:
         said, worked, check = self.worked(trace)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from telescope.algorithms.definitions.notation import less, num, subscript
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill, moments
-from telescope.explain.notation import less, num, subscript
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.sample import Sample
 from telescope.explain.trace import Trace
 
 
@@ -88,5 +88,7 @@ def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
 
 def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
     """What all responses of a batch have in common."""
-    settings = {name: getattr(sample.settings, name) for name in Settings.__dataclass_fields__}
-    return settings | {"whiten_mean": sample.whiten_mean, "whiten_std": sample.whiten_std}
+    return sample.settings.by_name() | {
+        "whiten_mean": sample.whiten_mean,
+        "whiten_std": sample.whiten_std,
+    }

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from telescope.algorithms.definitions.base import Words
 from telescope.batch import COLUMNS
 from telescope.explain.trace import Trace
 
@@ -47,38 +49,66 @@ def _of(table: str, key: str, level: Level) -> dict[str, str]:
     return kid.get(key) or texts()[table][key]
 
 
-def formula(trace: Trace, lang: Lang, level: Level, estimator: str = "gae") -> str:
+def formula(trace: Trace, lang: Lang, level: Level) -> str:
     """The trace's formula; for a child, in words."""
-    found = _entries(trace, level, estimator) if level == "kid" else []
-    return next(
-        (entry[f"formula_{lang}"] for entry in found if f"formula_{lang}" in entry), trace.formula
-    )
+    if level == "kid":
+        for words in _words_of(trace):
+            in_words = words.kid_formula_zh if lang == "zh" else words.kid_formula_en
+            if in_words:
+                return in_words
+    return trace.formula
 
 
-def meaning(
-    trace: Trace, lang: Lang, level: Level, estimator: str = "gae", loss: str = "clip"
-) -> str:
-    """What the number says, in a sentence or two; empty where nothing is to be said."""
-    entry = next((entry for entry in _entries(trace, level, estimator, loss) if lang in entry), {})
-    own, column = entry.get(lang, ""), COLUMNS.get(COLUMN_OF.get(trace.name, ""))
-    if level == "kid" or "whole" in entry:
+def meaning(trace: Trace, lang: Lang, level: Level) -> str:
+    """What the number says, in a sentence or two; empty where there is nothing to say."""
+    for words in _words_of(trace):
+        own = _in(words, lang, level)
+        if own:
+            break
+    else:
+        words = Words()
+        own = ""
+    if level == "kid" or words.whole:
         return own
     if trace.name in ("clip", "surrogate"):
         return own + ui("objective", lang, level)
-    return (
-        own if column is None else f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
-    )
+    column = COLUMNS.get(COLUMN_OF.get(trace.name, ""))
+    if column is None:
+        return own
+    if not own:
+        return column.zh if lang == "zh" else column.en
+    return f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
 
 
-def _entries(
-    trace: Trace, level: Level, estimator: str, loss: str = "clip"
-) -> list[dict[str, Any]]:
-    """The texts of a trace, the most particular first: of its state, of its formula, of the run's estimator, of the quantity."""
-    state = "unused" if trace.name == "clip" and loss == "cpi" else trace.state
-    keys = (
-        f"{trace.name}:{state}",
-        f"{trace.name}:{trace.variant}",
-        f"{trace.name}:{estimator}",
-        trace.name,
+def _in(words: Words, lang: Lang, level: Level) -> str:
+    if level == "kid":
+        return words.kid_zh if lang == "zh" else words.kid_en
+    return words.zh if lang == "zh" else words.en
+
+
+def _words_of(trace: Trace) -> Iterator[Words]:
+    """The texts of a trace, the most particular first: of its state, its variant, the quantity.
+
+    Those of the estimator or loss come before the general ones of words.toml.
+    """
+    keys = [f"{trace.name}:{trace.state}", f"{trace.name}:{trace.variant}", trace.name]
+    for key in keys:
+        if key in trace.texts:
+            yield trace.texts[key]
+        if key in texts()["expert"] or key in texts()["kid"]:
+            yield _from_toml(key)
+
+
+@functools.cache
+def _from_toml(key: str) -> Words:
+    expert = texts()["expert"].get(key, {})
+    kid = texts()["kid"].get(key, {})
+    return Words(
+        zh=expert.get("zh", ""),
+        en=expert.get("en", ""),
+        kid_zh=kid.get("zh", ""),
+        kid_en=kid.get("en", ""),
+        kid_formula_zh=kid.get("formula_zh", ""),
+        kid_formula_en=kid.get("formula_en", ""),
+        whole=bool(expert.get("whole")),
     )
-    return [texts()[level][key] for key in keys if key in texts()[level]]

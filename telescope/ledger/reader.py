@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from telescope.errors import TelescopeError
-from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.settings import Settings
 from telescope.ledger.schema import METADATA, VERSION
 
 
@@ -81,15 +81,12 @@ def _open(run: Path | str, step: int) -> parquet.ParquetFile:
 
 
 def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -> Sample:
-    known = {field.name for field in dataclasses.fields(Settings)}
     return Sample(
         token_ids=row["responses"],
         token_bytes=row["token_bytes"],
         mask=row["response_mask"],
-        columns={name: row[name] for name in PER_TOKEN if row.get(name) is not None},
-        settings=Settings(
-            **{key: value for key, value in meta["settings"].items() if key in known}
-        ),
+        columns={name: row[name] for name in SAMPLE_COLUMNS if row.get(name) is not None},
+        settings=Settings.recorded(meta["settings"]),
         run=meta["run"],
         step=meta["step"],
         index=index,

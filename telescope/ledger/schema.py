@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from telescope.batch import COLUMNS
 
-VERSION = 2  # a reader takes any file of its own version or older
+VERSION = 3  # a reader takes any file of its own version or older
 METADATA = b"telescope"  # JSON: version, run, step, settings
 
 _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}

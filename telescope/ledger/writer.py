@@ -186,44 +186,15 @@ class Ledger(Notes):
             ) from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
-        credit, actor, critic = self.config.credit, self.config.actor, self.config.critic
-        of_bins: dict[str, Any] = {}
-        if bins := critic.histogram:
-            of_bins = {
-                "bins": bins.count,
-                "value_low": bins.low,
-                "value_high": bins.high,
-                "value_sigma": critic.sigma * bins.width,
-            }
+        """The resolved settings that went into the numbers; `kl_coef` and `beta` of this step."""
+        config = self.config
+        credit = config.credit.model_dump() | {"kl_coef": kl_coef, "whiten": config.credit.whitens}
+        actor = config.actor.model_dump() | ({} if beta is None else {"beta": beta})
         return {
-            "estimator": credit.estimator,
-            "gamma": credit.gamma,
-            "lam": credit.lam,
-            "lam_critic": credit.lam_critic,
-            "lam_alpha": credit.lam_alpha,
-            "last_k": credit.last_k,
-            "kl_coef": kl_coef,
-            "kl_kind": credit.kl_kind,
-            "whiten": credit.whitens,
-            "loss": actor.loss,
-            "clip_low": actor.clip_low,
-            "clip_high": actor.clip_high,
-            "dual_clip": actor.dual_clip,
-            "kl_loss_coef": actor.kl_loss_coef,
-            "kl_loss_kind": actor.kl_loss_kind,
-            "beta": actor.beta if beta is None else beta,
-            "tau_positive": actor.tau_positive,
-            "tau_negative": actor.tau_negative,
-            "ratio_cap": actor.ratio_cap,
-            "importance": actor.importance,
-            "importance_cap": actor.importance_cap,
-            "reject": actor.reject,
-            "reject_low": actor.reject_low,
-            "reject_high": actor.reject_high,
-            "huber_delta": critic.huber_delta if critic.loss == "huber" else None,
-            "clip_value": None if bins else critic.clip_value,
-            **of_bins,
-            "temperature": self.config.rollout.temperature,
+            "credit": credit,
+            "actor": actor,
+            "critic": config.critic.model_dump(),
+            "temperature": config.rollout.temperature,
         }
 
 

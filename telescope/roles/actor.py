@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,24 +13,10 @@ from torch import Tensor
 
 from telescope.algorithms import (
     PolicyTerms,
-    adapt_penalty,
     aggregate,
-    cispo_loss,
-    clip_cov_loss,
-    clipped_policy_loss,
-    dppo_loss,
-    dro_loss,
-    geo_mean_loss,
-    gspo_loss,
     importance_weights,
     kept_by_ratio,
-    kl_cov_loss,
     kl_penalty,
-    kl_penalty_loss,
-    sapo_loss,
-    select_clip_cov,
-    select_kl_cov,
-    surrogate_loss,
 )
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
@@ -46,74 +32,6 @@ from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Mean, Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_greedy_responses
 from telescope.rollout.tools import Tools
-
-PolicyLoss = Callable[[Tensor, Tensor, TokenBatch, ActorConfig], PolicyTerms]
-"""(log_probs, old_log_probs, rows with the whitened advantages, config) -> per-token terms, all [B, T]."""
-
-
-def _with(loss: Callable[..., PolicyTerms], *settings: str) -> PolicyLoss:
-    """A pure loss as one of the trainer's: these settings are its keywords."""
-
-    def policy_loss(new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig) -> PolicyTerms:
-        selected = (rows["selected"],) if "selected" in rows else ()
-        return loss(
-            new,
-            old,
-            rows["whitened"],
-            rows.mask,
-            *selected,
-            **{name: getattr(config, name) for name in settings},
-        )
-
-    return policy_loss
-
-
-POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "clip": _with(clipped_policy_loss, "clip_low", "clip_high", "dual_clip"),
-    "cpi": _with(surrogate_loss),
-    "kl_penalty": _with(kl_penalty_loss, "beta"),
-    "gspo": _with(gspo_loss, "clip_low", "clip_high"),
-    "cispo": _with(cispo_loss, "clip_low", "clip_high"),
-    "sapo": _with(sapo_loss, "tau_positive", "tau_negative"),
-    "geo_mean": _with(geo_mean_loss, "clip_low", "clip_high"),
-    "clip_cov": _with(clip_cov_loss, "clip_low", "clip_high"),
-    "kl_cov": _with(kl_cov_loss, "beta"),
-    "dppo_tv": _with(partial(dppo_loss, divergence="tv"), "clip_low", "clip_high", "ratio_cap"),
-    "dppo_kl": _with(partial(dppo_loss, divergence="kl"), "clip_low", "clip_high", "ratio_cap"),
-    "dro": _with(dro_loss, "beta"),
-}
-
-BY_ROW = ("gspo", "geo_mean", "sapo")
-"""Losses whose papers take the mean over responses."""
-
-
-def _select_clip_cov(
-    new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator
-) -> Tensor:
-    bounds = {
-        "low": config.cov_low,
-        "high": config.cov_high,
-        "clip_low": config.clip_low,
-        "clip_high": config.clip_high,
-    }
-    return select_clip_cov(
-        new, old, rows["whitened"], rows.mask, share=config.cov_share, **bounds, generator=generator
-    )
-
-
-def _select_kl_cov(
-    new: Tensor, old: Tensor, rows: TokenBatch, config: ActorConfig, generator: torch.Generator
-) -> Tensor:
-    return select_kl_cov(new, rows["whitened"], rows.mask, share=config.cov_share)
-
-
-SELECTIONS: dict[
-    str, Callable[[Tensor, Tensor, TokenBatch, ActorConfig, torch.Generator], Tensor]
-] = {
-    "clip_cov": _select_clip_cov,
-    "kl_cov": _select_kl_cov,
-}
-"""Losses that compare the tokens of a minibatch: it goes through a forward of its own first, so that its split changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +74,8 @@ class Actor:
         on_policy = (
             single and config.actor.reject == "off" and not config.rollout.one_step_off_policy
         )
-        on_policy = (
-            on_policy and config.credit.estimator != "optimal_token_baseline"
-        )  # which compares two forwards
+        compares_two_forwards = config.credit.definition.needs.sum_pi_squared
+        on_policy = on_policy and not compares_two_forwards
         self.skips_old = config.actor.old_log_probs == "auto" and on_policy
         self.learner = Learner(
             model,
@@ -169,12 +86,12 @@ class Actor:
             ranks=self.ranks,
         )
         for name in ("beta", "beta_given"):
-            self.learner.kept[name] = torch.tensor(config.actor.beta, dtype=torch.float64)
+            self.learner.kept[name] = torch.tensor(_beta(config.actor), dtype=torch.float64)
 
     @property
     def beta(self) -> float:
         """The coefficient β of the policy loss as it is now."""
-        return self.loss.beta
+        return _beta(self.loss)
 
     def generate_sequences(
         self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
@@ -184,11 +101,9 @@ class Actor:
         `upcoming` is ignored: in one process there is nobody to answer those prompts meanwhile.
         """
         batch = self.with_old_log_probs(self.sample(prompts, greedy=greedy))
-        return (
-            with_greedy_responses(batch, self.sample(prompts, greedy=True))
-            if self.config.credit.estimator == "remax"
-            else batch
-        )
+        if self.config.credit.definition.needs.greedy_baseline:
+            return with_greedy_responses(batch, self.sample(prompts, greedy=True))
+        return batch
 
     def with_old_log_probs(self, batch: TokenBatch) -> TokenBatch:
         """Adds old_log_probs, and what else an estimator needs of the policy.
@@ -201,7 +116,7 @@ class Actor:
             if self.skips_old
             else self.compute_log_prob(batch)
         )
-        if self.config.credit.estimator != "optimal_token_baseline":
+        if not self.config.credit.definition.needs.sum_pi_squared:
             return batch
         # π² normalised is the policy at half the temperature, so for any token a
         # log Σ_v π(v)² = 2·log π(a) − log π_half(a)
@@ -288,12 +203,10 @@ class Actor:
         metrics["actor/updates"] = steps
         metrics["actor/lr"] = self.learner.optimizer.param_groups[0]["lr"]
         metrics["rollout/staleness"] = float(staleness)
-        if config.loss == "kl_penalty":
-            metrics["actor/beta"] = self.loss.beta
-            if config.beta_target is not None:
-                self._set_beta(
-                    adapt_penalty(self.loss.beta, update_kl.value(), target=config.beta_target)
-                )
+        adapt = config.definition.adapt
+        if adapt is not None:
+            metrics["actor/beta"] = self.beta
+            self._set_beta(_beta(adapt(self.loss, update_kl.value())))
         return metrics
 
     @torch.no_grad()
@@ -314,15 +227,16 @@ class Actor:
         """Restores what `save` wrote. A β that was changed in the config replaces the saved one."""
         self.learner.load(folder)
         self.sampler.version = -1  # its weights are not the ones just loaded
-        given = self.config.actor.beta
+        given = _beta(self.config.actor)
         kept = self.learner.kept
-        adapts = self.config.actor.beta_target is not None
+        adapts = getattr(self.config.actor, "beta_target", None) is not None
         unchanged = float(kept["beta_given"]) == given
         self._set_beta(float(kept["beta"]) if adapts and unchanged else given)
         kept["beta_given"].fill_(given)
 
     def _set_beta(self, beta: float) -> None:
-        self.loss = self.loss.model_copy(update={"beta": beta})
+        if hasattr(self.loss, "beta"):
+            self.loss = self.loss.model_copy(update={"beta": beta})
         self.learner.kept["beta"].fill_(beta)
 
     def _prepared(self, minibatch: TokenBatch, report: LossReport, seed: int = 0) -> TokenBatch:
@@ -344,11 +258,16 @@ class Actor:
                 gap = (sampled - old).abs()
                 report.meter.tokens("rollout/logprob_diff", gap, minibatch.mask)
             minibatch = minibatch.only(kept)
-        if config.loss in SELECTIONS:
+        if config.definition.select is not None:
             new = self.compute_log_prob(minibatch)
             old = new if report.on_policy else minibatch["old_log_probs"]
-            chosen = SELECTIONS[config.loss](
-                new, old, minibatch, config, torch.Generator().manual_seed(seed)
+            chosen = config.definition.call_select(
+                new,
+                old,
+                minibatch["whitened"],
+                minibatch.mask,
+                settings=config,
+                generator=torch.Generator().manual_seed(seed),
             )
             minibatch = minibatch.with_columns(selected=chosen)
         return minibatch
@@ -367,7 +286,10 @@ class Actor:
         # Before the first optimizer step π_old IS the policy. The ratio is then exactly 1, even
         # where another batch shape at rollout time changed the last bit of the log-probs.
         old_log_probs = log_probs.detach() if report.on_policy else rows["old_log_probs"]
-        terms = POLICY_LOSSES[config.loss](log_probs, old_log_probs, rows, config)
+        tensors = [log_probs, old_log_probs, rows["whitened"], mask]
+        if "selected" in rows:
+            tensors.append(rows["selected"])
+        terms: PolicyTerms = config.definition.call(*tensors, settings=config)
         weight = self._importance_weight(rows, old_log_probs, meter)
         self._note_terms(rows, report, log_probs, old_log_probs, weight, terms)
         if report.on_policy and config.reject == "off":
@@ -425,16 +347,16 @@ class Actor:
         report.note(rows, recorded)
 
     def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
-        mode = self.loss.aggregation
         return aggregate(
             loss,
             mask,
-            mode
-            if mode != "auto"
-            else "seq-mean-token-mean"
-            if self.loss.loss in BY_ROW
-            else "token-mean",
+            self.loss.aggregates,
             num_tokens=over.num_tokens,
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,
         )
+
+
+def _beta(config: ActorConfig) -> float:
+    """The weight of the loss's own penalty, where it has one."""
+    return float(getattr(config, "beta", 1.0))

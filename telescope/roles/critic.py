@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from telescope.algorithms import (
-    ValueTerms,
-    aggregate,
-    clipped_value_loss,
-    hl_gauss_loss,
-    huber_value_loss,
-)
+from telescope.algorithms import ValueTerms, aggregate
 from telescope.batch import TokenBatch
-from telescope.config import Config, CriticConfig
+from telescope.config import Config
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models import shards
 from telescope.models.flops import cost_of
-from telescope.models.forward import ValueOutput, value_forward
+from telescope.models.forward import value_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks
 from telescope.models.value import ValueModel
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Meter
-
-ValueLoss = Callable[[ValueOutput, TokenBatch, CriticConfig], ValueTerms]
-"""(what the critic says now, rows with the values and returns of the rollout, config) -> per-token terms."""
-
-
-def _mse(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    return clipped_value_loss(
-        out.values, rows["values"], rows["returns"], rows.mask, clip_value=config.clip_value
-    )
-
-
-def _huber(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    clip, delta = config.clip_value, config.huber_delta
-    return huber_value_loss(
-        out.values, rows["values"], rows["returns"], rows.mask, clip_value=clip, delta=delta
-    )
-
-
-def _hl_gauss(out: ValueOutput, rows: TokenBatch, config: CriticConfig) -> ValueTerms:
-    bins = config.histogram
-    assert bins is not None
-    assert out.logits is not None
-    return hl_gauss_loss(
-        out.logits,
-        rows["returns"],
-        rows.mask,
-        low=bins.low,
-        high=bins.high,
-        sigma=config.sigma * bins.width,
-    )
-
-
-VALUE_LOSSES: dict[str, ValueLoss] = {
-    "mse": _mse,
-    "huber": _huber,
-    "hl_gauss": _hl_gauss,
-}
 
 
 class Critic:
@@ -136,16 +92,17 @@ class Critic:
         """The loss of a micro-batch, a sum divided by the counts of the whole minibatch."""
         out = value_forward(self.model, rows)
         config = self.config.critic
-        terms = VALUE_LOSSES[config.loss](out, rows, config)
+        terms: ValueTerms = config.definition.implementation()(out, rows, config)
         recorded = {name: term for name, term in vars(terms).items() if term is not None}
         note(rows, {"values": out.values, **recorded})
         loss = aggregate(terms.loss, rows.mask, "token-mean", num_tokens=over.num_tokens)
         meter.add("critic/vf_loss", loss)
         meter.tokens("critic/vf_clipfrac", terms.clipped, rows.mask)
         meter.tokens("critic/vpred_mean", out.values, rows.mask)
-        if config.histogram:
+        bins = config.histogram
+        if bins is not None:
             returns = rows["returns"]
-            outside = (returns < config.value_low) | (returns > config.value_high)
+            outside = (returns < bins.low) | (returns > bins.high)
             meter.tokens("critic/out_of_range", outside, rows.mask)
         return loss
 

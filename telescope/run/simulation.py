@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from telescope.algorithms import gae, monte_carlo_returns
-from telescope.explain.notation import listed, num
+from telescope.algorithms.definitions.notation import listed, num
 
 EPISODES = 100_000
 TOKENS = 6

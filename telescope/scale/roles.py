@@ -106,7 +106,7 @@ class RayActor(_RayTrained):
         if pending is None or pending.seed != prompts.seed:
             pending = self._start("sample", prompts, greedy)
         batch = self._collect(pending)
-        if self.group.config.credit.estimator == "remax":
+        if self.group.config.credit.definition.needs.greedy_baseline:
             batch = with_greedy_responses(batch, self.sample(prompts, greedy=True))
         self.pending = None if upcoming is None else self._start("sample", upcoming, greedy)
         return self.group.map_rows("actor", "with_old_log_probs", batch)

@@ -19,10 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from telescope.errors import TelescopeError
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, traces
 from telescope.explain.words import Lang, Level, formula, meaning
-from telescope.viewer.whatif import SHOWN, delta_weights
+from telescope.viewer.whatif import SHOWN, delta_weights, own_lam
 
 MAX_TOKENS = 2_000
 MAX_TEXT = 2_000
@@ -139,8 +140,8 @@ def _settings(settings: Settings) -> dict[str, Any]:
     return {
         "estimator": settings.estimator,
         "gamma": _number(settings.gamma),
-        "lam": _number(settings.lam),
-        "kl_coef": _number(settings.kl_coef),
+        "lam": _number(own_lam(settings)),
+        "kl_coef": _number(settings.credit.kl_coef),
     }
 
 
@@ -169,22 +170,20 @@ def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str,
     """The traces of token t. Their sentences, shared by many tokens, are added to `words`."""
     if not 0 <= t < len(sample):
         raise TelescopeError(f"the response has {len(sample)} tokens: 0 to {len(sample) - 1}")
-    estimator = sample.settings.estimator
-    loss = sample.settings.loss
+    settings = sample.settings
+    used = f"{settings.estimator}:{settings.loss}:{settings.critic.loss}"
     out = []
     for trace in traces(sample, t):
-        key = f"{trace.name}:{trace.state}:{trace.variant}:{estimator}:{loss}"
+        key = f"{trace.name}:{trace.state}:{trace.variant}:{used}"
         if key not in words:
-            words[key] = {lang: _sentences(trace, lang, sample) for lang in LANGS}
+            words[key] = {lang: _sentences(trace, lang) for lang in LANGS}
         out.append(page_term(trace) | {"words": key})
     return out
 
 
-def _sentences(trace: Trace, lang: Lang, sample: Sample) -> dict[str, str]:
-    estimator = sample.settings.estimator
-    loss = sample.settings.loss
-    said: dict[str, str] = {level: meaning(trace, lang, level, estimator, loss) for level in LEVELS}
-    return said | {"formula_in_words": formula(trace, lang, "kid", estimator)}
+def _sentences(trace: Trace, lang: Lang) -> dict[str, str]:
+    said: dict[str, str] = {level: meaning(trace, lang, level) for level in LEVELS}
+    return said | {"formula_in_words": formula(trace, lang, "kid")}
 
 
 def page_term(trace: Trace) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from telescope.config import BY_CRITIC
+from telescope.algorithms.definitions import ESTIMATORS
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import Steps, fill
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.arithmetic import TokenSteps, fill
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, Tracer
 from telescope.explain.whitening import whiten_together
 
@@ -43,12 +44,12 @@ class WhatIf:
 
     def of(self, settings: Settings) -> Settings:
         """The run's settings with these in their place."""
-        changed = replace(settings, estimator=self.estimator)
+        names: dict[str, Any] = {"estimator": self.estimator}
         if self.gamma is not None:
-            changed = replace(changed, gamma=self.gamma)
+            names["gamma"] = self.gamma
         if self.lam is not None:
-            changed = replace(changed, lam=self.lam, lam_alpha=None, lam_critic=None)
-        return changed
+            names |= {"lam": self.lam, "lam_alpha": None, "lam_critic": None}
+        return settings.change(**names)
 
 
 def read_whatif(estimator: str, gamma: str | None, lam: str | None) -> WhatIf:
@@ -77,23 +78,12 @@ def estimators() -> list[dict[str, Any]]:
 
     `lam` says whether the estimator has a λ.
     """
-    return [{"name": name, "lam": _has_lam(name)} for name in BY_CRITIC]
-
-
-def _has_lam(estimator: str) -> bool:
-    """Whether another λ gives other advantages."""
-    probe = Sample(
-        token_ids=[0, 1],
-        token_bytes=[b"", b""],
-        mask=[1, 1],
-        columns={"token_level_rewards": [0.0, 1.0], "values": [0.0, 0.0]},
-        settings=Settings(estimator=estimator),
-    )
-    low, high = (
-        fill(replace(probe, settings=replace(probe.settings, lam=lam))).columns["advantages"]
-        for lam in (0.25, 0.75)
-    )
-    return low != high
+    offers = []
+    for name, definition in ESTIMATORS.items():
+        if definition.from_one_response and definition.needs.critic:
+            has_lam = "lam" in definition.settings.model_fields
+            offers.append({"name": name, "lam": has_lam})
+    return offers
 
 
 def recompute(samples: Sequence[Sample], whatif: WhatIf) -> list[Sample]:
@@ -150,7 +140,7 @@ def delta_weights(full: Sample) -> list[float]:
     Empty where the advantage is not such a sum. Found by trying: where every V is 0 and the last
     token alone is paid 1, a token's advantage is the weight of the last δ.
     """
-    steps = Steps(full)
+    steps = TokenSteps(full)
     if not steps.at or not {"deltas", "advantages", "values"} <= full.columns.keys():
         return []
     nothing = [0.0] * len(full)
@@ -170,7 +160,7 @@ def delta_weights(full: Sample) -> list[float]:
     return list(_worth_drawing(weights))
 
 
-def _is_sum(full: Sample, steps: Steps, weights: Sequence[float], t: int) -> bool:
+def _is_sum(full: Sample, steps: TokenSteps, weights: Sequence[float], t: int) -> bool:
     deltas = full.columns["deltas"]
     ahead = steps.onwards(t)
     total = math.fsum(w * deltas[n] for w, n in zip(weights, ahead, strict=False))
@@ -186,7 +176,13 @@ def _worth_drawing(weights: Iterable[float]) -> Iterator[float]:
 
 def grid(settings: Settings) -> tuple[list[float], list[float]]:
     """The γ and the λ that a report offers: the usual ones and the run's own."""
-    return sorted({*GAMMAS, settings.gamma}), sorted({*LAMS, settings.lam})
+    return sorted({*GAMMAS, settings.gamma}), sorted({*LAMS, own_lam(settings)})
+
+
+def own_lam(settings: Settings) -> float:
+    """The run's λ setting; GAE's default where its estimator has none."""
+    default = Settings.of().credit
+    return float(getattr(settings.credit, "lam", getattr(default, "lam", 1.0)))
 
 
 def choices(settings: Settings) -> Iterator[tuple[str, WhatIf]]:
@@ -194,7 +190,7 @@ def choices(settings: Settings) -> Iterator[tuple[str, WhatIf]]:
     gammas, lams = grid(settings)
     for offer in estimators():
         own = [(-1, None)]
-        tried = [(i, lam) for i, lam in enumerate(lams) if lam != settings.lam]
+        tried = [(i, lam) for i, lam in enumerate(lams) if lam != own_lam(settings)]
         for g, gamma in enumerate(gammas):
             for i, lam in own + tried if offer["lam"] else own:
                 yield f"{offer['name']}/{g}/{i}", WhatIf(offer["name"], gamma, lam)

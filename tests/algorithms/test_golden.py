@@ -205,7 +205,7 @@ def test_clipped_policy_loss_is_verls(case):
 def test_kl_coefficient_moves_as_verls_does(case):
     from telescope.trainer import Trainer
 
-    credit = CreditConfig(
+    credit = CreditConfig.of(
         kl_target=case["target_kl"] if case["type"] == "adaptive" else None,
         kl_horizon=case["horizon"],
     )
@@ -226,7 +226,7 @@ def test_rewards_with_the_kl_taken_off_are_verls(case):
     }
     batch = TokenBatch({**columns, "values": zeros, "bootstrap": zeros[:, 0]})
     batch = compute_advantages(
-        batch, CreditConfig(kl_kind=case["kl_penalty"]), kl_coef=case["init_kl_coef"]
+        batch, CreditConfig.of(kl_kind=case["kl_penalty"]), kl_coef=case["init_kl_coef"]
     )
     kl = masked_mean(batch["kl"], mask, -1).mean()  # verl's metric: mean over rows of row means
     beta = adapt_kl_coef(

@@ -99,7 +99,8 @@ def test_the_trainers_credit_stage_gives_the_worked_numbers(example):
     }
 
     def credit(estimator):
-        config = CreditConfig(estimator=estimator, gamma=example["gamma"], lam=example["lam"])
+        lam = {"lam": example["lam"]} if estimator == "gae" else {}
+        config = CreditConfig.of(estimator, gamma=example["gamma"], **lam)
         return compute_advantages(TokenBatch(columns), config, kl_coef=example.get("beta", 0.0))
 
     batch, want = credit("gae"), example["expected"]
@@ -186,7 +187,7 @@ def test_kl_is_taken_off_the_scores_token_by_token(example):
         "ref_log_prob": ref,
         "bootstrap": torch.zeros(1, dtype=torch.float64),
     }
-    batch = compute_advantages(TokenBatch(columns), CreditConfig(), kl_coef=example["beta"])
+    batch = compute_advantages(TokenBatch(columns), CreditConfig.of(), kl_coef=example["beta"])
     same(batch["token_level_rewards"], want["token_level_rewards"])
     same(masked_mean(batch["kl"], batch.mask), want["critic_kl_metric"])
 

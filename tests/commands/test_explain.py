@@ -15,10 +15,10 @@ import pytest
 from rich.cells import cell_len
 
 from telescope import Trainer, ledger
+from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.arithmetic import fill
-from telescope.explain.notation import num
 from telescope.explain.sample import Sample
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces

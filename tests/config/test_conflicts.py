@@ -57,7 +57,7 @@ from tests.config.configs import given, refusal, round_trip
         ),
         (
             [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
-            "actor.dual_clip = 3.0 does nothing with actor.loss = 'gspo': it belongs to clip",
+            "actor.dual_clip = 3 does nothing with actor.loss = 'gspo': it belongs to clip",
         ),
         ([("actor.beta", "0.3")], "it belongs to kl_penalty, kl_cov, dro"),
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
@@ -78,7 +78,7 @@ from tests.config.configs import given, refusal, round_trip
         ([("critic.value_high", "1")], "it belongs to hl_gauss"),
         (
             [("critic.loss", "huber"), ("critic.sigma", "1")],
-            "critic.sigma = 1.0 does nothing with critic.loss = 'huber'",
+            "critic.sigma = 1 does nothing with critic.loss = 'huber'",
         ),
         (
             [("critic.loss", "hl_gauss"), ("critic.clip_value", "0.5")],
@@ -136,7 +136,7 @@ from tests.config.configs import given, refusal, round_trip
         ),
         (
             [("reward.overlong_tokens", "9"), ("rollout.max_response_tokens", "8")],
-            "reward.overlong_tokens = 9 are more than",
+            "reward.overlong_tokens = 9 is more than",
         ),
         ([("reward.overlong_penalty", "2")], "does nothing without reward.overlong_tokens"),
         (
@@ -155,9 +155,9 @@ from tests.config.configs import given, refusal, round_trip
         ([("eval.n", "4")], "do nothing without eval.k"),
         (
             [("eval.k", "4"), ("eval.n", "3")],
-            "eval.n = 3 samples cannot tell eval.k = 4: use at least 4",
+            "eval.n = 3 samples are too few for eval.k = 4: use at least 4",
         ),
-        ([("eval.k", "4"), ("eval.answer", "(")], "eval.answer = '(' is no regular expression"),
+        ([("eval.k", "4"), ("eval.answer", "(")], "eval.answer = '(' is not a regular expression"),
     ],
 )
 def test_what_an_algorithm_would_ignore_or_lacks_is_refused_in_one_line(overrides, why: str):
@@ -178,7 +178,7 @@ def test_a_resolved_config_of_a_critic_free_run_loads_again(tmp_path):
     [
         (
             {"environment": "abacus"},
-            "it is calculator, search, module:Class, file.py:Class or none",
+            "use calculator, search, module:Class, file.py:Class or none",
         ),
         (
             {"max_turns": "3"},

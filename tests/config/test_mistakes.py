@@ -67,7 +67,7 @@ def test_a_recipe_s_mistake_is_not_blamed_on_the_command_line(recipe):
         ("rollout.top_p", "0", "greater than 0"),
         ("checkpoint.keep", "0", "greater than or equal to 1"),
         ("actor.dual_clip", "1", "greater than 1"),
-        ("actor.loss", "grpo", "'clip', 'cpi', "),
+        ("actor.loss", "grpo", "use one of clip, cpi, "),
         ("log.trackers", "excel", "'tensorboard'"),
         ("credit.whiten", "perhaps", "boolean"),
         ("name", "", "at least 1 character"),
@@ -84,8 +84,8 @@ def test_a_section_given_as_a_number_is_refused(recipe):
     assert "`actor` is not a section" in refusal(("actor.lr", "1"), recipe=recipe("actor = 3"))
 
 
-def test_slices_that_do_not_fill_the_workers_are_refused():
-    assert "ray.workers = 6 is no multiple of ray.fsdp_size = 4" in refusal(
+def test_shards_that_do_not_fill_the_workers_are_refused():
+    assert "ray.workers = 6 is not a multiple of ray.fsdp_size = 4" in refusal(
         ("ray.workers", "6"), ("ray.fsdp_size", "4")
     )
     assert "ray.critic_workers = 3 is" in refusal(

@@ -15,7 +15,8 @@ from telescope.batch import TokenBatch
 from telescope.config import CreditConfig
 from telescope.credit import compute_advantages
 from telescope.explain.arithmetic import fill
-from telescope.explain.sample import PER_TOKEN, ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.settings import Settings
 
 OLD = [-0.36, -0.20, -0.10, -0.51, -0.20, -0.10, -0.02]
 
@@ -34,7 +35,7 @@ def demo() -> Sample:
         token_bytes=[text.encode() for text in texts],
         mask=[1] * 7,
         columns=columns,
-        settings=Settings(kl_coef=0.1),
+        settings=Settings.of(kl_coef=0.1),
         run="demo",
         step=40,
         index=3,
@@ -64,7 +65,7 @@ def with_tool() -> Sample:
         token_bytes=[b"find", b"\n<hit>", b" 42", b"\xe4", b"\xb8", b"\xad"],
         mask=[1, 0, 0, 1, 1, 1],
         columns=columns,
-        settings=Settings(gamma=0.5, lam=0.5, whiten=False),
+        settings=Settings.of(gamma=0.5, lam=0.5, whiten=False),
         truncated=True,
         bootstrap=0.8,
     )
@@ -87,7 +88,7 @@ def nearly_equal(length: int = 3, **settings: object) -> Sample:
         token_bytes=[f"t{t}".encode() for t in range(length)],
         mask=[1] * length,
         columns=columns,
-        settings=replace(Settings(), **settings),
+        settings=Settings.of(**settings),
         scale=1e-6 if settings.get("estimator") == "grpo" else None,
         critic_updates=[CriticUpdate(0, 0, [v + 1.2345e-6 for v in values], [], [])],
     )
@@ -122,9 +123,12 @@ def trained(
         "bootstrap": torch.where(truncated, torch.tensor(0.7), torch.tensor(0.0)),
         "token_level_scores": normal(1.0) * mask,
     }
-    credit = CreditConfig(estimator=estimator, gamma=0.98, lam=0.9, kl_kind=kl_kind, whiten=whiten)
+    names = {"estimator": estimator, "gamma": 0.98, "kl_kind": kl_kind, "whiten": whiten}
+    lam = {"lam": 0.9} if estimator == "gae" else {}
+    credit = CreditConfig.of(**names, **lam)
     batch = compute_advantages(TokenBatch(columns), credit, kl_coef=0.1)
-    settings = Settings(estimator, 0.98, 0.9, 0.1, kl_kind, whiten, loss, 0.2, 0.3, 1.5, 0.2)
+    clip = {"loss": loss, "clip_low": 0.2, "clip_high": 0.3, "dual_clip": 1.5, "clip_value": 0.2}
+    settings = Settings.of(**names, **lam, **clip, kl_coef=0.1)
     new, values = batch["old_log_probs"] + normal(0.8), batch["values"] + normal(0.5)
     terms = surrogate_loss(new, batch["old_log_probs"], batch["whitened"], batch.mask)
     if loss == "clip":
@@ -157,7 +161,7 @@ def trained(
                 token_ids=list(range(width)),
                 token_bytes=[f"t{t}".encode() for t in range(width)],
                 mask=pick(mask),
-                columns={name: pick(batch[name]) for name in PER_TOKEN if name in batch},
+                columns={name: pick(batch[name]) for name in SAMPLE_COLUMNS if name in batch},
                 settings=settings,
                 truncated=bool(truncated[b]),
                 bootstrap=float(batch["bootstrap"][b]),

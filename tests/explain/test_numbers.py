@@ -6,7 +6,7 @@ import math
 import pytest
 
 from telescope.explain.arithmetic import fill
-from telescope.explain.numbers import LISTS, read_numbers
+from telescope.explain.numbers import COLUMN_NAMES, read_numbers
 from telescope.explain.trace import compare, traces
 from telescope.explain.whitening import whitening
 from tests.algorithms.golden_cases import GOLDEN
@@ -202,7 +202,8 @@ def test_other_names_and_the_batch_statistics_are_understood(write):
     assert full.columns["deltas"] == near([-0.25, 0.7])
     assert full.columns["whitened"] == near([(0.1 - 0.1) / 2, (0.7 - 0.1) / 2])
     assert (sample.truncated, sample.prompt) == (True, "1+1?")
-    assert (sample.settings.clip_low, sample.settings.clip_high) == (0.1, 0.1)
+    actor = sample.settings.actor
+    assert (actor.clip_low, actor.clip_high) == (0.1, 0.1)
 
 
 def test_a_number_may_begin_with_its_point(tmp_path):
@@ -216,7 +217,7 @@ def test_a_number_may_begin_with_its_point(tmp_path):
         sample = read_one(tmp_path / name)
         assert sample.columns == {"values": [0.3, -0.4], "token_level_rewards": [0.25, 0.75]}
         assert [piece.decode() for piece in sample.token_bytes] == [".5", "a.7 .8"]
-        assert sample.settings.lam == 0.5
+        assert sample.settings.credit.lam == 0.5
 
 
 def test_the_correction_for_the_sampler_may_be_chosen(write):
@@ -248,7 +249,8 @@ def test_a_setting_that_may_be_none_can_be_given_so(form, none, tmp_path):
     names = ("clip_value", "dual_clip", "huber_delta", "lam_alpha", "lam_critic")
     path = tmp_path / f"x.{form}"
     path.write_text(FORMATS[form]({"values": [0.1]} | dict.fromkeys(names, none)), "utf-8")
-    assert [getattr(read_one(path).settings, name) for name in names] == [None] * 5
+    settings = read_one(path).settings.by_name()
+    assert [settings.get(name) for name in names] == [None] * 5
 
 
 def test_the_largest_and_smallest_numbers_stay_finite(write):
@@ -288,4 +290,4 @@ def test_each_name_of_the_worked_examples_is_known():
         "ref_log_prob",
         "vpreds",
         "advantages",
-    } <= known & LISTS.keys()
+    } <= known & COLUMN_NAMES.keys()

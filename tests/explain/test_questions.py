@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
-from telescope.explain.notation import num
 from telescope.explain.numbers import from_numbers
 from telescope.explain.questions import EXAMPLE, _questions, answer, facts, titles
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from tests.explain.samples import demo, trained, with_tool
 
 THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})
@@ -30,7 +31,7 @@ def test_there_are_23_questions_with_titles(lang):
 def test_every_question_has_an_answer_for_every_kind_of_sample(lang, level):
     one = Sample([0], [b"x"], [1], {"token_level_rewards": [1.0], "values": [0.4]})
     bare = Sample([0], [b"x"], [0], {})
-    raw = replace(demo(), settings=Settings(whiten=False))
+    raw = replace(demo(), settings=Settings.of(whiten=False))
     for sample in (
         demo(),
         with_tool(),

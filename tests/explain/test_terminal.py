@@ -14,7 +14,8 @@ from rich.cells import cell_len
 from telescope.errors import TelescopeError
 from telescope.explain.numbers import from_numbers
 from telescope.explain.questions import answer
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.explain.terminal import render
 from telescope.explain.text import both_ends, fold, pieces, plain, visible, wrap
 from tests.explain.samples import demo, trained, with_tool
@@ -256,7 +257,7 @@ def test_the_last_token_is_not_chosen_because_there_every_estimator_is_the_same(
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
-    small = replace(demo(), settings=replace(demo().settings, kl_coef=1e-5))
+    small = replace(demo(), settings=demo().settings.change(kl_coef=1e-5))
     blank = {
         name: demo().columns[name]
         for name in ("old_log_probs", "ref_log_prob", "token_level_scores", "values")
@@ -286,7 +287,7 @@ def test_lambda_is_named_only_where_it_is_used(estimator):
     assert "λ-return" not in text
     assert "λ-return" in gae
     assert "λ .75" in render(
-        replace(demo(), settings=Settings(lam_alpha=4 / 7)), lang="en", color=False
+        replace(demo(), settings=Settings.of(lam_alpha=4 / 7)), lang="en", color=False
     )  # 1 − 1/(7·4/7)
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from telescope.algorithms import POLICY_LOSSES
 from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.markdown import page
-from telescope.explain.objectives import OBJECTIVES
 from telescope.explain.questions import answer, titles
 from telescope.explain.sample import CriticUpdate, Sample
 from telescope.explain.terminal import render
@@ -96,8 +96,8 @@ def formulas() -> set[str]:
         {"estimator": name}
         for name in ("uniform", "last_token", "attention", "gdpo", "reinforce++")
     ]
-    settings += [{"loss": name} for name in OBJECTIVES] + [
-        {"huber_delta": 0.1},
+    settings += [{"loss": name} for name in POLICY_LOSSES] + [
+        {"value_loss": "huber", "huber_delta": 0.1},
         {"clip_value": None},
         {"lam_critic": 1.0},
     ]
@@ -105,17 +105,17 @@ def formulas() -> set[str]:
         {"reject": "token"},
         {"reject": "token", "reject_low": 1.5},
     ]
-    samples += [replace(base, settings=replace(base.settings, **changed)) for changed in settings]
+    samples += [replace(base, settings=base.settings.change(**changed)) for changed in settings]
     samples += [
-        replace(compared, settings=replace(base.settings, estimator=name))
+        replace(compared, settings=base.settings.change(estimator=name))
         for name in ("grpo", "remax")
     ]
-    hl_gauss = replace(base.settings, bins=51, value_low=-2.0, value_high=2.0, value_sigma=0.06)
+    hl_gauss = base.settings.change(value_loss="hl_gauss", sigma=0.75)
     samples.append(replace(base, settings=hl_gauss, critic_updates=[bins]))
     samples.append(
         replace(base, actor_updates=[replace(base.actor_updates[0], selected=[True] * len(base))])
     )
-    samples[-1] = replace(samples[-1], settings=replace(base.settings, loss="kl_cov"))
+    samples[-1] = replace(samples[-1], settings=base.settings.change(loss="kl_cov"))
     found = [
         trace
         for sample in samples

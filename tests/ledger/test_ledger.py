@@ -87,8 +87,8 @@ def test_every_row_has_each_of_its_updates_once_and_in_order(recorded) -> None:
 def test_the_settings_are_those_of_the_step(recorded) -> None:
     config, _ = recorded
     sample = ledger.samples(config.run_dir, 1)[0]
-    assert sample.settings.lam == config.credit.lam
-    assert sample.settings.kl_coef == config.credit.kl_coef
+    assert sample.settings.credit.lam == config.credit.lam
+    assert sample.settings.credit.kl_coef == config.credit.kl_coef
     assert (sample.run, sample.step, sample.index, sample.count) == ("run", 1, 0, 5)
 
 

@@ -13,7 +13,8 @@ from telescope import Config, Trainer, ledger
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
 from telescope.explain.questions import answer
-from telescope.explain.sample import CriticUpdate, Sample, Settings
+from telescope.explain.sample import CriticUpdate, Sample
+from telescope.explain.settings import Settings
 from telescope.explain.terminal import render
 from telescope.explain.trace import traces
 from telescope.models.forward import value_forward
@@ -189,7 +190,7 @@ def test_explaining_a_pair_shows_the_histogram(make_config) -> None:
 
 def test_a_token_s_cross_entropy_by_hand() -> None:
     """Two bins over [−1, 1], σ = 1, R = 1: q = .2848, .7152; p = 1/4, 3/4."""
-    settings = Settings(bins=2, value_low=-1.0, value_high=1.0, value_sigma=1.0)
+    settings = Settings.of(value_loss="hl_gauss", bins=2, value_low=-1.0, value_high=1.0, sigma=1.0)
     update = CriticUpdate(0, 0, [0.25], [False], [0.6006], [[math.log(0.25), math.log(0.75)]], [0])
     sample = Sample(
         [0], [b"x"], [1], {"values": [0.0], "returns": [1.0]}, settings, critic_updates=[update]

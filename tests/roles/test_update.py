@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 import torch
 
+from telescope.algorithms import POLICY_LOSSES
 from telescope.build import build_data, build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
 from telescope.errors import TelescopeError
-from telescope.roles.actor import POLICY_LOSSES, LossReport
+from telescope.roles.actor import LossReport
 from telescope.roles.learner import Learner, map_rows, micro_batches
 from tests.fakes import hand_batch
 

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 
 from telescope import Trainer
+from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
-from telescope.explain.notation import num
 from telescope.explain.sample import Sample
 from telescope.explain.stages import flow, modules
 from telescope.explain.trace import traces

@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from telescope.explain.arithmetic import fill, moments
-from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample, Settings
+from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
+from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, SCHEMA, VERSION
 
@@ -70,7 +71,7 @@ def sample(
             "values": [v * m for v, m in zip(values, mask, strict=True)],
             "token_level_scores": [score if t == last else 0.0 for t in range(n)],
         },
-        settings=settings or Settings(kl_coef=0.1),
+        settings=settings or Settings.of(kl_coef=0.1),
         prompt=prompt,
         response=b"".join(pieces).decode("utf-8", "replace"),
         score=score,

@@ -142,7 +142,7 @@ def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> Non
     page.get_by_role("button", name="TD0").click()
     assert "estimator td0" in page.locator("#about").text_content()
     assert "λ" not in page.locator("#about").text_content()
-    shared = [replace(s, settings=replace(s.settings, estimator="uniform")) for s in lesson()]
+    shared = [replace(s, settings=s.settings.change(estimator="uniform")) for s in lesson()]
     open_report(page, tmp_path, {40: shared}, state="#step=40&sample=0&token=3&lang=en")
     page.reload()
     page.wait_for_selector("html[data-ready]")

@@ -8,7 +8,8 @@ import pytest
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import moments
-from telescope.explain.sample import Sample, Settings
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.viewer.whatif import (
     WhatIf,
     choices,
@@ -60,7 +61,7 @@ def test_a_sample_without_values_stays_as_recorded() -> None:
 
 
 def test_a_lambda_of_its_own_replaces_one_that_depends_on_the_length() -> None:
-    settings = Settings(lam_alpha=0.5, lam_critic=0.3)
+    settings = Settings.of(lam_alpha=0.5, lam_critic=0.3)
     own = WhatIf("gae", 0.9).of(settings)
     assert (own.lam_alpha, own.lam_critic) == (0.5, 0.3)
     changed = WhatIf("gae", 0.9, 0.8).of(settings)
@@ -90,7 +91,7 @@ def test_the_terms_of_a_token_end_in_its_numbers() -> None:
 
 
 def test_a_grid_has_the_runs_own_settings() -> None:
-    settings = Settings(gamma=0.97, lam=0.85)
+    settings = Settings.of(gamma=0.97, lam=0.85)
     gammas, lams = grid(settings)
     assert 0.97 in gammas
     assert 0.85 in lams

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 SHOWN_TERMS = 6
 """A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
@@ -12,24 +13,34 @@ ZERO = 1e-12
 """Less than this is what is left of 1 − 1."""
 
 
-def series(
-    symbol: str, at: Sequence[int], column: Sequence[float], base: float
-) -> tuple[str, str, float, list[float]]:
-    """Σ_k base^k · column[at[k]] in full, and as text: (formula, substituted, total, the terms)."""
-    terms, weight, at = [], 1.0, at if base else at[:1]
-    for t in at:
-        terms.append(weight * column[t])
+@dataclass(frozen=True)
+class Series:
+    """A sum Σ_k base^k · x_k in full, and as text."""
+
+    formula: str
+    substituted: str
+    total: float
+    terms: list[float]
+
+
+def series(symbol: str, at: Sequence[int], numbers: Sequence[float], base: float) -> Series:
+    """Σ_k base^k · numbers[k]; the k-th number is called `symbol` with the index at[k].
+
+    With base 0 only the first term is left.
+    """
+    if not base:
+        at = at[:1]
+        numbers = numbers[:1]
+    terms: list[float] = []
+    weight = 1.0
+    for x in numbers:
+        terms.append(weight * x)
         weight *= base
-
-    def name(k: int) -> str:
-        return f"{weight_of(base, k)}{symbol}{subscript(at[k])}"
-
-    names = (
-        [*map(name, range(len(at)))]
-        if len(at) <= SHOWN_TERMS
-        else [*map(name, range(3)), "…", name(len(at) - 1)]
-    )
-    return " + ".join(names), added(terms, enough(terms)), math.fsum(terms), terms
+    shown: list[int | None] = list(range(len(at)))
+    if len(at) > SHOWN_TERMS:
+        shown = [0, 1, 2, None, len(at) - 1]
+    names = ["…" if k is None else f"{weight_of(base, k)}{symbol}{subscript(at[k])}" for k in shown]
+    return Series(" + ".join(names), added(terms, enough(terms)), math.fsum(terms), terms)
 
 
 def added(terms: Sequence[float], digits: int) -> str:

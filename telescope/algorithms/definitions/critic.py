@@ -1,0 +1,350 @@
+"""Estimators that ask a critic: GAE, and its two ends λ = 1 and λ = 0.
+
+    δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
+
+n is the next token that the policy wrote. After the last one V is 0, or the bootstrap value
+where the response was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from telescope.algorithms.definitions import texts
+from telescope.algorithms.definitions.base import (
+    Actions,
+    Discounted,
+    Estimator,
+    Needs,
+    Rule,
+    Settings,
+    Term,
+    Token,
+    Words,
+)
+from telescope.algorithms.definitions.notation import (
+    added,
+    enough,
+    exact,
+    num,
+    one_step,
+    par,
+    plus,
+    series,
+    subscript,
+    weight_of,
+)
+
+
+class GaeSettings(Settings):
+    lam: float = Field(
+        0.95, ge=0, le=1, description="λ: 0 trusts the critic, 1 the observed reward"
+    )
+    lam_critic: float | None = Field(
+        None, ge=0, le=1, description="λ of the critic's targets; default: the same"
+    )
+    lam_alpha: float | None = Field(
+        None, gt=0, description="λ by length instead of lam: 1 − 1/(this × tokens of the response)"
+    )
+
+
+class _Gae(Discounted, Protocol):
+    @property
+    def lam(self) -> float: ...
+
+    @property
+    def lam_critic(self) -> float | None: ...
+
+    @property
+    def lam_alpha(self) -> float | None: ...
+
+
+# ---- arithmetic on plain numbers ----
+
+
+def td_error(x: Actions, s: Discounted, k: int) -> float:
+    """δ_k = r_k + γ·V_{k+1} − V_k"""
+    later = x.after("values", k, end=x.bootstrap)
+    return x["token_level_rewards"][k] + s.gamma * later - x["values"][k]
+
+
+def discounted_return(x: Actions, s: Discounted, k: int) -> float:
+    """G_k = r_k + γ·G_{k+1}"""
+    return x["token_level_rewards"][k] + s.gamma * x.after("returns", k, end=x.bootstrap)
+
+
+def gae_lam(s: _Gae, tokens: int) -> float:
+    """λ for a response of so many tokens."""
+    if s.lam_alpha is None:
+        return s.lam
+    return max(1 - 1 / (s.lam_alpha * max(tokens, 1)), 0.0)
+
+
+def _gae_advantage(x: Actions, s: _Gae, k: int) -> float:
+    return x["deltas"][k] + s.gamma * gae_lam(s, len(x)) * x.after("advantages", k)
+
+
+def _gae_return(x: Actions, s: _Gae, k: int) -> float:
+    if s.lam_critic is None:
+        return x["advantages"][k] + x["values"][k]
+    later = x.after("returns", k) - x.after("values", k)
+    return x["values"][k] + x["deltas"][k] + s.gamma * s.lam_critic * later
+
+
+def _one_step_advantage(x: Actions, s: Any, k: int) -> float:
+    return x["deltas"][k]
+
+
+def _observed_advantage(x: Actions, s: Any, k: int) -> float:
+    return x["returns"][k] - x["values"][k]
+
+
+def advantage_plus_value(x: Actions, s: Any, k: int) -> float:
+    return x["advantages"][k] + x["values"][k]
+
+
+DELTAS = Rule("deltas", ("token_level_rewards", "values"), td_error)
+RETURNS = Rule("returns", ("advantages", "values"), advantage_plus_value)
+
+
+# ---- one token, term by term ----
+
+
+def sum_of_deltas(token: Token, decay: float, *, name: str, left: str) -> list[Term]:
+    """The advantage as a sum of all later δ, each weighed by a power of γλ."""
+    if not token.has("deltas"):
+        return []
+    at = token.actions.at[token.k :]
+    total = series("δ", at, token.actions["deltas"][token.k :], decay)
+    return [Term(name, f"{left} = {total.formula}", total.substituted, total.total, total.terms)]
+
+
+def recursion(token: Token, decay: float) -> list[Term]:
+    """The same advantage from the next token's."""
+    if not token.has("deltas", "advantages"):
+        return []
+    i = subscript(token.index)
+    delta = token.number("deltas")
+    if token.is_last:
+        term = Term("advantage", f"A{i} = δ{i}", num(delta), delta, [delta, 0.0], state="last")
+        return [term]
+    later = token.actions.after("advantages", token.k)
+    digits = exact(lambda d, decay, later: d + decay * later, delta, decay, later)
+    substituted = f"{num(delta, digits)} + {num(decay, digits)}·{par(later, digits)}"
+    formula = f"A{i} = δ{i} + γλ·A{_next(token)}"
+    return [Term("advantage", formula, substituted, delta + decay * later, [delta, later])]
+
+
+def rewards_then_value(token: Token, gamma: float, n: int, *, name: str, left: str) -> list[Term]:
+    """n rewards, then the value of the state they lead to, less V: TD(0), n-step, Monte Carlo."""
+    x = token.actions
+    if not token.has("token_level_rewards", "values"):
+        return []
+    ahead = range(token.k, len(x))
+    at = [x.at[k] for k in ahead[:n]]
+    rewards = series("r", at, x["token_level_rewards"][token.k : token.k + n], gamma)
+    steps = min(n, len(ahead))
+    v = token.number("values")
+    state = "V_end"
+    value = x.bootstrap
+    if steps < len(ahead):
+        state = f"V{subscript(x.at[ahead[steps]])}"
+        value = x["values"][ahead[steps]]
+    later = gamma**steps * value
+    digits = enough(rewards.terms, later, -v)
+    formula = rewards.formula
+    substituted = added(rewards.terms, digits)
+    if state != "V_end" or value:
+        formula += f" + {weight_of(gamma, steps)}{state}"
+        substituted += f" {'+' if value >= 0 else '−'} {num(abs(later), digits)}"
+    term = Term(
+        name,
+        f"{left} = {formula} − V{subscript(token.index)}",
+        f"{substituted} − {par(v, digits)}",
+        rewards.total + later - v,
+        [*rewards.terms, value, v],
+    )
+    return [replace(term, variant="cut") if state == "V_end" and value else term]
+
+
+def from_next_return(token: Token, gamma: float) -> list[Term]:
+    """A = r + γ·R of the next token − V."""
+    if not token.has("token_level_rewards", "values", "returns"):
+        return []
+    i = subscript(token.index)
+    x = token.actions
+    r = token.number("token_level_rewards")
+    v = token.number("values")
+    later = x.after("returns", token.k, end=x.bootstrap)
+    name = "V_end" if token.is_last else f"R{_next(token)}"
+    formula = f"A{i} = r{i} + γ·{name} − V{i}"
+    substituted = one_step(r, gamma, later, v)
+    return [Term("advantage", formula, substituted, r + gamma * later - v, [r, v, later])]
+
+
+def return_from_advantage(token: Token, *, used: bool = True) -> list[Term]:
+    """R = A + V; `used`: a critic is trained on it."""
+    if not token.has("advantages", "values"):
+        return []
+    i = subscript(token.index)
+    a = token.number("advantages")
+    v = token.number("values")
+    state = None if used else "off"
+    return [Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v], state=state)]
+
+
+def delta_term(token: Token, gamma: float) -> list[Term]:
+    """δ = r + γ·V of the next state − V."""
+    if not token.has("token_level_rewards", "values"):
+        return []
+    i = subscript(token.index)
+    x = token.actions
+    r = token.number("token_level_rewards")
+    v = token.number("values")
+    later = x.after("values", token.k, end=x.bootstrap)
+    formula = f"δ{i} = r{i} + γ·V{_next(token)} − V{i}"
+    substituted = one_step(r, gamma, later, v)
+    return [Term("delta", formula, substituted, r + gamma * later - v, [r, v, later])]
+
+
+def _next(token: Token) -> str:
+    return "_end" if token.is_last else subscript(token.actions.at[token.k + 1])
+
+
+def _gae_terms(token: Token, s: _Gae) -> list[Term]:
+    decay = s.gamma * gae_lam(s, len(token.actions))
+    i = subscript(token.index)
+    terms = sum_of_deltas(token, decay, name="advantage_sum", left=f"A{i}")
+    terms += recursion(token, decay)
+    if s.lam_critic is None or not token.has("deltas", "values"):
+        return terms + return_from_advantage(token)
+    if not token.has("advantages"):
+        return terms
+    at = token.actions.at[token.k :]
+    later = series("δ", at, token.actions["deltas"][token.k :], s.gamma * s.lam_critic)
+    v = token.number("values")
+    digits = enough(later.terms, v)
+    term = Term(
+        "return",
+        f"R{i} = V{i} + {later.formula}",
+        f"{num(v, digits)} + {added(later.terms, digits)}",
+        v + later.total,
+        [*later.terms, v],
+    )
+    return [*terms, term]
+
+
+def observed_terms(token: Token, s: Any, *, used: bool) -> list[Term]:
+    """Terms of an advantage made of the rewards that really came."""
+    i = subscript(token.index)
+    every = len(token.actions)
+    terms = rewards_then_value(token, s.gamma, every, name="advantage_sum", left=f"A{i}")
+    return terms + from_next_return(token, s.gamma) + return_from_advantage(token, used=used)
+
+
+def _monte_carlo_terms(token: Token, s: Any) -> list[Term]:
+    return observed_terms(token, s, used=True)
+
+
+def _td0_terms(token: Token, s: Any) -> list[Term]:
+    if not token.has("deltas"):
+        return []
+    i = subscript(token.index)
+    delta = token.number("deltas")
+    term = Term("advantage", f"A{i} = δ{i}", num(delta), delta, [delta])
+    return [term, *return_from_advantage(token)]
+
+
+GAE = Estimator(
+    name="gae",
+    formula="A_t = δ_t + γλ·A_n",
+    paper="Schulman et al. 2016, arXiv:1506.02438",
+    tensor="telescope.algorithms.estimators:gae_credit",
+    settings=GaeSettings,
+    needs=Needs(critic=True),
+    rules=(
+        DELTAS,
+        Rule("advantages", ("deltas",), _gae_advantage),
+        Rule("returns", ("advantages", "deltas", "values"), _gae_return),
+        RETURNS,
+    ),
+    terms=_gae_terms,
+    lam=gae_lam,
+    return_name=Words(zh="λ-return", en="λ-returns"),
+    words=Words(
+        zh="广义优势估计：之后每一步的意外 δ 都算进来，隔得越远越少",
+        en="generalized advantage estimation: later surprises count, the farther the less",
+    ),
+    texts=texts.CREDIT,
+)
+
+MONTE_CARLO = Estimator(
+    name="monte_carlo",
+    formula="A_t = G_t − V(s_t), G_t = r_t + γ·G_n",
+    paper="Sutton & Barto 2018, section 3.3",
+    tensor="telescope.algorithms.estimators:monte_carlo_credit",
+    needs=Needs(critic=True),
+    rules=(
+        DELTAS,
+        Rule("returns", ("token_level_rewards",), discounted_return),
+        Rule("advantages", ("returns", "values"), _observed_advantage),
+    ),
+    terms=_monte_carlo_terms,
+    lam=lambda s, tokens: 1.0,
+    return_name=Words(zh="实际的折扣和", en="the observed discounted sums"),
+    words=Words(
+        zh="蒙特卡洛：实际得到的折扣奖励之和，减去写之前的预期",
+        en="Monte Carlo: the discounted rewards that really came, less what was expected",
+    ),
+    texts=texts.OBSERVED,
+)
+
+TD0 = Estimator(
+    name="td0",
+    formula="A_t = δ_t",
+    paper="Sutton & Barto 2018, section 6.1",
+    tensor="telescope.algorithms.estimators:td0_credit",
+    needs=Needs(critic=True),
+    rules=(DELTAS, Rule("advantages", ("deltas",), _one_step_advantage), RETURNS),
+    terms=_td0_terms,
+    lam=lambda s, tokens: 0.0,
+    return_name=Words(zh="一步 TD 目标", en="one-step TD targets"),
+    words=Words(
+        zh="TD(0)：只看一步，后面的意外不计入",
+        en="TD(0): one step only, later surprises do not count",
+    ),
+    texts=texts.ONE_STEP,
+)
+
+ESTIMATORS = (GAE, MONTE_CARLO, TD0)
+
+
+def compare_terms(
+    token: Token, gamma: float, *, used: str, ns: Iterable[int], lams: Iterable[float], lam: float
+) -> list[Term]:
+    """Other estimates of the same token's advantage: TD(0), n-step, GAE with each λ, Monte Carlo.
+
+    Only the one that the run used can be checked against the record.
+    """
+    i = subscript(token.index)
+    every = len(token.actions)
+    terms = _marked(
+        rewards_then_value(token, gamma, 1, name=TD0.name, left=f"A{i}[TD(0)]"), used == TD0.name
+    )
+    for n in ns:
+        terms += _marked(
+            rewards_then_value(token, gamma, n, name="n_step", left=f"A{i}[n={n}]"), False
+        )
+    for other in lams:
+        made = sum_of_deltas(token, gamma * other, name=GAE.name, left=f"A{i}[λ={num(other)}]")
+        terms += _marked(made, used == GAE.name and other == lam)
+    observed = rewards_then_value(token, gamma, every, name=MONTE_CARLO.name, left=f"A{i}[MC]")
+    return terms + _marked(observed, used == MONTE_CARLO.name)
+
+
+def _marked(terms: list[Term], checked: bool) -> list[Term]:
+    return [replace(term, checked=checked) for term in terms]

@@ -1,0 +1,549 @@
+"""Estimators without a critic.
+
+Some compare the outcome o (the sum of a response's rewards) with a baseline b: of the same
+prompt's other responses, or of the greedy response. Others divide the outcome over the tokens.
+A group of one has nothing to be compared with: its baseline is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from telescope.algorithms.definitions import texts
+from telescope.algorithms.definitions.base import (
+    Actions,
+    Comparison,
+    Discounted,
+    Estimator,
+    Needs,
+    Rule,
+    Settings,
+    Term,
+    Token,
+    Words,
+)
+from telescope.algorithms.definitions.critic import (
+    observed_terms,
+    return_from_advantage,
+)
+from telescope.algorithms.definitions.notation import (
+    added,
+    enough,
+    num,
+    par,
+    plus,
+    series,
+    subscript,
+)
+
+EPS = 1e-6
+"""Added to a group's standard deviation, and allowed as rounding in a squared norm."""
+
+
+class LastTokenSettings(Settings):
+    last_k: int = Field(1, ge=1, description="how many tokens at the end share the outcome")
+
+
+# ---- statistics of a group, on plain numbers ----
+
+
+def mean_of(numbers: Sequence[float], weights: Sequence[float] | None = None) -> float:
+    """The mean; 0 for a single number, and where all weights are 0."""
+    weights = [1.0] * len(numbers) if weights is None else weights
+    total = math.fsum(weights)
+    if len(numbers) == 1 or total == 0:
+        return 0.0
+    return math.fsum(w * x for w, x in zip(weights, numbers, strict=True)) / total
+
+
+def std_of(numbers: Sequence[float]) -> float:
+    """The standard deviation with n − 1; 1 for a single number."""
+    if len(numbers) == 1:
+        return 1.0
+    mean = mean_of(numbers)
+    return math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1))
+
+
+def _constant(response: Actions, baseline: float, scale: float) -> Comparison:
+    return Comparison([baseline] * len(response), scale)
+
+
+def _compare_grpo(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    scale = std_of(outcomes) + EPS
+    return [_constant(response, mean_of(outcomes), scale) for response in group]
+
+
+def _compare_mean(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    return [_constant(response, mean_of(outcomes), 1.0) for response in group]
+
+
+def _compare_others(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    found = []
+    for index, response in enumerate(group):
+        others = [*outcomes[:index], *outcomes[index + 1 :]]
+        baseline = math.fsum(others) / len(others) if others else 0.0
+        found.append(_constant(response, baseline, 1.0))
+    return found
+
+
+def _compare_by_length(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    baseline = mean_of(outcomes, [float(len(response)) for response in group])
+    return [_constant(response, baseline, 1.0) for response in group]
+
+
+def _compare_best(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    scale = std_of(outcomes) + EPS
+    best = outcomes.index(max(outcomes))
+    others = [*outcomes[:best], *outcomes[best + 1 :]]
+    second = max(others) if others else 0.0
+    return [
+        _constant(response, second if index == best else outcomes[index], scale)
+        for index, response in enumerate(group)
+    ]
+
+
+def _compare_parts(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    totals = [0.0] * len(group)
+    for name, weight in group[0].weights.items():
+        scores = [response.parts[name] for response in group]
+        scale = std_of(scores) + EPS
+        for index, score in enumerate(scores):
+            totals[index] += weight * (score - mean_of(scores)) / scale
+    return [
+        Comparison(advantages=[total] * len(response))
+        for response, total in zip(group, totals, strict=True)
+    ]
+
+
+def _compare_greedy(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    return [Comparison([response.greedy_score] * len(response)) for response in group]
+
+
+def _compare_by_norm(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    returns = [_suffix_sums(response["token_level_rewards"]) for response in group]
+    norms = [_norms(response) for response in group]
+    longest = max(len(response) for response in group)
+    baselines = [[0.0] * len(response) for response in group]
+    for k in range(longest):
+        there = [row for row, response in enumerate(group) if k < len(response)]
+        if len(there) < 2:
+            continue
+        weights = [norms[row][k] for row in there]
+        if math.fsum(weights) <= EPS * (k + 1) * len(there):
+            weights = [1.0] * len(there)
+        numbers = [returns[row][k] for row in there]
+        baseline = mean_of(numbers, weights)
+        for row in there:
+            baselines[row][k] = baseline
+    return [Comparison(row) for row in baselines]
+
+
+def _suffix_sums(rewards: Sequence[float]) -> list[float]:
+    return [math.fsum(rewards[k:]) for k in range(len(rewards))]
+
+
+def _norms(response: Actions) -> list[float]:
+    """W_k = Σ_{j≤k} (1 − 2π_j + Σ_v π_j(v)²)"""
+    total = 0.0
+    norms = []
+    for log_prob, squares in zip(
+        response["old_log_probs"], response["sum_pi_squared"], strict=True
+    ):
+        total += max(1 - 2 * math.exp(log_prob) + squares, 0.0)
+        norms.append(total)
+    return norms
+
+
+# ---- advantages of one response, once it has been compared ----
+
+
+def _outcome_less_baseline(x: Actions, s: Any, k: int) -> float:
+    return (x.outcome - x["baselines"][k]) / (x.scale or 1.0)
+
+
+def _return_less_baseline(x: Actions, s: Any, k: int) -> float:
+    return x["returns"][k] - x["baselines"][k]
+
+
+def _discounted(x: Actions, s: Discounted, k: int) -> float:
+    return x["token_level_rewards"][k] + s.gamma * x.after("returns", k)
+
+
+def _undiscounted(x: Actions, s: Any, k: int) -> float:
+    return x["token_level_rewards"][k] + x.after("returns", k)
+
+
+def _the_return(x: Actions, s: Any, k: int) -> float:
+    return x["returns"][k]
+
+
+def _the_advantage(x: Actions, s: Any, k: int) -> float:
+    return x["advantages"][k]
+
+
+def _share(weights: Callable[[Actions, Any], Sequence[float]], *needed: str) -> Rule:
+    """The outcome, divided over the tokens by `weights`."""
+
+    def step(x: Actions, s: Any, k: int) -> float:
+        return share_of(weights(x, s), k) * x.outcome
+
+    return Rule("advantages", ("token_level_rewards", *needed), step)
+
+
+def share_of(weights: Sequence[float], k: int) -> float:
+    """w_k/Σw; weights that are all 0 count as equal."""
+    total = math.fsum(weights)
+    return weights[k] / total if total else 1 / len(weights)
+
+
+def _equal(x: Actions, s: Any) -> list[float]:
+    return [1.0] * len(x)
+
+
+def _at_the_end(x: Actions, s: Any) -> list[float]:
+    return [float(k >= len(x) - s.last_k) for k in range(len(x))]
+
+
+def _attention(x: Actions, s: Any) -> list[float]:
+    return x["attention"]
+
+
+SAME = Rule("returns", ("advantages",), _the_advantage)
+COMPARED = (
+    Rule("advantages", ("token_level_rewards", "baselines"), _outcome_less_baseline),
+    SAME,
+)
+
+
+# ---- one token, term by term ----
+
+
+def _baseline_term(
+    token: Token, rewards: Sequence[float], at: Sequence[int], gamma: float
+) -> list[Term]:
+    if not token.has("baselines"):
+        return []
+    i = subscript(token.index)
+    outcome = series("r", at, rewards, gamma)
+    b = token.number("baselines")
+    scale = 1.0 if token.actions.scale is None else token.actions.scale
+    digits = enough(outcome.terms, -b)
+    formula = f"{outcome.formula} − b{i}"
+    substituted = f"{added(outcome.terms, digits)} − {par(b, digits)}"
+    if scale != 1:
+        formula = f"({formula})/σ"
+        substituted = f"({substituted})/{num(scale)}"
+    term = Term(
+        "advantage",
+        f"A{i} = {formula}",
+        substituted,
+        (outcome.total - b) / scale,
+        [*outcome.terms, outcome.total / scale, b / scale],
+        state="baseline",
+    )
+    return [term]
+
+
+def _compared_terms(token: Token, s: Any) -> list[Term]:
+    if not token.has("token_level_rewards"):
+        return []
+    x = token.actions
+    terms = _baseline_term(token, x["token_level_rewards"], x.at, 1.0)
+    return terms + return_from_advantage(token, used=False)
+
+
+def _from_here_terms(token: Token, gamma: float) -> list[Term]:
+    x = token.actions
+    if not token.has("token_level_rewards", "baselines"):
+        return []
+    rewards = x["token_level_rewards"][token.k :]
+    terms = _baseline_term(token, rewards, x.at[token.k :], gamma)
+    if not token.has("advantages"):
+        return terms
+    i = subscript(token.index)
+    a = token.number("advantages")
+    b = token.number("baselines")
+    return [*terms, Term("return", f"R{i} = A{i} + b{i}", plus(a, b), a + b, [a, b])]
+
+
+def _greedy_terms(token: Token, s: Any) -> list[Term]:
+    return _from_here_terms(token, s.gamma)
+
+
+def _norm_terms(token: Token, s: Any) -> list[Term]:
+    return _from_here_terms(token, 1.0)
+
+
+def _reinforce_terms(token: Token, s: Any) -> list[Term]:
+    return observed_terms(token, s, used=False)
+
+
+def _parts_terms(token: Token, s: Any) -> list[Term]:
+    """Shown, not recomputed: the group's statistics of every part are not recorded."""
+    if not token.has("advantages"):
+        return []
+    a = token.number("advantages")
+    formula = f"A{subscript(token.index)} = Σ w·(part − μ)/σ"
+    shown = Term("advantage", formula, num(a), a, checked=False, state="parts")
+    return [shown, *return_from_advantage(token, used=False)]
+
+
+def _share_terms(weights: Callable[[Actions, Any], Sequence[float]], *needed: str) -> Any:
+    def terms(token: Token, s: Any) -> list[Term]:
+        if not token.has("token_level_rewards", *needed):
+            return []
+        x = token.actions
+        i = subscript(token.index)
+        w = share_of(weights(x, s), token.k)
+        outcome = series("r", x.at, x["token_level_rewards"], 1.0)
+        share = Term(
+            "advantage",
+            f"A{i} = w{i}·({outcome.formula})",
+            f"{num(w)}·({outcome.substituted})",
+            w * outcome.total,
+            outcome.terms,
+            state="share",
+        )
+        return [share, *return_from_advantage(token, used=False)]
+
+    return terms
+
+
+# ---- the definitions ----
+
+_HOME = "telescope.algorithms.estimators"
+_GROUP = Needs(groups=True)
+
+GRPO = Estimator(
+    name="grpo",
+    formula="A_t = (o − mean)/(σ + 1e-6) over the group",
+    paper="Shao et al. 2024, arXiv:2402.03300",
+    tensor=f"{_HOME}:grpo_credit",
+    needs=_GROUP,
+    whiten=False,
+    rules=COMPARED,
+    compare=_compare_grpo,
+    terms=_compared_terms,
+    words=Words(
+        zh="结果减去同组均值，再除以同组的标准差",
+        en="the outcome less the group's mean, over the group's standard deviation",
+    ),
+    texts=texts.COMPARED,
+)
+
+DR_GRPO = Estimator(
+    name="dr_grpo",
+    formula="A_t = o − mean over the group",
+    paper="Liu et al. 2025, arXiv:2503.20783",
+    tensor=f"{_HOME}:dr_grpo_credit",
+    needs=_GROUP,
+    whiten=False,
+    rules=COMPARED,
+    compare=_compare_mean,
+    terms=_compared_terms,
+    words=Words(
+        zh="结果减去同组均值，不除以标准差",
+        en="the outcome less the group's mean, not divided by its spread",
+    ),
+    texts=texts.COMPARED,
+)
+
+RLOO = Estimator(
+    name="rloo",
+    formula="A_t = o − mean of the others of the group",
+    paper="Ahmadian et al. 2024, arXiv:2402.14740",
+    tensor=f"{_HOME}:rloo_credit",
+    needs=_GROUP,
+    whiten=False,
+    rules=COMPARED,
+    compare=_compare_others,
+    terms=_compared_terms,
+    words=Words(
+        zh="结果减去同组其他回答的均值",
+        en="the outcome less the mean of the group's other responses",
+    ),
+    texts=texts.COMPARED,
+)
+
+REINFORCE = Estimator(
+    name="reinforce++",
+    formula="A_t = G_t, G_t = r_t + γ·G_n",
+    paper="Hu et al. 2025, arXiv:2501.03262",
+    tensor=f"{_HOME}:reinforce_credit",
+    rules=(
+        Rule("returns", ("token_level_rewards",), _discounted),
+        Rule("advantages", ("returns",), _the_return),
+    ),
+    terms=_reinforce_terms,
+    words=Words(
+        zh="从这个 token 起得到的折扣奖励，在整批上白化",
+        en="the discounted rewards from this token on, whitened over the batch",
+    ),
+    texts=texts.CREDIT,
+)
+
+REINFORCE_BASELINE = Estimator(
+    name="reinforce++_baseline",
+    formula="A_t = o − mean over the group, then whitened over the batch",
+    paper="Hu et al. 2025, arXiv:2501.03262",
+    tensor=f"{_HOME}:dr_grpo_credit",
+    needs=_GROUP,
+    rules=COMPARED,
+    compare=_compare_mean,
+    terms=_compared_terms,
+    words=Words(
+        zh="结果减去同组均值，再在整批上白化",
+        en="the outcome less the group's mean, whitened over the batch",
+    ),
+    texts=texts.COMPARED,
+)
+
+REMAX = Estimator(
+    name="remax",
+    formula="A_t = G_t − score of the greedy response",
+    paper="Li et al. 2024, arXiv:2310.10505",
+    tensor=f"{_HOME}:remax_credit",
+    needs=Needs(greedy_baseline=True),
+    whiten=False,
+    rules=(
+        Rule("returns", ("token_level_rewards",), _discounted),
+        Rule("advantages", ("returns", "baselines"), _return_less_baseline),
+    ),
+    compare=_compare_greedy,
+    terms=_greedy_terms,
+    words=Words(
+        zh="从这里起得到的奖励，减去同一提示的贪心回答的得分",
+        en="the rewards from here on, less the score of the greedy response",
+    ),
+    texts=texts.COMPARED,
+)
+
+OPO = Estimator(
+    name="opo",
+    formula="A_t = o − Σ l·o / Σ l over the group, l the tokens of each",
+    paper="Hao et al. 2025, arXiv:2505.23585",
+    tensor=f"{_HOME}:opo_credit",
+    needs=_GROUP,
+    whiten=False,
+    rules=COMPARED,
+    compare=_compare_by_length,
+    terms=_compared_terms,
+    words=Words(
+        zh="结果减去同组按长度加权的均值",
+        en="the outcome less the group's mean weighed by length",
+    ),
+    texts=texts.COMPARED,
+)
+
+GRPO_PASSK = Estimator(
+    name="grpo_passk",
+    formula="A_t = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
+    paper="Tang et al. 2025, arXiv:2503.19595",
+    tensor=f"{_HOME}:grpo_passk_credit",
+    needs=_GROUP,
+    whiten=False,
+    rules=COMPARED,
+    compare=_compare_best,
+    terms=_compared_terms,
+    words=Words(
+        zh="只有同组最好的回答得到优势：比第二名好多少",
+        en="only the group's best response gets credit: how far it is ahead of the second",
+    ),
+    texts=texts.COMPARED,
+)
+
+GDPO = Estimator(
+    name="gdpo",
+    formula="A_t = Σ_k w_k·(s_k − mean_k)/(σ_k + 1e-6) over the group",
+    paper="Liu et al. 2026, arXiv:2601.05242",
+    tensor=f"{_HOME}:gdpo_credit",
+    needs=Needs(groups=True, score_parts=True),
+    rules=(SAME,),
+    compare=_compare_parts,
+    terms=_parts_terms,
+    words=Words(
+        zh="得分的每个部分各自在同组内标准化，再加权相加",
+        en="each part of the score is standardised within its group, then weighed and added",
+    ),
+    texts=texts.COMPARED,
+)
+
+OPTIMAL_TOKEN_BASELINE = Estimator(
+    name="optimal_token_baseline",
+    formula="A_t = G_t − Σ W_t·G_t / Σ W_t over the group",
+    paper="Li et al. 2026, arXiv:2602.07078",
+    tensor=f"{_HOME}:optimal_token_baseline_credit",
+    needs=Needs(groups=True, sum_pi_squared=True),
+    whiten=False,
+    rules=(
+        Rule("returns", ("token_level_rewards",), _undiscounted),
+        Rule("advantages", ("returns", "baselines"), _return_less_baseline),
+    ),
+    compare=_compare_by_norm,
+    terms=_norm_terms,
+    words=Words(
+        zh="从这里起得到的奖励，减去同组同一位置上方差最小的基线",
+        en="the rewards from here on, less the least-variance baseline of the same position",
+    ),
+    texts=texts.COMPARED,
+)
+
+UNIFORM = Estimator(
+    name="uniform",
+    formula="A_t = o/T",
+    tensor=f"{_HOME}:uniform_credit",
+    rules=(_share(_equal), SAME),
+    terms=_share_terms(_equal),
+    words=Words(zh="结果平均分给每个 token", en="every token gets the same share of the outcome"),
+    texts=texts.SHARED,
+)
+
+LAST_TOKEN = Estimator(
+    name="last_token",
+    formula="A_t = o/k on the last k tokens, else 0",
+    tensor=f"{_HOME}:last_token_credit",
+    settings=LastTokenSettings,
+    rules=(_share(_at_the_end), SAME),
+    terms=_share_terms(_at_the_end),
+    words=Words(zh="结果只分给最后几个 token", en="only the last tokens share the outcome"),
+    texts=texts.SHARED,
+)
+
+ATTENTION = Estimator(
+    name="attention",
+    formula="A_t = w_t/Σw · o",
+    tensor=f"{_HOME}:attention_credit",
+    needs=Needs(attention=True),
+    rules=(_share(_attention, "attention"), SAME),
+    terms=_share_terms(_attention, "attention"),
+    words=Words(
+        zh="结果按 reward.attention 给的权重分给每个 token",
+        en="the outcome divided by the weights that reward.attention gives",
+    ),
+    texts=texts.SHARED,
+)
+
+ESTIMATORS = (
+    GRPO,
+    DR_GRPO,
+    RLOO,
+    REINFORCE,
+    REINFORCE_BASELINE,
+    REMAX,
+    OPO,
+    GRPO_PASSK,
+    GDPO,
+    OPTIMAL_TOKEN_BASELINE,
+    UNIFORM,
+    LAST_TOKEN,
+    ATTENTION,
+)

@@ -1,0 +1,68 @@
+"""Every setting of a run: frozen, typed, unknown names refused. Imports no torch.
+
+A recipe is a TOML file with these sections; `--section.key value` on the command line overrides
+it. The settings of estimators and losses come from their definitions (telescope.algorithms), so a
+setting exists only where it applies.
+"""
+
+from telescope.algorithms.definitions.base import Bins
+from telescope.config.load import (
+    CHOICES,
+    RENAMED,
+    changes,
+    fields,
+    load_config,
+    load_saved_config,
+    merge,
+    smoke,
+    to_toml,
+    validate,
+)
+from telescope.config.sections import (
+    BUILTIN_RECIPE,
+    ActorConfig,
+    CheckpointConfig,
+    Config,
+    CreditConfig,
+    CriticConfig,
+    DataConfig,
+    EvalConfig,
+    LedgerConfig,
+    LogConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RayConfig,
+    RewardConfig,
+    RolloutConfig,
+    Section,
+)
+
+__all__ = [
+    "BUILTIN_RECIPE",
+    "CHOICES",
+    "RENAMED",
+    "ActorConfig",
+    "Bins",
+    "CheckpointConfig",
+    "Config",
+    "CreditConfig",
+    "CriticConfig",
+    "DataConfig",
+    "EvalConfig",
+    "LedgerConfig",
+    "LogConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "RayConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "Section",
+    "changes",
+    "fields",
+    "load_config",
+    "load_saved_config",
+    "merge",
+    "smoke",
+    "to_toml",
+    "validate",
+]

@@ -1,0 +1,258 @@
+"""Checks that concern several settings at once. Each raises ValueError with what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from telescope.algorithms.definitions import ESTIMATORS
+from telescope.algorithms.definitions.base import Settings
+from telescope.config.sections import Config, DataConfig
+
+
+def check(config: Config) -> None:
+    _check_name(config)
+    _check_batches(config)
+    _check_lora(config)
+    _check_data(config)
+    _check_ray(config)
+    _check_rollout(config)
+    _check_reward(config)
+    _check_eval(config)
+    _check_environment(config)
+    _check_credit(config)
+    _refuse_unused(config)
+
+
+def _check_name(config: Config) -> None:
+    if config.name.startswith("/") or ".." in config.name.split("/"):
+        raise ValueError(
+            f"name = {config.name!r} is not under `dir`: give a name, and the folder in `dir`"
+        )
+
+
+def _check_batches(config: Config) -> None:
+    rows = config.rollout.batch_size * config.rollout.n
+    row_tokens = config.data.max_prompt_tokens + config.rollout.max_response_tokens
+    for role, section in (("actor", config.actor), ("critic", config.critic)):
+        if section.minibatches > rows:
+            raise ValueError(
+                f"{role}.minibatches = {section.minibatches}, but a step has only {rows} "
+                f"responses (rollout.batch_size × rollout.n): use at most {rows}"
+            )
+        own_data = config.data.files or config.data.task
+        if own_data and section.micro_batch_tokens < row_tokens:
+            raise ValueError(
+                f"{role}.micro_batch_tokens = {section.micro_batch_tokens} cannot hold one row of "
+                f"data.max_prompt_tokens + rollout.max_response_tokens = {row_tokens}: raise it"
+            )
+
+
+def _check_lora(config: Config) -> None:
+    if config.model.lora_rank:
+        return
+    for name in ("lora_alpha", "lora_targets"):
+        if getattr(config.model, name):
+            raise ValueError(
+                f"model.{name} without model.lora_rank: set the rank of the adapters, e.g. 16"
+            )
+
+
+def _check_data(config: Config) -> None:
+    data = config.data
+    if data.task is not None and data.files:
+        raise ValueError(
+            "data.task makes its problems and data.files names others: leave one of them out"
+        )
+    for name in ("seed", "size"):
+        if name in data.options:
+            raise ValueError(
+                f"data.options.{name} is fixed, so that a run always has the same problems: "
+                "use `data.size`"
+            )
+    if data.task is not None and data.prompt_key != "prompt":
+        raise ValueError(
+            f"data.prompt_key = {data.prompt_key!r} names a column of data.files, "
+            "and data.task has none"
+        )
+    if data.eval_files and not data.files:
+        raise ValueError("data.eval_files without data.files: name the training files too")
+    if data.task is None:
+        for name in ("options", "size", "instruction", "answer"):
+            if getattr(data, name) != DataConfig.model_fields[name].default:
+                raise ValueError(
+                    f"data.{name} does nothing without data.task, "
+                    "the reasoning-gym task that it is of"
+                )
+
+
+def _check_ray(config: Config) -> None:
+    ray = config.ray
+    for name in ("workers", "critic_workers"):
+        count = getattr(ray, name)
+        if ray.fsdp_size and count % ray.fsdp_size:
+            raise ValueError(
+                f"ray.{name} = {count} is not a multiple of ray.fsdp_size = {ray.fsdp_size}: "
+                "every copy of a model needs all its shards"
+            )
+    if config.backend == "local":
+        for name in ("samplers", "critic_workers", "reward_workers"):
+            if getattr(ray, name):
+                raise ValueError(f"ray.{name} = {getattr(ray, name)} needs backend = 'ray'")
+    if ray.critic_workers and not config.credit.by_critic:
+        raise ValueError(
+            f"credit.estimator = '{config.credit.estimator}' has no critic: "
+            "leave out ray.critic_workers"
+        )
+    if ray.reward_workers and config.reward.model is None:
+        raise ValueError(
+            f"ray.reward_workers = {ray.reward_workers} would hold reward.model, "
+            "and there is none: name one, or use 0"
+        )
+
+
+def _check_rollout(config: Config) -> None:
+    rollout = config.rollout
+    if rollout.one_step_off_policy and not (config.backend == "ray" and config.ray.samplers):
+        raise ValueError(
+            "rollout.one_step_off_policy needs workers that only sample: "
+            "set backend = 'ray' and ray.samplers to 1 or more"
+        )
+    if rollout.dynamic_sampling and rollout.n == 1:
+        raise ValueError(
+            "rollout.dynamic_sampling compares the responses of one prompt, "
+            "and rollout.n = 1: use at least 2"
+        )
+    if rollout.dynamic_sampling and rollout.one_step_off_policy:
+        raise ValueError(
+            "rollout.dynamic_sampling asks for further prompts after a step is scored, "
+            "rollout.one_step_off_policy samples before that: turn one off"
+        )
+
+
+def _check_reward(config: Config) -> None:
+    reward = config.reward
+    limit = config.rollout.max_response_tokens
+    if reward.overlong_tokens > limit:
+        raise ValueError(
+            f"reward.overlong_tokens = {reward.overlong_tokens} is more than "
+            f"rollout.max_response_tokens = {limit}: use fewer"
+        )
+    if not reward.overlong_tokens and reward.overlong_penalty != 1.0:
+        raise ValueError(
+            "reward.overlong_penalty does nothing without reward.overlong_tokens: "
+            "say over how many tokens it grows"
+        )
+
+
+def _check_eval(config: Config) -> None:
+    for name, pattern in (("eval", config.eval.answer), ("data", config.data.answer)):
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"{name}.answer = {pattern!r} is not a regular expression: {error}"
+            ) from None
+    n = config.eval.n
+    k = config.eval.k
+    if n is not None and n < k:
+        raise ValueError(f"eval.n = {n} samples are too few for eval.k = {k}: use at least {k}")
+    if not k and (n is not None or config.eval.answer is not None):
+        raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
+
+
+def _check_environment(config: Config) -> None:
+    rollout = config.rollout
+    kind = rollout.environment
+    if kind is not None and kind not in ("calculator", "search") and ":" not in kind:
+        raise ValueError(
+            f"rollout.environment = {kind!r}: "
+            "use calculator, search, module:Class, file.py:Class or none"
+        )
+    has_corpus = kind is not None and kind != "calculator"  # a user's class may read anything
+    used = {
+        "max_turns": kind is not None,
+        "tool_seconds": kind is not None,
+        "corpus": has_corpus,
+        "passages": has_corpus,
+    }
+    for name, is_used in used.items():
+        value = getattr(rollout, name)
+        if not is_used and value != type(rollout).model_fields[name].default:
+            raise ValueError(
+                f"rollout.{name} = {value} does nothing with "
+                f"rollout.environment = {kind or 'none'!r}"
+            )
+    if kind == "search" and rollout.corpus is None and not config.toy:
+        raise ValueError(
+            "rollout.environment = 'search' needs rollout.corpus, the passages to search"
+        )
+
+
+def _check_credit(config: Config) -> None:
+    credit = config.credit
+    needs = credit.definition.needs
+    chosen = f"credit.estimator = '{credit.estimator}'"
+    if credit.kl_target is not None and credit.kl_coef == 0:
+        raise ValueError(
+            "credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt"
+        )
+    if needs.groups and config.rollout.n == 1:
+        raise ValueError(
+            f"{chosen} compares the responses of one prompt, and rollout.n = 1: use at least 2"
+        )
+    if needs.attention and config.reward.attention is None:
+        raise ValueError(
+            f"{chosen} needs reward.attention, the function that gives each token its weight"
+        )
+    if needs.score_parts and credit.kl_coef:
+        raise ValueError(
+            f"{chosen} compares the parts of the score, where credit.kl_coef has no place: "
+            "set it to 0, and use actor.kl_loss_coef"
+        )
+    if needs.score_parts and (config.reward.normalise or config.reward.clip is not None):
+        raise ValueError(
+            f"{chosen} compares the parts of the score; "
+            "reward.normalise and reward.clip change only the sum"
+        )
+
+
+def _refuse_unused(config: Config) -> None:
+    """Refuses settings that nothing would read: they are misunderstandings."""
+    default = Config.model_construct()
+    with_critic = [name for name, found in ESTIMATORS.built_in.items() if found.needs.critic]
+    with_attention = [name for name, found in ESTIMATORS.built_in.items() if found.needs.attention]
+    needs = config.credit.definition.needs
+    if not needs.critic:
+        for name in (
+            "critic.loss",
+            "critic.head_init",
+            "critic_warmup",
+            "model.critic_path",
+            "credit.bootstrap_truncated",
+        ):
+            _refuse_changed(config, default, name, "credit.estimator", with_critic)
+    if not needs.attention:
+        _refuse_changed(config, default, "reward.attention", "credit.estimator", with_attention)
+    if config.actor.reject == "off":
+        for name in ("actor.reject_low", "actor.reject_high"):
+            levels = ["token", "sequence", "geometric"]
+            _refuse_changed(config, default, name, "actor.reject", levels)
+
+
+def _refuse_changed(
+    config: Config, default: Settings, name: str, choice: str, owners: list[str]
+) -> None:
+    value = _get(config, name)
+    if value != _get(default, name):
+        raise ValueError(
+            f"{name} = {value} does nothing with {choice} = {_get(config, choice)!r}: "
+            f"it belongs to {', '.join(owners)}"
+        )
+
+
+def _get(section: Settings, name: str) -> Any:
+    found: Any = section
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,360 @@
+"""From files and command lines to a `Config`, and back to TOML. Mistakes become one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import ValidationError
+
+from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
+from telescope.algorithms.definitions.registry import Registry
+from telescope.config.sections import Config, Section
+from telescope.errors import TelescopeError
+
+RENAMED = {
+    "critic.head_start": "critic_warmup",
+    "rollout.ahead": "rollout.one_step_off_policy",
+    "rollout.refill": "rollout.dynamic_sampling",
+    "rollout.cache_share": "rollout.gpu_memory_utilization",
+    "ray.shards": "ray.fsdp_size",
+    "eval.right": "eval.correct_score",
+}
+"""Settings of 0.1 under another name. A saved run is read with them, a recipe is not."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting that chooses a definition, which has settings of its own."""
+
+    section: str
+    name: str
+    registry: Registry[Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def default(self) -> str:
+        section = Config.model_fields[self.section].default
+        return str(getattr(section, self.name))
+
+    def settings_of(self, definition: str) -> set[str]:
+        """Names of the settings that this definition has."""
+        try:
+            return set(self.registry[definition].settings.model_fields)
+        except (LookupError, TypeError):
+            return set()
+
+    def owners(self) -> dict[str, list[str]]:
+        """Setting -> the definitions that have it."""
+        found: dict[str, list[str]] = {}
+        for name in self.registry.built_in:
+            for setting in self.registry.built_in[name].settings.model_fields:
+                found.setdefault(setting, []).append(name)
+        return found
+
+
+CHOICES = (
+    Choice("credit", "estimator", ESTIMATORS),
+    Choice("actor", "loss", POLICY_LOSSES),
+    Choice("critic", "loss", VALUE_LOSSES),
+)
+
+
+# ---- reading ----
+
+
+def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+    """Defaults, then the recipe, then `section.key` overrides."""
+    data = _read(recipe) if recipe is not None else {}
+    typed: dict[str, Any] = {}
+    for key, value in overrides:
+        _set(typed, key, value)
+    return validate(merge(data, typed), recipe, [key for key, _ in overrides])
+
+
+def load_saved_config(recipe: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+    """The config.toml of a run, also of a run that an older version made."""
+    data = _read(recipe)
+    if not data:
+        raise TelescopeError(f"{recipe} is empty: the run cannot be read without its settings")
+    for old, new in RENAMED.items():
+        _move(data, old, new)
+    for choice in CHOICES:
+        _drop_foreign_settings(data, choice)
+    typed: dict[str, Any] = {}
+    for key, value in overrides:
+        _set(typed, key, value)
+    return validate(merge(data, typed), recipe, [key for key, _ in overrides])
+
+
+def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with `changes` on top, section by section.
+
+    A change of algorithm takes the settings of the former algorithm away: they were chosen for it.
+    """
+    merged = {**data}
+    for section, value in changes.items():
+        if not isinstance(value, dict):
+            merged[section] = value
+            continue
+        before = data.get(section, {})
+        if not isinstance(before, dict):
+            raise TelescopeError(f"`{section}` is not a section: it is {before!r}")
+        merged[section] = {**before, **value}
+    for choice in CHOICES:
+        before = data.get(choice.section, {})
+        after = changes.get(choice.section, {})
+        if not isinstance(after, dict) or not isinstance(before, dict) or choice.name not in after:
+            continue
+        former = choice.settings_of(before.get(choice.name, choice.default))
+        foreign = former - choice.settings_of(after[choice.name])
+        for name in foreign - set(after):
+            merged[choice.section].pop(name, None)
+    return merged
+
+
+def _read(recipe: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(recipe.read_text("utf-8"))
+    except OSError as error:
+        raise TelescopeError(
+            f"no recipe {recipe} ({error.strerror}): give the path of a .toml file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
+
+
+def _move(data: dict[str, Any], old: str, new: str) -> None:
+    section, _, name = old.rpartition(".")
+    if name not in data.get(section, {}):
+        return
+    value = data[section].pop(name)
+    target, _, new_name = new.rpartition(".")
+    home = data.setdefault(target, {}) if target else data
+    home.setdefault(new_name, value)
+
+
+def _drop_foreign_settings(data: dict[str, Any], choice: Choice) -> None:
+    """Drops settings of other algorithms: version 0.1 wrote those of all of them."""
+    section = data.get(choice.section, {})
+    own = choice.settings_of(section.get(choice.name, choice.default))
+    for name in choice.owners():
+        if name in section and name not in own:
+            del section[name]
+
+
+def _set(data: dict[str, Any], key: str, text: str) -> None:
+    """Reads a command-line value as TOML where it is TOML (1e-6, true, [1, 2]), else as text."""
+    value: Any = text
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        value = tomllib.loads(f"x = {text}")["x"]
+    kind = {name: kind for name, kind, _, _ in fields()}.get(key, "")
+    if kind.startswith("list") and not isinstance(value, list):
+        value = [item for item in text.split(",") if item and item != "none"]
+    elif kind.startswith("str"):
+        value = text
+    *sections, last = key.split(".")
+    for section in sections:
+        data = data.setdefault(section, {})
+        if not isinstance(data, dict):
+            raise TelescopeError(f"--{key}: `{section}` is not a section")
+    data[last] = value
+
+
+# ---- mistakes ----
+
+
+def validate(data: dict[str, Any], recipe: Path | None = None, given: Sequence[str] = ()) -> Config:
+    """The config, or an error that names every mistake; `given` are the command line's keys."""
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise TelescopeError("; ".join(_mistakes(error, data, recipe, given))) from None
+
+
+def _mistakes(
+    error: ValidationError, data: Mapping[str, Any], recipe: Path | None, given: Sequence[str]
+) -> Iterator[str]:
+    known = {name for name, *_ in fields()}
+    found: dict[tuple[str, bool], list[Any]] = {}
+    for (
+        detail
+    ) in error.errors():  # alternatives of one setting (a number or a word) are one mistake
+        parts = [str(part) for part in detail["loc"]]
+        key = _setting_at(parts, known)
+        found.setdefault((key, detail["type"] == "extra_forbidden"), []).append(detail)
+    for (key, is_unknown), details in found.items():
+        typed = any(_overlap(name, key) for name in given)
+        source = "command line" if typed else str(recipe or "config")
+        if is_unknown:
+            yield f"{source}: {_unknown(key, details[0]['input'], data)}"
+            continue
+        messages = [detail["msg"].removeprefix("Value error, ") for detail in details]
+        if not key:
+            yield messages[0] if given else f"{recipe or 'config'}: {messages[0]}"
+        elif details[0]["type"] == "value_error" and "." not in key and key in Config.model_fields:
+            yield messages[0] if typed else f"{source}: {messages[0]}"
+        else:
+            alternatives = ", or ".join(text[0].lower() + text[1:] for text in messages)
+            yield f"{source}: {key} = {details[0]['input']!r}: {alternatives}"
+
+
+def _setting_at(parts: Sequence[str], known: set[str]) -> str:
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        if name in known:
+            return name
+    return ".".join(parts)
+
+
+def _overlap(name: str, key: str) -> bool:
+    return name == key or name.startswith(key + ".") or key.startswith(name + ".")
+
+
+def _unknown(key: str, value: Any, data: Mapping[str, Any]) -> str:
+    """What is wrong with a setting that does not exist, or not for the chosen algorithm."""
+    if key in RENAMED:
+        return f"no setting `{key}`: it is called `{RENAMED[key]}` now"
+    section, _, name = key.partition(".")
+    for choice in CHOICES:
+        owners = choice.owners().get(name)
+        if choice.section == section and owners:
+            chosen = data.get(section, {}).get(choice.name, choice.default)
+            return (
+                f"{key} = {value} does nothing with {choice.key} = {chosen!r}: "
+                f"it belongs to {', '.join(owners)}"
+            )
+    known = [name for name, *_ in fields()]
+    sections = sorted({name.split(".")[0] for name in known if "." in name})
+    close = difflib.get_close_matches(key, known + sections, 1, 0.6)
+    close += [name for name in known if name.endswith("." + key.split(".")[-1])]
+    if close:
+        return f"no setting `{key}`; did you mean `{close[0]}`?"
+    return f"no setting `{key}`; `telescope train --help` lists them all"
+
+
+# ---- listing, comparing, writing ----
+
+
+def fields(
+    section: type[Section] = Config, prefix: str = ""
+) -> Iterator[tuple[str, str, Any, str]]:
+    """(dotted key, type, default, description) of every setting, for the help and the docs."""
+    for name, info in section.model_fields.items():
+        kind = _plain_type(info.annotation)
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from fields(kind, f"{prefix}{name}.")
+            for choice in CHOICES:
+                if choice.section == name and not prefix:
+                    yield from _fields_of_definitions(choice)
+        else:
+            yield f"{prefix}{name}", _type_name(kind), info.default, info.description or ""
+
+
+def _fields_of_definitions(choice: Choice) -> Iterator[tuple[str, str, Any, str]]:
+    """Settings of the built-in definitions, each with the names of those that have it."""
+    for name, owners in choice.owners().items():
+        infos = [choice.registry.built_in[owner].settings.model_fields[name] for owner in owners]
+        by_text: dict[str, list[str]] = {}
+        for owner, info in zip(owners, infos, strict=True):
+            by_text.setdefault(info.description or "", []).append(owner)
+        described = "; ".join(f"{', '.join(who)}: {text}" for text, who in by_text.items())
+        kind = _type_name(infos[0].annotation)
+        yield f"{choice.section}.{name}", kind, infos[0].default, described
+
+
+def changes(old: Config, new: Config) -> list[str]:
+    """What differs, as 'actor.lr: 1e-06 → 1e-05'."""
+    before = dict(_flat(old.model_dump()))
+    after = dict(_flat(new.model_dump()))
+    return [
+        f"{key}: {before.get(key)} → {value}"
+        for key, value in after.items()
+        if before.get(key) != value
+    ]
+
+
+def to_toml(config: Config) -> str:
+    return tomli_w.dumps(_without_none(config.model_dump()))
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: the word "none" stands for it."""
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_none(inner) for inner in value]
+    return value
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and key not in ("weights", "options"):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _plain_type(kind: Any) -> Any:
+    """The type without what is annotated to it."""
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    return kind
+
+
+def _type_name(kind: Any) -> str:
+    kind = _plain_type(kind)
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
+    if origin is Literal:
+        return "|".join(str(arg) for arg in args)
+    if origin in (types.UnionType, typing.Union):
+        return "|".join("none" if arg is type(None) else _type_name(arg) for arg in args)
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(_type_name(arg) for arg in args)}]"
+    return str(kind.__name__)
+
+
+# ---- a short version of a run ----
+
+
+def smoke(config: Config) -> Config:
+    """The same job cut down to 2 steps of 8 prompts, without trackers, to see that it works."""
+    rollout = config.rollout
+    cut: dict[str, Any] = {
+        "name": f"{config.name}-smoke",
+        "steps": min(config.steps, 2),
+        "critic_warmup": min(config.critic_warmup, 1),
+        "rollout": {
+            "batch_size": min(rollout.batch_size, 8),
+            "n": min(rollout.n, 2),
+            "max_response_tokens": min(rollout.max_response_tokens, 16),
+        },
+        "data": {"size": min(config.data.size, 64)} if config.data.task else {},
+        "actor": {"minibatches": min(config.actor.minibatches, 2)},
+        "critic": {"minibatches": min(config.critic.minibatches, 2)},
+        "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},
+        "eval": {
+            "samples": 8,
+            "prompts": min(config.eval.prompts or 8, 8),
+            "k": 0,
+            "n": None,
+            "answer": None,
+            "every": 0,
+        },
+        "log": {"every": 1, "trackers": []},
+    }
+    return validate(merge(config.model_dump(), cut))

@@ -1,0 +1,618 @@
+"""The sections of a recipe. A field's description is the command line's help."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from telescope.algorithms.definitions import (
+    DEFAULT_ESTIMATOR,
+    DEFAULT_POLICY_LOSS,
+    DEFAULT_VALUE_LOSS,
+    ESTIMATORS,
+    POLICY_LOSSES,
+    VALUE_LOSSES,
+)
+from telescope.algorithms.definitions.base import (
+    Bins,
+    Definition,
+    Estimator,
+    PolicyLoss,
+    Settings,
+    ValueLoss,
+)
+from telescope.algorithms.definitions.registry import Registry, absolute
+
+Section = Settings
+
+BUILTIN_RECIPE = Path(__file__).parent.parent / "data" / "arithmetic.toml"
+
+KlKind = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"]
+KlLossKind = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"]
+Aggregation = Literal[
+    "auto",
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+]
+
+
+class ModelConfig(Section):
+    path: str = Field(
+        "builtin",
+        min_length=1,
+        description="HF causal LM: a folder, a hub name, 'builtin' (tiny, for the built-in tasks) "
+        "or 'smollm2' (135M, extra `smollm`)",
+    )
+    critic_path: str | None = Field(
+        None, description="backbone of the critic; default: the same as `path`"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="of weights and computation; with bfloat16 the optimizer keeps float32 copies",
+    )
+    lora_rank: int = Field(
+        0,
+        ge=0,
+        description="train LoRA adapters of this rank and freeze the weights (extra `peft`); "
+        "0: train the weights",
+    )
+    lora_alpha: int | None = Field(
+        None,
+        gt=0,
+        description="the adapters' output is multiplied by this / lora_rank; default: 2 · lora_rank",
+    )
+    lora_targets: list[str] = Field(
+        [], description="linear layers that get adapters; none: all but the output layer"
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="keep only each layer's input for the backward pass: less memory, more compute",
+    )
+    compile: bool = Field(
+        False, description="torch.compile each layer; takes tens of seconds at the start"
+    )
+    cuda_graphs: bool = Field(
+        True, description="replay small forward and backward passes on a GPU as CUDA graphs"
+    )
+    trust_remote_code: bool = Field(
+        False, description="run model code that comes with the checkpoint"
+    )
+
+
+class DataConfig(Section):
+    files: list[str] = Field(
+        [],
+        description="training prompts: parquet or jsonl files; none: `task`, else the built-in task",
+    )
+    eval_files: list[str] = Field(
+        [], description="held-out prompts for `eval`; none with `files`: no evaluation"
+    )
+    prompt_key: str = Field(
+        "prompt", description="column with the prompt, as text or as chat messages"
+    )
+    max_prompt_tokens: int = Field(512, ge=1, description="longest prompt")
+    overlong: Literal["drop", "error"] = Field(
+        "drop", description="what happens to longer prompts; dropped ones are counted"
+    )
+    task: str | None = Field(
+        None,
+        description="instead of files: a task of reasoning-gym, e.g. 'chain_sum' (extra `gym`)",
+    )
+    options: dict[str, Any] = Field(
+        {}, description="task: reasoning-gym's own options, e.g. {max_terms = 2}"
+    )
+    size: int = Field(10_000, ge=1, description="task: how many different problems to train on")
+    instruction: str | None = Field(
+        None, description="task: system message before each problem; none: the problem alone"
+    )
+    answer: str | None = Field(
+        None,
+        description="task: regular expression whose last match in the response is scored; "
+        "none: what <answer> tags hold, else the whole response",
+    )
+    shuffle: bool = Field(True, description="new order every epoch, from the seed")
+
+
+class RolloutConfig(Section):
+    batch_size: int = Field(256, ge=1, description="prompts per step")
+    n: int = Field(1, ge=1, description="samples per prompt")
+    max_response_tokens: int = Field(
+        512, ge=1, description="a response that reaches it is cut off (`truncated`)"
+    )
+    temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="sample from the smallest set of tokens with this much probability; 1: all",
+    )
+    top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0: all")
+    dynamic_sampling: int = Field(
+        0,
+        ge=0,
+        description="replace prompts whose n responses score the same (DAPO); "
+        "at most this many rounds per step; 0: off",
+    )
+    engine: Literal["torch", "vllm"] = Field(
+        "torch",
+        description="torch samples with the actor's own weights; vllm (extra `vllm`) with a copy "
+        "that is updated after each step",
+    )
+    environment: str | None = Field(
+        None,
+        description="tools that answer while the policy writes: 'calculator', 'search', "
+        "'module:Class' or 'file.py:Class'; none: no tools",
+    )
+    max_turns: int = Field(
+        4, ge=2, description="environment: turns of the policy, its final answer included"
+    )
+    tool_seconds: float = Field(
+        10.0, gt=0, description="environment: timeout of a tool call; the policy is told about it"
+    )
+    corpus: str | None = Field(
+        None,
+        description="search: jsonl or parquet file with a `text` column, or a bm25s folder",
+    )
+    passages: int = Field(3, ge=1, description="search: passages in the answer to a query")
+    one_step_off_policy: bool = Field(
+        False,
+        description="sample step k+1 while step k trains, with weights one update older; "
+        "needs ray.samplers",
+    )
+    cuda_graphs: bool = Field(
+        True, description="on a GPU, sample with CUDA graphs; false: step by step, slower"
+    )
+    gpu_memory_utilization: float = Field(
+        0.8,
+        gt=0,
+        lt=1,
+        description="share of the free GPU memory for the sampler's cache; other prompts wait",
+    )
+
+
+class RewardConfig(Section):
+    functions: list[str] = Field(
+        [],
+        description="reward functions: 'module:function', 'file.py:function', or a server, "
+        "'https://host/path' or 'name=https://…'; none: the built-in task's verdict and sum",
+    )
+    timeout: float = Field(60.0, gt=0, description="seconds to wait for a reward server")
+    retries: int = Field(
+        3, ge=0, description="further tries when a reward server fails, after 1, 2, 4, … s"
+    )
+    model: str | None = Field(
+        None, description="HF sequence-classification reward model, added to the functions"
+    )
+    micro_batch_tokens: int = Field(
+        16_384, ge=1, description="most tokens in one forward of the reward model"
+    )
+    weights: dict[str, float] = Field(
+        {},
+        description="weight of each part by name (function name, or 'model'); "
+        "default 1 each, built-in 0.5",
+    )
+    normalise: bool = Field(False, description="(score − μ)/σ over all responses trained on so far")
+    clip: float | None = Field(
+        None, gt=0, description="then clip the score of a response to ± this; none: no clipping"
+    )
+    overlong_tokens: int = Field(
+        0,
+        ge=0,
+        description="then subtract a penalty that grows over the last tokens before the limit; "
+        "0: none",
+    )
+    overlong_penalty: float = Field(
+        1.0, gt=0, description="that penalty at rollout.max_response_tokens"
+    )
+    attention: str | None = Field(
+        None,
+        description="a function like a reward's that gives each response token its weight, for "
+        "an estimator that needs it",
+    )
+
+
+class OptimizerConfig(Section):
+    lr: float = Field(1e-6, gt=0, description="learning rate after warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="learning rate after warm-up: constant, or falling to 0"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    epochs: int = Field(1, ge=1, description="passes over each rollout batch")
+    minibatches: int = Field(1, ge=1, description="optimizer steps per pass")
+    micro_batch_tokens: int = Field(
+        16_384,
+        ge=1,
+        description="most tokens in one forward and backward; changes memory, not results",
+    )
+
+
+# ---- sections whose settings depend on the chosen algorithm ----
+
+S = TypeVar("S", bound=Section)
+
+
+def _variant(base: type[S], registry: Registry[Any], name: str) -> type[S]:
+    """The section with the settings of one definition added."""
+    definition: Definition = registry[name]
+    taken = set(base.model_fields) & set(definition.settings.model_fields)
+    if taken:
+        raise LookupError(
+            f"{name} has a setting `{min(taken)}`, which every {registry.what} has: rename it"
+        )
+    title = f"{base.__name__}[{definition.name}]"
+    bases: Any = (base, definition.settings)
+    made: Any = create_model(title, __base__=bases)
+    return cast(type[S], made)
+
+
+@functools.cache
+def credit_variant(estimator: str) -> type[CreditConfig]:
+    return _variant(CreditConfig, ESTIMATORS, estimator)
+
+
+@functools.cache
+def actor_variant(loss: str) -> type[ActorConfig]:
+    return _variant(ActorConfig, POLICY_LOSSES, loss)
+
+
+@functools.cache
+def critic_variant(loss: str) -> type[CriticConfig]:
+    return _variant(CriticConfig, VALUE_LOSSES, loss)
+
+
+def _by_choice(choice: str, default: str, variant: Callable[[str], type[Section]]) -> WrapValidator:
+    """Validates a section with the settings of the algorithm that it names."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        if not isinstance(value, dict):
+            return handler(value)
+        name = value.get(choice, default)
+        if not isinstance(name, str):
+            return handler({choice: name})  # raises: it is not a name
+        name = absolute(name)
+        try:
+            model = variant(name)
+        except LookupError:
+            handler({choice: name})  # raises, and says which names there are
+            raise
+        return model.model_validate({**value, choice: name})
+
+    return WrapValidator(validate)
+
+
+def _rebuild(section: Any, values: dict[str, Any]) -> Any:
+    return section.of(**values)
+
+
+def _known(registry: Registry[Any], name: str) -> str:
+    try:
+        registry[name]
+    except LookupError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+class CreditConfig(Section):
+    """Settings that every estimator has; `credit_variant` adds those of the chosen one."""
+
+    estimator: str = Field(
+        DEFAULT_ESTIMATOR,
+        description="how rewards, and values where there is a critic, become advantages",
+    )
+    gamma: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="discount per action token; not used where the outcome is shared",
+    )
+    whiten: bool | Literal["auto"] = Field(
+        "auto",
+        description="the actor uses (A − μ)/σ over the whole batch; false: raw A; "
+        "auto: as the estimator's paper does",
+    )
+    bootstrap_truncated: bool = Field(
+        False, description="a cut-off response ends with V of its last state instead of 0"
+    )
+    kl_coef: float = Field(0.02, ge=0, description="β: KL penalty in the token rewards; 0: none")
+    kl_kind: KlKind = Field("k1", description="KL estimate in the rewards")
+    kl_target: float | None = Field(
+        None, gt=0, description="adapt β towards this KL per token; default: β is fixed"
+    )
+    kl_horizon: int = Field(10_000, ge=1, description="samples over which β adapts")
+
+    @field_validator("estimator")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        return _known(ESTIMATORS, name)
+
+    @classmethod
+    def of(cls, estimator: str = DEFAULT_ESTIMATOR, **settings: Any) -> CreditConfig:
+        """The section of one estimator: `CreditConfig.of("gae", lam=1.0)`."""
+        return credit_variant(estimator).model_validate({"estimator": estimator, **settings})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the values: the class of a variant is made anew where they are read."""
+        return _rebuild, (CreditConfig, self.model_dump())
+
+    @property
+    def definition(self) -> Estimator:
+        return ESTIMATORS[self.estimator]
+
+    @property
+    def by_critic(self) -> bool:
+        return self.definition.needs.critic
+
+    @property
+    def whitens(self) -> bool:
+        return self.definition.whiten if self.whiten == "auto" else self.whiten
+
+
+class ActorConfig(OptimizerConfig):
+    """Settings that every policy loss has; `actor_variant` adds those of the chosen one."""
+
+    loss: str = Field(
+        DEFAULT_POLICY_LOSS, description="what the actor minimises; the default is PPO's clip"
+    )
+    entropy_coef: float = Field(0.0, ge=0, description="entropy bonus")
+    kl_loss_coef: float = Field(
+        0.0, ge=0, description="KL to the reference in the loss, besides the one in the rewards"
+    )
+    kl_loss_kind: KlLossKind = Field("k3", description="KL estimate in the loss")
+    aggregation: Aggregation = Field(
+        "auto", description="how token losses become one number; auto: as the loss's paper does"
+    )
+    old_log_probs: Literal["auto", "forward"] = Field(
+        "auto",
+        description="forward: π_old from a forward of its own; auto: skip it where the update's "
+        "own forward is the same (1 epoch, 1 minibatch)",
+    )
+    importance: Literal["off", "token", "sequence"] = Field(
+        "off",
+        description="weigh the loss by π_old/π_sampler, where sampler and trainer disagree",
+    )
+    importance_cap: float = Field(2.0, gt=0, description="largest such weight")
+    reject: Literal["off", "token", "sequence", "geometric"] = Field(
+        "off",
+        description="leave out tokens, or responses, whose π_old/π_sampler is out of bounds",
+    )
+    reject_low: float = Field(0.5, gt=0, description="smallest π_old/π_sampler that is kept")
+    reject_high: float = Field(2.0, gt=0, description="largest π_old/π_sampler that is kept")
+    target_kl: float | None = Field(
+        None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it"
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        return _known(POLICY_LOSSES, name)
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> ActorConfig:
+        if self.reject_low >= self.reject_high:
+            raise ValueError(
+                f"actor.reject_low = {self.reject_low:g} keeps nothing below "
+                f"reject_high = {self.reject_high:g}"
+            )
+        return self
+
+    @classmethod
+    def of(cls, loss: str = DEFAULT_POLICY_LOSS, **settings: Any) -> ActorConfig:
+        """The section of one policy loss: `ActorConfig.of("clip", clip_high=0.28)`."""
+        return actor_variant(loss).model_validate({"loss": loss, **settings})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the values: the class of a variant is made anew where they are read."""
+        return _rebuild, (ActorConfig, self.model_dump())
+
+    @property
+    def definition(self) -> PolicyLoss:
+        return POLICY_LOSSES[self.loss]
+
+    @property
+    def aggregates(self) -> Any:
+        """`aggregation`, resolved."""
+        if self.aggregation == "auto":
+            return self.definition.aggregation
+        return self.aggregation
+
+
+class CriticConfig(OptimizerConfig):
+    """Settings that every value loss has; `critic_variant` adds those of the chosen one."""
+
+    lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
+    loss: str = Field(
+        DEFAULT_VALUE_LOSS,
+        description="of a value prediction: half its squared error, Huber's, or a histogram",
+    )
+    head_init: Literal["zero", "normal"] = Field(
+        "zero", description="value head: zeros, or N(0, initializer_range²) as in transformers"
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        return _known(VALUE_LOSSES, name)
+
+    @classmethod
+    def of(cls, loss: str = DEFAULT_VALUE_LOSS, **settings: Any) -> CriticConfig:
+        """The section of one value loss: `CriticConfig.of("huber", huber_delta=2.0)`."""
+        return critic_variant(loss).model_validate({"loss": loss, **settings})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the values: the class of a variant is made anew where they are read."""
+        return _rebuild, (CriticConfig, self.model_dump())
+
+    @property
+    def definition(self) -> ValueLoss:
+        return VALUE_LOSSES[self.loss]
+
+    @property
+    def histogram(self) -> Bins | None:
+        """The bins of a critic that predicts a histogram."""
+        if self.definition.histogram is None:
+            return None
+        return self.definition.histogram(self)
+
+
+class CheckpointConfig(Section):
+    every: int = Field(50, ge=0, description="steps between checkpoints; 0: only at the end")
+    keep: int = Field(2, ge=1, description="newest checkpoints that stay on disk")
+
+
+class LedgerConfig(Section):
+    samples: Annotated[int, Field(ge=1)] | Literal["all", "off"] = Field(
+        32, description="responses of each step whose every number is recorded"
+    )
+    every: int = Field(1, ge=1, description="steps between ledger files")
+
+
+class LogConfig(Section):
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
+        [], description="besides metrics.jsonl"
+    )
+    every: int = Field(1, ge=1, description="steps between lines on a plain terminal")
+
+
+class EvalConfig(Section):
+    every: int = Field(
+        0, ge=0, description="steps between evaluations during training; 0: only before and after"
+    )
+    samples: int = Field(
+        512,
+        ge=1,
+        description="responses sampled at the rollout temperature; greedy answers each held-out "
+        "prompt once",
+    )
+    prompts: int | None = Field(
+        None, ge=1, description="use only the first held-out prompts; none: all (`data.task`: 500)"
+    )
+    correct_score: float = Field(1.0, description="a response with at least this score is correct")
+    k: int = Field(
+        0,
+        ge=0,
+        description="also eval/pass@k and eval/maj@k, from `n` samples of each prompt; 0: neither",
+    )
+    n: int | None = Field(
+        None, ge=1, description="samples for pass@k and maj@k; more than k: steadier; default: k"
+    )
+    answer: str | None = Field(
+        None,
+        description="maj@k: regular expression whose last match (its group 1, if it has one) is "
+        "the answer; default: the whole response",
+    )
+
+
+class RayConfig(Section):
+    workers: int = Field(
+        1, ge=1, description="processes that shard every model (FSDP2), one GPU each if there are"
+    )
+    samplers: int = Field(
+        0, ge=0, description="workers that only sample, each with the whole policy; 0: none"
+    )
+    fsdp_size: int | None = Field(
+        None,
+        ge=1,
+        description="workers that shard one copy of a model, e.g. those of one machine; "
+        "default: all workers",
+    )
+    critic_workers: int = Field(
+        0, ge=0, description="workers with only the critic; 0: it shares the actor's workers"
+    )
+    reward_workers: int = Field(
+        0, ge=0, description="workers with reward.model; 0: the controller scores, on its CPU"
+    )
+    address: str | None = Field(
+        None, description="cluster to join; default: RAY_ADDRESS, else a cluster started here"
+    )
+    timeout: float = Field(
+        600.0, gt=0, description="seconds to wait for a worker before the step fails"
+    )
+    max_restarts: int = Field(
+        3, ge=0, description="restarts from the last checkpoint after a worker or a node died"
+    )
+
+
+class Config(Section):
+    """Every setting of a run."""
+
+    name: str = Field("run", min_length=1, description="the run's folder under `dir`")
+    dir: str = Field("runs", description="folder of the run folders")
+    steps: int = Field(200, ge=0, description="rollout batches to train on")
+    critic_warmup: int = Field(
+        0, ge=0, description="first steps that train only the critic: value pre-training"
+    )
+    seed: int = Field(
+        0, ge=0, description="of data order, sampling, minibatches and a random value head"
+    )
+    backend: Literal["local", "ray"] = Field(
+        "local",
+        description="local: all roles in this process; ray: in the workers of a Ray cluster",
+    )
+    device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    credit: Annotated[
+        SerializeAsAny[CreditConfig], _by_choice("estimator", DEFAULT_ESTIMATOR, credit_variant)
+    ] = CreditConfig.of()
+    actor: Annotated[
+        SerializeAsAny[ActorConfig], _by_choice("loss", DEFAULT_POLICY_LOSS, actor_variant)
+    ] = ActorConfig.of()
+    critic: Annotated[
+        SerializeAsAny[CriticConfig], _by_choice("loss", DEFAULT_VALUE_LOSS, critic_variant)
+    ] = CriticConfig.of()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    ledger: LedgerConfig = LedgerConfig()
+    ray: RayConfig = RayConfig()
+    log: LogConfig = LogConfig()
+    eval: EvalConfig = EvalConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        from telescope.config.checks import check
+
+        check(self)
+        return self
+
+    @property
+    def toy(self) -> str | None:
+        """The built-in environment, where the run uses its built-in task and model."""
+        environment = self.rollout.environment
+        built_in = self.model.path == "builtin" and not self.data.files and not self.data.task
+        return environment if built_in and environment in ("calculator", "search") else None
+
+    @property
+    def head_seed(self) -> int | None:
+        """The seed of a random value head; None: the head starts at zero."""
+        return self.seed if self.critic.head_init == "normal" else None
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.dir) / self.name
+
+    @classmethod
+    def builtin(cls, **changes: Any) -> Config:
+        """The built-in job with changes: `Config.builtin(steps=20, actor={"lr": 1e-4})`."""
+        from telescope.config.load import merge, validate
+
+        recipe = tomllib.loads(BUILTIN_RECIPE.read_text("utf-8"))
+        return validate(merge(recipe, changes))
