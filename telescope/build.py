@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from telescope.algorithms.definitions.registry import trust
 from telescope.config import Config
 from telescope.data import arithmetic, gym, toys
 from telescope.data.files import read_rows
@@ -64,6 +65,9 @@ class LocalRoles(Roles):
 
 def build_roles(config: Config, reward: GivenReward = None) -> Roles:
     """The four roles, where `config.backend` places them."""
+    for spec in (config.credit.estimator, config.actor.loss, config.critic.loss):
+        if ":" in spec:
+            trust(spec)
     if config.backend == "ray":
         return build_ray_roles(config, reward)
     return build_local_roles(config, reward)

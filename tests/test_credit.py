@@ -305,5 +305,5 @@ def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
         ref=[[-1.0, -1.0, -1.0], [-5.0, 0.0, 0.0]],
     )
     out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
-    metrics = credit_metrics(out.with_info(score=[0.0, 0.0]))
+    metrics = credit_metrics(out.with_info(scores=[Scores(0.0, {}, {})] * 2))
     assert metrics["reward/kl"] == 2.0

@@ -73,6 +73,15 @@ class Settings:
         """The same settings with some changed."""
         return Settings.of(**{**self.by_name(), **names})
 
+    def to_json(self) -> dict[str, Any]:
+        """What `recorded` reads: the three sections and the temperature."""
+        return {
+            "credit": self.credit.model_dump() | {"whiten": self.whiten},
+            "actor": self.actor.model_dump(),
+            "critic": self.critic.model_dump(),
+            "temperature": self.temperature,
+        }
+
     def by_name(self) -> dict[str, Any]:
         """Every setting by its plain name, for JSON and the page."""
         critic = self.critic.model_dump()

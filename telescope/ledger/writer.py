@@ -189,7 +189,9 @@ class Ledger(Notes):
         """The resolved settings that went into the numbers; `kl_coef` and `beta` of this step."""
         config = self.config
         credit = config.credit.model_dump() | {"kl_coef": kl_coef, "whiten": config.credit.whitens}
-        actor = config.actor.model_dump() | ({} if beta is None else {"beta": beta})
+        actor = config.actor.model_dump()
+        if beta is not None and "beta" in actor:
+            actor["beta"] = beta
         return {
             "credit": credit,
             "actor": actor,

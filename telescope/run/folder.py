@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from telescope.config import Config, changes, load_config, to_toml
+from telescope.config import Config, changes, load_saved_config, to_toml
 from telescope.errors import TelescopeError
 
 
@@ -59,4 +59,4 @@ def write_config(config: Config) -> None:
 def config_changes(config: Config) -> list[str]:
     """Settings that differ from those in the folder's config.toml."""
     recipe = config.run_dir / "config.toml"
-    return changes(load_config(recipe), config) if recipe.is_file() else []
+    return changes(load_saved_config(recipe), config) if recipe.is_file() else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from telescope.config import Config, load_config
+from telescope.config import Config, load_saved_config
 from telescope.errors import TelescopeError
 from telescope.models.load import fingerprint
 from telescope.models.shards import load_weights
@@ -45,4 +45,4 @@ def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> SavedRun:
     if not found:
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
     newest = found[-1]
-    return SavedRun(load_config(recipe, overrides), newest, checkpoint.check(newest))
+    return SavedRun(load_saved_config(recipe, overrides), newest, checkpoint.check(newest))

@@ -40,7 +40,7 @@ def write_step(run: Path, step: int, samples: list[Sample]) -> None:
         "version": VERSION,
         "run": run.name,
         "step": step,
-        "settings": asdict(samples[0].settings),
+        "settings": samples[0].settings.to_json(),
     }
     path = path_of(run, step)
     path.parent.mkdir(parents=True, exist_ok=True)

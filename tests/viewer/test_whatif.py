@@ -62,9 +62,9 @@ def test_a_sample_without_values_stays_as_recorded() -> None:
 
 def test_a_lambda_of_its_own_replaces_one_that_depends_on_the_length() -> None:
     settings = Settings.of(lam_alpha=0.5, lam_critic=0.3)
-    own = WhatIf("gae", 0.9).of(settings)
+    own = WhatIf("gae", 0.9).of(settings).credit
     assert (own.lam_alpha, own.lam_critic) == (0.5, 0.3)
-    changed = WhatIf("gae", 0.9, 0.8).of(settings)
+    changed = WhatIf("gae", 0.9, 0.8).of(settings).credit
     assert (changed.lam, changed.lam_alpha, changed.lam_critic) == (0.8, None, None)
 
 
