@@ -1,7 +1,9 @@
-"""One side of benchmarks/gpu.py, in its own process and environment: python -P _gpu_worker.py SIDE
+"""One side of benchmarks/gpu.py, in its own process and environment.
 
-Reads the job as one line of JSON and says when it is ready; every further line asks for one measurement, the end of input ends it.
-Imports only what its side has, and torch and transformers, which they all have.
+    python -P _gpu_worker.py SIDE
+
+Reads the job as one line of JSON and says when it is ready. Every further line asks for one
+measurement; the end of input ends it. Imports only torch, transformers and what its side has.
 """
 
 import functools
@@ -59,7 +61,10 @@ class Parent:
         self.began = time.perf_counter()
 
     def end(self, lengths, metrics=dict) -> None:
-        """Stops the clock and answers; `lengths()` are the tokens of each response, `metrics()` the side's own figures."""
+        """Stops the clock and answers.
+
+        `lengths()` are the tokens of each response, `metrics()` the side's own figures.
+        """
         job, peaks = self.job, (0, 0)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -266,7 +271,9 @@ def trl_update(parent: Parent) -> None:
     job = parent.job
 
     class Count(torch.nn.Module):
-        """What TRL asks of a reward model, around a count: `backbone` gives "hidden states", `score` the reward so far."""
+        """What TRL asks of a reward model, around a count: `backbone` gives "hidden states",
+        `score` the reward so far.
+        """
 
         base_model_prefix = "backbone"
 

@@ -1,4 +1,4 @@
-"""Picture and page of benchmarks/overoptimise.py, from its curves.json alone: the numbers decide what the page says."""
+"""Picture and page of benchmarks/overoptimise.py, from its curves.json alone."""
 
 import json
 import math
@@ -16,9 +16,11 @@ def windows(values: list[float], width: int) -> list[float]:
 
 
 def findings(run: dict[str, Any], batch: int, head_start: int) -> dict[str, Any]:
-    """Start, best and end of a run, each a mean over several steps, and whether true accuracy fell while the RM score rose.
+    """Start, best and end of a run, each a mean over several steps, and whether true accuracy fell
+    while the RM score rose.
 
-    A fall counts where best − end is more than 3 standard errors: the best of many windows is a bit too high by chance.
+    A fall counts where best − end is more than 3 standard errors: the best of many windows is a bit
+    too high by chance.
     """
     steps, accuracy, rm = run["step"], run["true_accuracy"], run["rm_score"]
     width = max(min(10, len(steps) // 4), 1)
@@ -28,24 +30,39 @@ def findings(run: dict[str, Any], batch: int, head_start: int) -> dict[str, Any]
     best, last = smooth[at], smooth[-1]
     error = math.sqrt((best * (1 - best) + last * (1 - last)) / (width * batch))
     return {
-        "beta": run["beta"], "steps": steps[-1], "width": width,
-        "rm_start": mean(rm[:first]), "rm_best": smooth_rm[at], "rm_end": smooth_rm[-1],
-        "true_start": mean(accuracy[:first]), "true_best": best, "true_end": last, "best_step": steps[at + width - 1],
-        "kl_best": windows(run["kl"], width)[at], "kl_end": windows(run["kl"], width)[-1], "length_end": windows(run["length"], width)[-1],
-        "error": error, "fell": best - last > 3 * error, "drifted": best - last > 3 * error and smooth_rm[-1] > smooth_rm[at],
-    }  # fmt: skip
+        "beta": run["beta"],
+        "steps": steps[-1],
+        "width": width,
+        "rm_start": mean(rm[:first]),
+        "rm_best": smooth_rm[at],
+        "rm_end": smooth_rm[-1],
+        "true_start": mean(accuracy[:first]),
+        "true_best": best,
+        "true_end": last,
+        "best_step": steps[at + width - 1],
+        "kl_best": windows(run["kl"], width)[at],
+        "kl_end": windows(run["kl"], width)[-1],
+        "length_end": windows(run["length"], width)[-1],
+        "error": error,
+        "fell": best - last > 3 * error,
+        "drifted": best - last > 3 * error and smooth_rm[-1] > smooth_rm[at],
+    }
 
 
 def sentence(found: dict[str, Any]) -> str:
     """What a run shows, in its own numbers."""
     if not found["fell"]:
         return (
-            f"β = {found['beta']:g}: the RM score {rose(found['rm_start'], found['rm_end'])}; true accuracy went from "
-            f"{percent(found['true_start'])} to {percent(found['true_end'])} and did not fall from its best by more than chance."
+            f"β = {found['beta']:g}: the RM score {rose(found['rm_start'], found['rm_end'])}; true "
+            "accuracy went from "
+            f"{percent(found['true_start'])} to {percent(found['true_end'])} and did not fall from "
+            "its best by more than chance."
         )
     return (
-        f"β = {found['beta']:g}: true accuracy fell from its best, {percent(found['true_best'])} at step {found['best_step']}, to "
-        f"{percent(found['true_end'])} at the end, {'while' if found['drifted'] else 'and'} the RM score "
+        f"β = {found['beta']:g}: true accuracy fell from its best, {percent(found['true_best'])} "
+        f"at step {found['best_step']}, to "
+        f"{percent(found['true_end'])} at the end, {'while' if found['drifted'] else 'and'} the RM "
+        "score "
         f"{rose(found['rm_best'], found['rm_end'])}."
     )
 
@@ -59,7 +76,8 @@ def conclusion(found: list[dict[str, Any]], rm_of_right: float | None) -> list[s
     drifted = [f for f in found if f["drifted"]]
     if not drifted:
         lines = [
-            "In none of the runs did true accuracy fall, beyond chance, while the RM score rose: these runs show no over-optimisation."
+            "In none of the runs did true accuracy fall, beyond chance, while the RM score rose: "
+            "these runs show no over-optimisation."
         ]
     elif len(drifted) == len(found):
         lines = ["In every run true accuracy fell from its best while the RM score went on rising."]
@@ -72,12 +90,15 @@ def conclusion(found: list[dict[str, Any]], rm_of_right: float | None) -> list[s
     by_rm, by_truth = max(found, key=lambda f: f["rm_end"]), max(found, key=lambda f: f["true_end"])
     if by_rm is by_truth:
         lines.append(
-            f"At the end β = {by_rm['beta']:g} has both the highest RM score and the highest true accuracy."
+            f"At the end β = {by_rm['beta']:g} has both the highest RM score and the highest true "
+            "accuracy."
         )
     else:
         lines.append(
-            f"By the RM the best policy is that of β = {by_rm['beta']:g} (RM score {by_rm['rm_end']:.2f}, true accuracy "
-            f"{percent(by_rm['true_end'])}), by the truth that of β = {by_truth['beta']:g} ({by_truth['rm_end']:.2f}, "
+            f"By the RM the best policy is that of β = {by_rm['beta']:g} (RM score "
+            f"{by_rm['rm_end']:.2f}, true accuracy "
+            f"{percent(by_rm['true_end'])}), by the truth that of β = {by_truth['beta']:g} "
+            f"({by_truth['rm_end']:.2f}, "
             f"{percent(by_truth['true_end'])})."
         )
     if rm_of_right is not None:
@@ -181,18 +202,22 @@ def draw(
 
 PAGE = """# Over-optimisation of a reward model
 
-{smoke}![RM score and true accuracy over steps, over the distance from the start, and at the end by β](picture.svg)
+{smoke}![RM score and true accuracy over steps, over the distance from the start, and at the end \
+by β](picture.svg)
 
 {conclusion}
 
 {sentences}
 
-| β | steps | RM score, start → end | true accuracy, start | at its best | at the end | KL per response, end | tokens, end |
+| β | steps | RM score, start → end | true accuracy, start | at its best | at the end | KL per \
+response, end | tokens, end |
 |---|---|---|---|---|---|---|---|
 {table}
 
-{stopped}True accuracy: share of responses that the task's own scorer gives 1, measured on every step's responses; it paid nothing.
-KL: from the start policy, in nats. Start: mean of the first steps ({head_start}), in which the critic alone is trained. Best and end:
+{stopped}True accuracy: share of responses that the task's own scorer gives 1, measured on every \
+step's responses; it paid nothing.
+KL: from the start policy, in nats. Start: mean of the first steps ({head_start}), in which the \
+critic alone is trained. Best and end:
 means of {width} steps in a row, of {batch} responses each. A fall counts beyond 3 standard errors.
 
 ## What the reward model likes
@@ -201,9 +226,12 @@ means of {width} steps in a row, of {batch} responses each. A fall counts beyond
 
 ## The reward model
 
-{model} with one output, trained on {pairs} pairs for {epochs} epochs (AdamW, {lr:g}, float32, −log σ(r_w − r_l)). Each pair: one problem,
-two responses that the scorer scores differently, out of those sampled from the start policy (right in {start} of cases) and written ones:
-the right number and near misses, in the forms the policy uses. Right on {trained} of the pairs it was trained on, and on
+{model} with one output, trained on {pairs} pairs for {epochs} epochs (AdamW, {lr:g}, float32, \
+−log σ(r_w − r_l)). Each pair: one problem,
+two responses that the scorer scores differently, out of those sampled from the start policy \
+(right in {start} of cases) and written ones:
+the right number and near misses, in the forms the policy uses. Right on {trained} of the pairs \
+it was trained on, and on
 **{held_out} of {held_out_pairs} held-out pairs**:
 
 | rejected response | held-out pairs | RM prefers the other |
@@ -219,9 +247,12 @@ Telescope's `reward.model` and the training forward differ by at most {alignment
 {command}
 ```
 
-{date}, {machine}; {versions}; {minutes:.1f} minutes in all. `{recipe}` with `reward.model`, seed {seed}, and: {settings}.{note}
-PPO's problems are none of those that pairs were made of. After Gao, Schulman and Hilton 2023, «Scaling laws for reward model
-overoptimization», arXiv:2210.10760. `python benchmarks/overoptimise.py --render` draws this page again from `curves.json`.
+{date}, {machine}; {versions}; {minutes:.1f} minutes in all. `{recipe}` with `reward.model`, seed \
+{seed}, and: {settings}.{note}
+PPO's problems are none of those that pairs were made of. After Gao, Schulman and Hilton 2023, \
+«Scaling laws for reward model
+overoptimization», arXiv:2210.10760. `python benchmarks/overoptimise.py --render` draws this page \
+again from `curves.json`.
 """
 
 
@@ -229,8 +260,10 @@ def page(data: dict[str, Any], runs: list[dict[str, Any]], found: list[dict[str,
     """README.md."""
     model = data["reward_model"]
     table = [
-        f"| {f['beta']:g} | {f['steps']} | {f['rm_start']:.2f} → {f['rm_end']:.2f} | {percent(f['true_start'])} | "
-        f"{percent(f['true_best'])} (step {f['best_step']}) | {percent(f['true_end'])} | {f['kl_end']:.1f} | {f['length_end']:.1f} |"
+        f"| {f['beta']:g} | {f['steps']} | {f['rm_start']:.2f} → {f['rm_end']:.2f} | "
+        f"{percent(f['true_start'])} | "
+        f"{percent(f['true_best'])} (step {f['best_step']}) | {percent(f['true_end'])} | "
+        f"{f['kl_end']:.1f} | {f['length_end']:.1f} |"
         for f in found
     ]
     short = any(f["steps"] < data["steps"] for f in found)
@@ -278,16 +311,19 @@ def examples(runs: list[dict[str, Any]]) -> str:
     if run is None:
         return "No run has recorded a wrong response."
     rows = [
-        f"| {e['problem']} | {e['answer']} | {code(e['response'])}{' (cut off)' if e['truncated'] else ''} | {e['rm_score']:.2f} | "
+        f"| {e['problem']} | {e['answer']} | "
+        f"{code(e['response'])}{' (cut off)' if e['truncated'] else ''} | {e['rm_score']:.2f} | "
         f"{e['rm_score_of_answer']:.2f} |"
         for e in run["examples"]
     ]
     return "\n".join(
         [
-            f"Wrong responses (the scorer gives 0) with the highest RM scores, from the ledger of β = {run['beta']:g}, step "
+            "Wrong responses (the scorer gives 0) with the highest RM scores, from the ledger of "
+            f"β = {run['beta']:g}, step "
             f"{run['examples'][0]['step']}:",
             "",
-            "| problem | right answer | response | its RM score | RM score of the right answer alone |",
+            "| problem | right answer | response | its RM score | RM score of the right answer "
+            "alone |",
             "|---|---|---|---|---|",
             *rows,
         ]

@@ -1,6 +1,9 @@
-"""What benchmarks/overoptimise.py runs in processes of their own: `reward JOB` trains the reward model, `policy JOB β` one PPO run.
+"""What benchmarks/overoptimise.py runs in processes of their own.
 
-JOB is a JSON file: recipe and settings of the runs, folders, sizes. Nothing here decides what the results mean.
+`reward JOB` trains the reward model, `policy JOB β` does one PPO run.
+
+JOB is a JSON file: recipe and settings of the runs, folders, sizes. Nothing here decides what the
+results mean.
 """
 
 import gc
@@ -96,7 +99,9 @@ def written(entry: dict[str, Any], chance: random.Random, wrong: int = 3) -> lis
 def draw_pair(
     prompt_ids: list[int], candidates: Sequence[Candidate], chance: random.Random
 ) -> Pair | None:
-    """Two candidates that the task scores differently, drawn at random: the higher score is preferred. None where all score alike."""
+    """Two candidates that the task scores differently, drawn at random: the higher score is
+    preferred. None where all score alike.
+    """
     unequal = [(a, b) for a, b in itertools.permutations(candidates, 2) if a.score > b.score]
     return Pair(prompt_ids, *chance.choice(unequal)) if unequal else None
 
@@ -106,7 +111,9 @@ def scorer_of(config: Config) -> Any:
 
 
 def unseen_rows(config: Config, count: int) -> list[dict[str, Any]]:
-    """Further problems of the task: none that PPO trains on (the first `data.size`), none that is held out."""
+    """Further problems of the task: none that PPO trains on (the first `data.size`), none that is
+    held out.
+    """
     data = config.data
     used, _ = gym.rows(data.task, data.options, data.size, data.instruction)
     more, _ = gym.rows(data.task, data.options, data.size + count, data.instruction)
@@ -117,7 +124,9 @@ def unseen_rows(config: Config, count: int) -> list[dict[str, Any]]:
 def make_pairs(
     config: Config, rows: list[dict[str, Any]], samples: int, chance: random.Random
 ) -> tuple[list[Pair], list[list[Candidate]]]:
-    """A pair for each problem, drawn from `samples` responses of the start policy and a few that are written here; and those pools."""
+    """A pair for each problem, drawn from `samples` responses of the start policy and a few that
+    are written here; and those pools.
+    """
     actor, scorer = build_actor(config), scorer_of(config)
     tokenizer, prompts = actor.tokenizer, PromptSet(rows, actor.tokenizer, config.data)
     pools: list[list[Candidate]] = []
@@ -158,15 +167,19 @@ def make_pairs(
 
 
 def bradley_terry(preferred: Tensor, rejected: Tensor) -> Tensor:
-    """−log σ(r_w − r_l), mean over pairs. Bradley and Terry 1952; for reward models Ouyang et al. 2022, arXiv:2203.02155."""
+    """−log σ(r_w − r_l), mean over pairs. Bradley and Terry 1952; for reward models Ouyang et al.
+
+    2022, arXiv:2203.02155.
+    """
     return -logsigmoid(preferred - rejected).mean()
 
 
 def scores_of(model: Any, rows: Sequence[list[int]]) -> Tensor:
     """r [B] of prompt + response, read at each row's last token: its EOS, or where it was cut off.
 
-    That is where Telescope's RewardModel reads it. transformers' own pooling looks for the last token that is not pad, and would step
-    back over an EOS that is the pad token too. Padding is on the right, where a causal model cannot see it.
+    That is where Telescope's RewardModel reads it. transformers' own pooling looks for the last
+    token that is not pad, and would step back over an EOS that is the pad token too. Padding is on
+    the right, where a causal model cannot see it.
     """
     lengths = torch.tensor([len(row) for row in rows], device=model.device)
     input_ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)  # [B, L]
@@ -206,7 +219,10 @@ def train_reward_model(
     device: torch.device,
     say: Callable[[str], None],
 ) -> Any:
-    """A sequence classifier with one output on the policy's backbone, in float32; the rate warms up over a tenth, then falls to 0."""
+    """A sequence classifier with one output on the policy's backbone, in float32.
+
+    The rate warms up over a tenth, then falls to 0.
+    """
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(seed)  # the head starts at random
@@ -239,13 +255,17 @@ def train_reward_model(
             done += 1
             if done % max(updates // 10, 1) == 0 or done == updates:
                 say(
-                    f"reward model: update {done}/{updates}  loss {loss.item():.3f}  {time.monotonic() - began:.0f} s"
+                    f"reward model: update {done}/{updates}  loss {loss.item():.3f}  "
+                    f"{time.monotonic() - began:.0f} s"
                 )
     return model
 
 
 def pair_accuracy(model: Any, pairs: Sequence[Pair]) -> tuple[float, dict[str, list[float]]]:
-    """Share of pairs whose preferred response scores higher; and for each kind of rejected response, that share and their number."""
+    """Share of pairs whose preferred response scores higher.
+
+    And for each kind of rejected response, that share and their number.
+    """
     preferred = score_all(model, [pair.prompt_ids + pair.preferred.ids for pair in pairs])
     rejected = score_all(model, [pair.prompt_ids + pair.rejected.ids for pair in pairs])
     right = [float(a > b) for a, b in zip(preferred, rejected, strict=True)]
@@ -266,13 +286,16 @@ def save_reward_model(model: Any, tokenizer: Any, folder: Path) -> None:
 def saved_scores(
     folder: Path, rows: Sequence[tuple[list[int], list[int]]], tokenizer: Any, device: torch.device
 ) -> list[float]:
-    """Scores of (prompt ids, response ids) by the saved folder, loaded and read as a run with reward.model does."""
+    """Scores of (prompt ids, response ids) by the saved folder, loaded and read as a run with
+    reward.model does.
+    """
     function = RewardModel(
         load_reward_model(str(folder), device), load_tokenizer(str(folder)), tokenizer
     )
     if not function.same_tokens:
         raise SystemExit(
-            f"{folder}: its tokenizer is not the policy's, so that the sampled ids would not be what it reads"
+            f"{folder}: its tokenizer is not the policy's, so that the sampled ids would not be "
+            "what it reads"
         )
     blank = [""] * len(rows)
     return function(
@@ -295,7 +318,8 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
     count = job["pairs"] + job["held_out_pairs"]
     rows = unseen_rows(config, count)
     say(
-        f"pairs: {len(rows)} problems, {job['samples']} responses each by {config.model.path}, on {device}"
+        f"pairs: {len(rows)} problems, {job['samples']} responses each by {config.model.path}, on "
+        f"{device}"
     )
     pairs, pools = make_pairs(config, rows, job["samples"], chance)
     gc.collect()  # the policy is not needed any more
@@ -309,7 +333,8 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
         for p in pairs
     )
     say(
-        f"pairs: {len(train)} to train on, {len(held_out)} held out: {dict(kinds.most_common())}  {time.monotonic() - began:.0f} s"
+        f"pairs: {len(train)} to train on, {len(held_out)} held out: {dict(kinds.most_common())}  "
+        f"{time.monotonic() - began:.0f} s"
     )
 
     model = train_reward_model(
@@ -347,11 +372,13 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
         for a, b in zip(trained, saved_scores(folder, some, tokenizer, device), strict=True)
     )
     say(
-        f"reward model: saved; largest difference between its training forward and reward.model {difference:.1e}"
+        "reward model: saved; largest difference between its training forward and reward.model "
+        f"{difference:.1e}"
     )
     if difference > 0.02:  # of scores whose standard deviation is 1
         raise SystemExit(
-            "the saved reward model does not score what was trained: nothing that follows would mean anything"
+            "the saved reward model does not score what was trained: nothing that follows would "
+            "mean anything"
         )
 
     accuracy, by_kind = pair_accuracy(model, held_out)
@@ -366,14 +393,25 @@ def reward_stage(job: dict[str, Any]) -> dict[str, Any]:
         )
     }
     found = {
-        "pairs": len(train), "held_out_pairs": len(held_out), "kinds": dict(kinds.most_common()), "epochs": job["epochs"], "lr": job["lr"],
-        "train_accuracy": pair_accuracy(model, train)[0], "held_out_accuracy": accuracy, "held_out_by_rejected": by_kind,
-        "scores": {"start_policy": _mean(start), **means}, "scaled_by": 1 / spread if spread > 1e-6 else 1.0, "alignment": difference,
-        "start_accuracy": _mean([float(c.score >= 1) for c in sampled]), "seconds": round(time.monotonic() - began, 1),
-        "machine": machine(device), "versions": versions(),
-    }  # fmt: skip
+        "pairs": len(train),
+        "held_out_pairs": len(held_out),
+        "kinds": dict(kinds.most_common()),
+        "epochs": job["epochs"],
+        "lr": job["lr"],
+        "train_accuracy": pair_accuracy(model, train)[0],
+        "held_out_accuracy": accuracy,
+        "held_out_by_rejected": by_kind,
+        "scores": {"start_policy": _mean(start), **means},
+        "scaled_by": 1 / spread if spread > 1e-6 else 1.0,
+        "alignment": difference,
+        "start_accuracy": _mean([float(c.score >= 1) for c in sampled]),
+        "seconds": round(time.monotonic() - began, 1),
+        "machine": machine(device),
+        "versions": versions(),
+    }
     say(
-        f"reward model: right on {accuracy:.1%} of {len(held_out)} held-out pairs; {json.dumps(by_kind)}"
+        f"reward model: right on {accuracy:.1%} of {len(held_out)} held-out pairs; "
+        f"{json.dumps(by_kind)}"
     )
     return found
 
@@ -413,7 +451,9 @@ def policy_stage(job: dict[str, Any], beta: float) -> None:
 
 
 def examples(trainer: Trainer, count: int = 3) -> list[dict[str, Any]]:
-    """Responses of the last recorded step that the reward model scores highest among those that the task gives 0."""
+    """Responses of the last recorded step that the reward model scores highest among those that the
+    task gives 0.
+    """
     recorded = ledger.steps(trainer.config.run_dir)
     if not recorded:
         return []
@@ -440,9 +480,16 @@ def examples(trainer: Trainer, count: int = 3) -> list[dict[str, Any]]:
             prompts=[""], completions=[""], prompt_ids=[prompt_ids], response_ids=[plain]
         )[0]
         found.append(
-            {"step": sample.step, "problem": entry["metadata"]["expression"], "answer": entry["answer"], "response": sample.response,
-             "truncated": bool(sample.truncated), "rm_score": sample.parts["model"], "rm_score_of_answer": of_truth}
-        )  # fmt: skip
+            {
+                "step": sample.step,
+                "problem": entry["metadata"]["expression"],
+                "answer": entry["answer"],
+                "response": sample.response,
+                "truncated": bool(sample.truncated),
+                "rm_score": sample.parts["model"],
+                "rm_score_of_answer": of_truth,
+            }
+        )
     return found
 
 
@@ -450,7 +497,10 @@ def examples(trainer: Trainer, count: int = 3) -> list[dict[str, Any]]:
 
 
 def tiny_model(folder: Path) -> Path:
-    """A random Llama of a few thousand weights that reads chats character by character; its pad token is its EOS, as SmolLM2's."""
+    """A random Llama of a few thousand weights that reads chats character by character.
+
+    Its pad token is its EOS, as SmolLM2's.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -497,7 +547,8 @@ def make_config(job: dict[str, Any], more: Sequence[tuple[str, str]] = ()) -> Co
 def machine(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {os.cpu_count()} CPU cores"
+        memory = f"{properties.total_memory / 2**30:.0f} GiB"
+        return f"{properties.name}, {memory}, {os.cpu_count()} CPU cores"
     return f"CPU, {platform.machine()}, {os.cpu_count()} cores"
 
 

@@ -1,24 +1,34 @@
-"""TRL's PPOTrainer on the problems of a recipe, for some seconds: python -P benchmarks/_trl_arithmetic.py --model DIR --seconds 120
+"""TRL's PPOTrainer on the problems of a recipe, for some seconds.
 
-The TRL side of benchmarks/learn.py. The recipe's problems, prompts, scorer and settings, as far as TRL has them; its own environment,
-of which this file wants torch, transformers, trl, datasets, pydantic and reasoning-gym. Progress goes to stderr, rows to --out as they
-come, and one line of JSON to stdout at the end.
+    python -P benchmarks/_trl_arithmetic.py --model DIR --seconds 120
+
+The TRL side of benchmarks/learn.py. The recipe's problems, prompts, scorer and settings, as far as
+TRL has them; its own environment, of which this file wants torch, transformers, trl, datasets,
+pydantic and reasoning-gym. Progress goes to stderr, rows to --out as they come, and one line of
+JSON to stdout at the end.
 
 Where TRL leaves a choice, or trips:
-- pad token: TRL takes every pad for padding, and this tokenizer pads with <|im_end|>, which ends every turn of the prompt. It gets
-  another special token that no prompt has, and <|im_end|> stays what it is: stop_token = "eos".
-- reward: TRL asks a model. It gets a module that decodes the ids and asks the scorer; prompts are padded to one width, so that it
-  knows where the response begins. No missing_eos_penalty: the other side has none.
-- minibatches: TRL steps its optimizer once in gradient_accumulation_steps micro-batches, whatever num_mini_batches says. One
-  micro-batch per minibatch and an accumulation of 1 make a minibatch a step; with --micro the accumulation is put right by hand.
-- precision: float32 weights, TF32 products. PPOConfig's bf16 reaches nothing in transformers 5, since PPOTrainer makes its own
-  Accelerator; accelerate's environment variable does (--precision mixed: bfloat16 autocast in the update), but on a GPU the policy then
-  collapsed, within ten updates at a rate of 5e-5 and within thirty at 1e-5 (one seed each). With bfloat16 weights, AdamW without float32
-  masters would lose most steps of 1e-5.
+- pad token: TRL takes every pad for padding, and this tokenizer pads with <|im_end|>, which ends
+  every turn of the prompt. It gets another special token that no prompt has, and <|im_end|> stays
+  what it is: stop_token = "eos".
+- reward: TRL asks a model. It gets a module that decodes the ids and asks the scorer; prompts are
+  padded to one width, so that it knows where the response begins. No missing_eos_penalty: the other
+  side has none.
+- minibatches: TRL steps its optimizer once in gradient_accumulation_steps micro-batches, whatever
+  num_mini_batches says. One micro-batch per minibatch and an accumulation of 1 make a minibatch a
+  step; with --micro the accumulation is put right by hand.
+- precision: float32 weights, TF32 products. PPOConfig's bf16 reaches nothing in transformers 5,
+  since PPOTrainer makes its own Accelerator; accelerate's environment variable does (--precision
+  mixed: bfloat16 autocast in the update), but on a GPU the policy then collapsed, within ten
+  updates at a rate of 5e-5 and within thirty at 1e-5 (one seed each). With bfloat16 weights, AdamW
+  without float32 masters would lose most steps of 1e-5.
 - gradient clipping: PPOTrainer has none; the recipe's is done before each of its optimizer steps.
-- learning rates and warm-up: one AdamW over policy and value model, with a group and a rate each, handed to PPOTrainer.
-- value model: AutoModelForSequenceClassification of the same folder, its head set to zero, so that V begins at 0.
-- the end: PPOTrainer.train looks at no stop flag; a callback leaves it by an exception once the seconds are spent.
+- learning rates and warm-up: one AdamW over policy and value model, with a group and a rate each,
+  handed to PPOTrainer.
+- value model: AutoModelForSequenceClassification of the same folder, its head set to zero, so that
+  V begins at 0.
+- the end: PPOTrainer.train looks at no stop flag; a callback leaves it by an exception once the
+  seconds are spent.
 """
 
 import argparse
@@ -50,7 +60,7 @@ def say(text):
 
 
 def problems(config, tokenizer):
-    """(training, held-out) prompts of the recipe: made, written and tokenised as Telescope does it."""
+    """(training, held-out) prompts of the recipe, made and tokenised as Telescope does it."""
     from telescope.data import gym
     from telescope.data.loader import PromptSet
 
@@ -65,7 +75,9 @@ def score_texts(scorer, texts, rows):
 
 
 def write_tiny_model(folder, tokenizer_folder, seed=0):
-    """A random Llama of 3 million weights, most of them embeddings, that reads the prompts as the real model does."""
+    """A random Llama of 3 million weights, most of them embeddings, that reads the prompts as the
+    real model does.
+    """
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -92,7 +104,9 @@ def write_tiny_model(folder, tokenizer_folder, seed=0):
 
 
 def tokenizers(folder, config):
-    """(Telescope's view of the prompts, TRL's tokenizer: left-padding, with a pad token that is in no prompt and ends nothing)."""
+    """(Telescope's view of the prompts, TRL's tokenizer: left-padding, with a pad token that is in
+    no prompt and ends nothing).
+    """
     from transformers import AutoTokenizer
 
     plain, tokenizer = (
@@ -118,7 +132,9 @@ def scoring_module(tokenizer, prompts, width, scorer):
     import torch
 
     class Scoring(torch.nn.Module):
-        """What TRL asks of a reward model: `backbone` gives "hidden states", here the score at every position, and `score` reads them."""
+        """What TRL asks of a reward model: `backbone` gives "hidden states", here the score at
+        every position, and `score` reads them.
+        """
 
         base_model_prefix = "backbone"
 
@@ -271,7 +287,8 @@ def callback_of(clock, scoring, evaluation, device):
                     else ""
                 )
                 say(
-                    f"TRL  update {clock.step}  {seconds:.1f} s of {clock.limit:g}  score {score:.3f}  tokens {tokens:.1f}{accuracy}"
+                    f"TRL  update {clock.step}  {seconds:.1f} s of {clock.limit:g}  score "
+                    f"{score:.3f}  tokens {tokens:.1f}{accuracy}"
                 )
             if last:
                 raise Enough
@@ -373,7 +390,8 @@ def train(args, config):
     )
     settings, chosen = settings_of(args, config)
     say(
-        f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} tokens, pad {tokenizer.pad_token!r}"
+        f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} "
+        f"tokens, pad {tokenizer.pad_token!r}"
     )
     say(f"TRL  {settings | chosen}")
 
@@ -447,7 +465,8 @@ def train(args, config):
         before = evaluation()
         clock.add({"step": 0, "seconds": 0.0, **before})
         say(
-            f"TRL  before: greedy {before['greedy']:.3f} sampled {before['sampled']:.3f}; autocast {chosen['autocast']}"
+            f"TRL  before: greedy {before['greedy']:.3f} sampled {before['sampled']:.3f}; autocast "
+            f"{chosen['autocast']}"
         )
         startup = time.perf_counter() - imported
         if device.type == "cuda":

@@ -1,6 +1,9 @@
-"""One side of benchmarks/trl.py, in its own process and environment: python -P _trl_worker.py Telescope|TRL|"TRL tuned"
+"""One side of benchmarks/trl.py, in its own process and environment.
 
-Reads the job as one line of JSON, then the size of each block; answers each with a line of JSON. Imports only what its side has.
+    python -P _trl_worker.py Telescope|TRL|"TRL tuned"
+
+Reads the job as one line of JSON, then the size of each block; answers each with a line of JSON.
+Imports only what its side has.
 """
 
 import json
@@ -14,7 +17,10 @@ FOREVER = 1_000_000  # updates: the parent says when to stop
 
 
 class Clock:
-    """The worker's end of the pipe. `tick` at every update boundary: counts a block's updates, reports, waits for the next."""
+    """The worker's end of the pipe.
+
+    `tick` at every update boundary: counts a block's updates, reports, waits for the next.
+    """
 
     def __init__(self) -> None:
         self.pipe = os.fdopen(os.dup(1), "w", buffering=1)
@@ -114,7 +120,9 @@ def trl_worker(clock: Clock, side: str) -> None:
         ppo_trainer.gc = SimpleNamespace(collect=lambda: 0)
 
     class Count(torch.nn.Module):
-        """What TRL asks of a reward model, around a count: `backbone` gives "hidden states", `score` the reward so far."""
+        """What TRL asks of a reward model, around a count: `backbone` gives "hidden states",
+        `score` the reward so far.
+        """
 
         base_model_prefix = "backbone"
 
@@ -140,7 +148,9 @@ def trl_worker(clock: Clock, side: str) -> None:
             "gradient_checkpointing": False,
             "per_device_train_batch_size": job.batch,
         }
-    else:  # its defaults: bf16 (of no effect with transformers 5), gradient checkpointing, micro-batches of 8
+    # its defaults: bf16 (of no effect with transformers 5), gradient checkpointing, micro-batches
+    # of 8
+    else:
         tuned = {"gradient_accumulation_steps": job.batch // 8}
     config = PPOConfig(
         output_dir=job.folder,

@@ -1,13 +1,18 @@
-"""One recipe with one thing changed at a time, or two: python benchmarks/ablate.py (one GPU), or --builtin (the built-in job, on a CPU)
+"""One recipe with one thing changed at a time, or two.
 
-The base is recipes/smollm2-arithmetic.toml as it stands; every other run changes what its name says and nothing else. All have the
-same number of responses per step: where those of one prompt are compared, a quarter of the prompts is asked four times. Learning rates
-are the base's, which were chosen for it: what does as well as the base may do better with its own.
+    python benchmarks/ablate.py            # one GPU
+    python benchmarks/ablate.py --builtin  # the built-in job, on a CPU
 
-Runs are processes of their own, --parallel at a time, all of the first seed before the second. Each adds a JSON object to
-docs/results/ablations/<job>.jsonl when it ends; those that are there already are skipped, so a run that was cut short goes on.
-At the end, or with --render alone, README.md and the picture there are drawn anew from all results; what stands in <job>.notes.md
-is written by hand, and taken over.
+The base is recipes/smollm2-arithmetic.toml as it stands; every other run changes what its name says
+and nothing else. All have the same number of responses per step: where those of one prompt are
+compared, a quarter of the prompts is asked four times. Learning rates are the base's, which were
+chosen for it: what does as well as the base may do better with its own.
+
+Runs are processes of their own, --parallel at a time, all of the first seed before the second. Each
+adds a JSON object to docs/results/ablations/<job>.jsonl when it ends; those that are there already
+are skipped, so a run that was cut short goes on. At the end, or with --render alone, README.md and
+the picture there are drawn anew from all results; what stands in <job>.notes.md is written by hand,
+and taken over.
 """
 
 import argparse
@@ -42,7 +47,9 @@ class Job:
     recipe: Path
     steps: int
     target: float
-    """Mean score whose first step is reported: half of the answers right, or what is late enough to tell runs apart."""
+    """Mean score whose first step is reported: half of the answers right, or what is late enough to
+    tell runs apart.
+    """
     settings: tuple[tuple[str, str], ...]
     """The same in all runs: what costs time and changes no result."""
     command: str
@@ -151,19 +158,25 @@ def train(job: Job, name: str, *, steps: int, seed: int) -> dict:
     }
     explained = [row["critic/explained_variance"] for row in rows if "critic/vf_loss" in row]
     return {
-        "run": name, "seed": seed, "steps": steps, "seconds": round(seconds, 1),
-        "date": str(datetime.date.today()), "machine": machine(trainer),
+        "run": name,
+        "seed": seed,
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "date": str(datetime.date.today()),
+        "machine": machine(trainer),
         **{kind: [found[0], found[-1]] for kind, found in accuracy.items()},
         **at_the_end,
         "explained": [round(value, 4) for value in tenths(explained)],
         "scores": [round(score, 4) for score in scores],
-    }  # fmt: skip
+    }
 
 
 def measure(trainer: Trainer) -> dict[str, float | None]:
-    """Of one batch of held-out problems, by nearly one yardstick for all: the KL as k1, and how much V explains of the observed returns.
+    """Of one batch of held-out problems, by nearly one yardstick for all: the KL as k1, and how
+    much V explains of the observed returns.
 
-    `reward/kl` and `critic/explained_variance` are in each run's own kind of KL, and about its own targets.
+    `reward/kl` and `critic/explained_variance` are in each run's own kind of KL, and about its own
+    targets.
     """
     config, roles, prompts = trainer.config, trainer.roles, trainer.held_out
     index = [i % len(prompts) for i in range(config.rollout.batch_size * config.rollout.n)]
@@ -260,7 +273,8 @@ def run_all(name: str, chosen: argparse.Namespace, out: Path) -> bool:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         end = tenths(row["scores"])[-1]
         say(
-            f"{run}, seed {seed}: score {end:.3f}, sampled {row['sampled'][1]:.3f}, {row['seconds']:.0f} s"
+            f"{run}, seed {seed}: score {end:.3f}, sampled {row['sampled'][1]:.3f}, "
+            f"{row['seconds']:.0f} s"
         )
         return True
 
@@ -336,7 +350,10 @@ def table(rows: list[dict], target: float) -> list[str]:
 
 
 def draw(rows: list[dict], path: Path) -> None:
-    """Mean score over the run, a panel for each question, the base grey in all of them; seeds are lines of one colour."""
+    """Mean score over the run, a panel for each question, the base grey in all of them.
+
+    Seeds are lines of one colour.
+    """
     import matplotlib
 
     matplotlib.use("svg")
@@ -386,10 +403,13 @@ def section(name: str, folder: Path) -> list[str]:
     lines = [
         f"## {job.title}",
         "",
-        f"`{job.command}{given}`: {job.recipe.name}, {steps} steps of {base.rollout.batch_size * base.rollout.n} responses, "
-        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}; {', '.join(sorted({row['machine'] for row in rows}))}; "
+        f"`{job.command}{given}`: {job.recipe.name}, {steps} steps of "
+        f"{base.rollout.batch_size * base.rollout.n} responses, "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}; "
+        f"{', '.join(sorted({row['machine'] for row in rows}))}; "
         f"{' to '.join(sorted({dates[0], dates[-1]}))}. Before training: {before}.",
-        f"Base: λ = 0.95, a critic, whitening, KL k1 with β = {base.credit.kl_coef:g}, an entropy bonus of {base.actor.entropy_coef:g}, "
+        f"Base: λ = 0.95, a critic, whitening, KL k1 with β = {base.credit.kl_coef:g}, an entropy "
+        f"bonus of {base.actor.entropy_coef:g}, "
         "a value head of zeros, no head start.",
         "",
         *table(rows, job.target),
@@ -406,12 +426,17 @@ def render(folder: Path) -> None:
     top = [
         "# Ablations: one thing changed at a time",
         "",
-        "Written by `python benchmarks/ablate.py --render` from the jsonl files beside it, which hold every run; the paragraphs below the "
+        "Written by `python benchmarks/ablate.py --render` from the jsonl files beside it, which "
+        "hold every run; the paragraphs below the "
         "pictures are written by hand.",
-        "Where there are several seeds, a cell is their mean (smallest to largest). A step's score is the mean over its responses, and the "
-        "steps to a score are those until the mean of five steps reaches it. The KL is k1 per token in all rows, at the end, on held-out "
-        "problems. «Critic explains» is 1 − Var(R − V)/Var(R): of the run's own targets during training (`critic/explained_variance`; for "
-        "λ < 1 they contain V), and of the observed returns (λ = 1) of held-out problems at the end, which is nearly one yardstick for "
+        "Where there are several seeds, a cell is their mean (smallest to largest). A step's score "
+        "is the mean over its responses, and the "
+        "steps to a score are those until the mean of five steps reaches it. The KL is k1 per "
+        "token in all rows, at the end, on held-out "
+        "problems. «Critic explains» is 1 − Var(R − V)/Var(R): of the run's own targets during "
+        "training (`critic/explained_variance`; for "
+        "λ < 1 they contain V), and of the observed returns (λ = 1) of held-out problems at the "
+        "end, which is nearly one yardstick for "
         "all (the KL term in them is the run's own). "
         "Seconds are of runs that shared their machine with others.",
         "",

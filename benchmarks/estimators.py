@@ -1,12 +1,16 @@
-"""The built-in job with every estimator and every loss, same responses per step: python benchmarks/estimators.py
+"""The built-in job with every estimator and every loss, same responses per step.
 
-Each runs from the same model over the same number of responses, 256 a step: 256 prompts once, or 64 prompts four times where
-responses of one prompt are compared. Everything else is the built-in recipe's, learning rates included: they were chosen for GAE
-and PPO's clip, so this shows that each of them learns, not which is best. Losses run with GAE; value losses other than
-the recipe's are named «value».
+    python benchmarks/estimators.py
 
-Writes one JSON object per run (accuracies before and after, the mean score every tenth of the way, seconds) to --out as it goes,
-skips the runs that are there already, and prints the table of docs/algorithms.md.
+Each runs from the same model over the same number of responses, 256 a step: 256 prompts once, or 64
+prompts four times where responses of one prompt are compared. Everything else is the built-in
+recipe's, learning rates included: they were chosen for GAE and PPO's clip, so this shows that each
+of them learns, not which is best. Losses run with GAE; value losses other than the recipe's are
+named «value».
+
+Writes one JSON object per run (accuracies before and after, the mean score every tenth of the way,
+seconds) to --out as it goes, skips the runs that are there already, and prints the table of
+docs/algorithms.md.
 """
 
 import argparse
@@ -34,7 +38,9 @@ OWN = {
 
 
 def looked_at(response_ids):
-    """Where the verifier looks: the verdict at the beginning and the sum, which is the fifth token (是 的 ， 等于 2 ！)."""
+    """Where the verifier looks: the verdict at the beginning and the sum, which is the fifth token
+    (是 的 ， 等于 2 ！).
+    """
     return [[float(t in (0, 4)) for t in range(len(ids))] for ids in response_ids]
 
 
@@ -70,9 +76,15 @@ def train(changes: dict, steps: int | None, seed: int, folder: str) -> dict:
     accuracy = [row["eval/greedy_accuracy"] for row in rows if "eval/greedy_accuracy" in row]
     sampled = [row["eval/sampled_accuracy"] for row in rows if "eval/sampled_accuracy" in row]
     return {
-        "steps": config.steps, "seconds": round(seconds, 1), "greedy": [accuracy[0], accuracy[-1]], "sampled": [sampled[0], sampled[-1]],
-        "scores": [round(sum(scores[i : i + tenth]) / len(scores[i : i + tenth]), 4) for i in range(0, len(scores), tenth)],
-    }  # fmt: skip
+        "steps": config.steps,
+        "seconds": round(seconds, 1),
+        "greedy": [accuracy[0], accuracy[-1]],
+        "sampled": [sampled[0], sampled[-1]],
+        "scores": [
+            round(sum(scores[i : i + tenth]) / len(scores[i : i + tenth]), 4)
+            for i in range(0, len(scores), tenth)
+        ],
+    }
 
 
 def drawn(scores: list[float]) -> str:
@@ -104,12 +116,14 @@ def main() -> None:
         with chosen.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
     print(
-        "\n| run | held-out accuracy, sampled | greedy | mean score, by tenths of the run | seconds |\n|---|---|---|---|---|"
+        "\n| run | held-out accuracy, sampled | greedy | mean score, by tenths of the run | "
+        "seconds |\n|---|---|---|---|---|"
     )
     for row in done.values():
         curve = drawn(row["scores"]) + " " + " ".join(f"{score:.2f}" for score in row["scores"])
         print(
-            f"| {row['run']} | {row['sampled'][1]:.3f} | {row['greedy'][1]:.3f} | {curve} | {row['seconds']:.0f} |"
+            f"| {row['run']} | {row['sampled'][1]:.3f} | {row['greedy'][1]:.3f} | {curve} | "
+            f"{row['seconds']:.0f} |"
         )
 
 

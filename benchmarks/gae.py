@@ -1,8 +1,11 @@
-"""Our GAE against the plain per-token loop, on this machine's CPU: python benchmarks/gae.py
+"""Our GAE against the plain per-token loop, on this machine's CPU.
 
-The loop is the usual one (a Python loop over T that carries value and advantage past masked tokens, then a stack). Both
-run in turn, so that other work on the machine slows both; times are medians. Where the cores are shared, OMP_NUM_THREADS=1
-gives steadier numbers: with more threads each operator waits for the slowest one.
+    python benchmarks/gae.py
+
+The loop is the usual one (a Python loop over T that carries value and advantage past masked tokens,
+then a stack). Both run in turn, so that other work on the machine slows both; times are medians.
+Where the cores are shared, OMP_NUM_THREADS=1 gives steadier numbers: with more threads each
+operator waits for the slowest one.
 """
 
 import statistics
@@ -88,7 +91,8 @@ def main():
     console = Console()
 
     table = Table("mask", "loop, ms", "ours, ms", "loop / ours", "largest difference")
-    table.title = f"GAE, {ROWS} × {LENGTH} float32, CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    machine = f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    table.title = f"GAE, {ROWS} × {LENGTH} float32, {machine}"
     for holes in (False, True):
         arguments = batch(ROWS, LENGTH, holes)
         on = arguments[2].bool()

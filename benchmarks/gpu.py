@@ -1,8 +1,11 @@
-"""Decode tokens/s and seconds per PPO update on one GPU, ours and each peer that is installed: python benchmarks/gpu.py
+"""Decode tokens/s and seconds per PPO update on one GPU, ours and each peer that is installed.
 
-Every side is a worker in its own process (_gpu_worker.py) that keeps its models between measurements. The workers take turns,
-one measurement each, forwards and backwards. A worker's first is its warm-up: reported from the start of the process, in no median.
-Equal on all sides: the model, bf16 forwards, the prompts as token ids, batch and limit. What differs is said under each table.
+    python benchmarks/gpu.py
+
+Every side is a worker in its own process (_gpu_worker.py) that keeps its models between
+measurements. The workers take turns, one measurement each, forwards and backwards. A worker's first
+is its warm-up: reported from the start of the process, in no median. Equal on all sides: the model,
+bf16 forwards, the prompts as token ids, batch and limit. What differs is said under each table.
 """
 
 import argparse
@@ -32,14 +35,22 @@ SIDES = {
     "update": ("telescope", "telescope-vllm", "trl"),
 }
 NOTES = {
-    "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return each token's log-prob (vllm: flat, without
-making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of its own and 0.3 of the GPU's memory.""",
-    "update": """One update: sample, score (how often a token occurs), values, reference, GAE, one epoch of one minibatch for actor and
-critic, metrics. telescope: its defaults but for what is said above, so a ledger of 32 samples, bf16 weights with
-float32 masters, gradients and Adam; no evaluation or checkpoint. telescope-vllm: the same with rollout.engine = "vllm". trl: bf16
-weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or clipping, its gc.collect() left in.""",
-    "scaling": """GiB: in use / reserved at the peak. FLOP of an update, forward and backward: 6 per layer weight and token, 6 per weight
-of the output head and response token (actor), 6 per query channel, layer and causal pair of tokens; divided by the phase's seconds.""",
+    "decode": """Sampled at temperature 1 from the whole distribution. telescope and vllm return \
+each token's log-prob (vllm: flat, without
+making text), hf and hf-static (static cache, compiled) do not. vllm's engine has a process of \
+its own and 0.3 of the GPU's memory.""",
+    "update": """One update: sample, score (how often a token occurs), values, reference, GAE, \
+one epoch of one minibatch for actor and
+critic, metrics. telescope: its defaults but for what is said above, so a ledger of 32 samples, \
+bf16 weights with
+float32 masters, gradients and Adam; no evaluation or checkpoint. telescope-vllm: the same with \
+rollout.engine = "vllm". trl: bf16
+weights and Adam, micro-batches of 64, generation by {} rows, no gradient checkpointing or \
+clipping, its gc.collect() left in.""",
+    "scaling": """GiB: in use / reserved at the peak. FLOP of an update, forward and backward: 6 \
+per layer weight and token, 6 per weight
+of the output head and response token (actor), 6 per query channel, layer and causal pair of \
+tokens; divided by the phase's seconds.""",
 }
 CEILING = 790e12  # bf16 FLOP/s of a large matmul on an H200
 BYTES_PER_WEIGHT = (
@@ -53,7 +64,9 @@ SIZES = (
     "intermediate_size",
     "vocab_size",
 )
-SCALES = {  # sizes of Qwen2.5 (None: the model of --model), ties its embeddings?, points of (batch, response tokens)
+# sizes of Qwen2.5 (None: the model of --model), ties its embeddings?, points of (batch, response
+# tokens)
+SCALES = {
     "model": (None, None, [(64, 128), (256, 128), (1024, 128), (256, 512), (256, 2048)]),
     "0.5B": ((896, 24, 14, 2, 4864, 151936), True, [(256, 128)]),
     "1.5B": ((1536, 28, 12, 2, 8960, 151936), True, [(64, 128), (256, 128)]),
@@ -123,7 +136,8 @@ class Worker:
                 if line.strip()
             ]
             answer["error"] = (
-                f"{answer.get('late', 'ended')}; last in its log: {words[-1] if words else 'nothing'}"
+                f"{answer.get('late', 'ended')}; last in its log: "
+                f"{words[-1] if words else 'nothing'}"
             )
         if "error" in answer:
             raise WorkerError(answer["error"])
@@ -141,7 +155,9 @@ class Worker:
 def measure(
     sides: list[str], job: dict, args: Namespace, keep=lambda results: None
 ) -> dict[str, dict[str, dict]]:
-    """For each kind and side: setup, the first measurement, the rounds after it, and the error that ended it, if any."""
+    """For each kind and side: setup, the first measurement, the rounds after it, and the error that
+    ended it, if any.
+    """
     results: dict[str, dict[str, dict]] = {
         kind: {side: {"rounds": []} for side in sides if side in SIDES[kind]}
         for kind in job["kinds"]
@@ -170,7 +186,8 @@ def measure(
                     answer = workers[side].ask(kind, args.timeout)
                     result["rounds"].append(answer) if number else result.update(first=answer)
                     print(
-                        f"  {answer['seconds']:.3f} s, {answer['tokens'] / answer['seconds']:,.0f} tokens/s",
+                        f"  {answer['seconds']:.3f} s, "
+                        f"{answer['tokens'] / answer['seconds']:,.0f} tokens/s",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -184,7 +201,9 @@ def measure(
 
 
 def make_job(case: str, model: str, batch: int, kinds: dict[str, dict], args: Namespace) -> dict:
-    """Everything a worker needs to know: prompts as tokens and as a file, ids that end an answer, settings."""
+    """Everything a worker needs to know: prompts as tokens and as a file, ids that end an answer,
+    settings.
+    """
     from transformers import AutoTokenizer, GenerationConfig
 
     tokenizer, rng = AutoTokenizer.from_pretrained(args.folder), random.Random(0)
@@ -272,7 +291,8 @@ def conditions(results: dict[str, dict], job: dict, args: Namespace) -> str:
     gpu = next((setup["gpu"] for setup in setups if "gpu" in setup), job["device"])
     prompt = f"prompts of {statistics.fmean(map(len, job['prompts'])):.0f} tokens"
     changed = f"telescope with {', '.join(args.set)}; " if args.set else ""
-    return f"{datetime.date.today()}, {gpu}, {versions}; {args.label}, {prompt}; {changed}medians of {args.rounds} rounds"
+    machine = f"{datetime.date.today()}, {gpu}, {versions}"
+    return f"{machine}; {args.label}, {prompt}; {changed}medians of {args.rounds} rounds"
 
 
 def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> None:
@@ -320,7 +340,10 @@ def show(title: str, results: dict[str, dict], job: dict, args: Namespace) -> No
 
 
 def weights(shape: dict) -> dict[str, int]:
-    """Weights of all layers' matrices, of the head, and altogether (norms and biases left out); the width of all queries."""
+    """Weights of all layers' matrices, of the head, and altogether (norms and biases left out).
+
+    The width of all queries.
+    """
     hidden, heads = shape["hidden_size"], shape["num_attention_heads"]
     width = shape.get("head_dim") or hidden // heads
     attention = 2 * hidden * width * (heads + shape.get("num_key_value_heads", heads))
@@ -382,7 +405,10 @@ def scaling(args: Namespace, keep) -> None:
 
 
 def measure_point(model: str, batch: int, tokens: int, args: Namespace) -> tuple[dict, dict]:
-    """The update's result and job; of the decoder alone where weights and Adam states do not fit."""
+    """The update's result and job.
+
+    Of the decoder alone where weights and Adam states do not fit.
+    """
     job = make_job("update", model, batch, {"update": {"tokens": tokens, "stop": False}}, args)
     job["shape"] = {"tie_word_embeddings": False} | json.loads(
         (Path(model) / "config.json").read_text("utf-8")

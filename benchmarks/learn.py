@@ -1,12 +1,17 @@
-"""SmolLM2-135M-Instruct learns arithmetic, three seeds, and TRL's PPO for as many seconds beside it: python benchmarks/learn.py
+"""SmolLM2-135M-Instruct learns arithmetic with three seeds, beside TRL's PPO for as many seconds.
 
-Trains recipes/smollm2-arithmetic.toml once per seed, then runs benchmarks/_trl_arithmetic.py for the median of their training seconds,
-and writes docs/results/smollm2-arithmetic: a file per run (the first line says what it was, the others are its curve), README.md and
-curves.svg of them all, and the first seed's config, report and two explained responses. A run's file is written when it ends; one that
-is there already is not run again (--again does), so that a command which was cut off can be given once more.
+    python benchmarks/learn.py
 
-Training seconds are those of the steps, without evaluations, on both sides. Start-up is apart: from the process's beginning to the
-first step, the evaluation before it included. --render writes README and picture from the files alone.
+Trains recipes/smollm2-arithmetic.toml once per seed, then runs benchmarks/_trl_arithmetic.py for
+the median of their training seconds, and writes docs/results/smollm2-arithmetic: a file per run
+(the first line says what it was, the others are its curve), README.md and curves.svg of them all,
+and the first seed's config, report and two explained responses. A run's file is written when it
+ends; one that is there already is not run again (--again does), so that a command which was cut off
+can be given once more.
+
+Training seconds are those of the steps, without evaluations, on both sides. Start-up is apart: from
+the process's beginning to the first step, the evaluation before it included. --render writes README
+and picture from the files alone.
 """
 
 import argparse
@@ -66,34 +71,54 @@ device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 print(json.dumps({"device": device, "versions": {"telescope": telescope.__version__, **versions}}))
 """
 SAME = """\
-Equal on both sides: the weights that policy, value model and reference start from; the problems to train on and the {held_out} held out,
-their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most {tokens} tokens per response, temperature 1;
-{batch} responses per update, {minibatches} optimizer steps on each; AdamW, learning rate {lr:g} for the policy and {critic_lr:g} for the
-value model, {warmup} updates of warm-up; KL penalty {kl_coef:g} (k1, in the token rewards), γ {gamma:g}, λ {lam:g}, advantages whitened
-over the batch; ratio clip {clip:g}, value clip {clip_value:g}; {clipped}a value head that starts at zero{seconds}.\
+Equal on both sides: the weights that policy, value model and reference start from; the problems \
+to train on and the {held_out} held out,
+their chat prompts and scorer (reasoning-gym's, on the last number in the response); at most \
+{tokens} tokens per response, temperature 1;
+{batch} responses per update, {minibatches} optimizer steps on each; AdamW, learning rate {lr:g} \
+for the policy and {critic_lr:g} for the
+value model, {warmup} updates of warm-up; KL penalty {kl_coef:g} (k1, in the token rewards), γ \
+{gamma:g}, λ {lam:g}, advantages whitened
+over the batch; ratio clip {clip:g}, value clip {clip_value:g}; {clipped}a value head that starts \
+at zero{seconds}.\
 """
 DIFFERS = """\
-- Sampling: TRL calls transformers' `generate` on the float32 policy (TF32 products), till the longest response of the batch has ended;
+- Sampling: TRL calls transformers' `generate` on the float32 policy (TF32 products), till the \
+longest response of the batch has ended;
   Telescope's sampler decodes in bfloat16 by captured CUDA graphs.
-- Precision of the update: TRL float32 with TF32 products (its `bf16` has no effect with transformers 5; `--precision mixed` tells
+- Precision of the update: TRL float32 with TF32 products (its `bf16` has no effect with \
+transformers 5; `--precision mixed` tells
   accelerate directly to use bfloat16 autocast); Telescope bfloat16 weights with float32 masters.
-- Work per update: TRL computes padded rows and the logits of every position, prompts too; Telescope packs rows without padding, and
+- Work per update: TRL computes padded rows and the logits of every position, prompts too; \
+Telescope packs rows without padding, and
   computes the logits of response tokens alone.
-- π_old: TRL takes the sampler's own log-probs; Telescope computes them by a forward of the trained model.
+- π_old: TRL takes the sampler's own log-probs; Telescope computes them by a forward of the \
+trained model.
 - Entropy bonus: the recipe's 0.01 in Telescope; TRL's PPO has none.
-- Schedule: both rates go linearly to 0, Telescope's with its updates, TRL's with the seconds: how many updates it will have is not known
-  before. So a run of few updates has come to rest after them, and Telescope's after as many has not.
-- The score's place: TRL adds it one position after the last token, if there is one, and trains a value there too; Telescope adds it on the
+- Schedule: both rates go linearly to 0, Telescope's with its updates, TRL's with the seconds: \
+how many updates it will have is not known
+  before. So a run of few updates has come to rest after them, and Telescope's after as many has \
+not.
+- The score's place: TRL adds it one position after the last token, if there is one, and trains a \
+value there too; Telescope adds it on the
   last token.
-- Losses: TRL steps policy and value model together on policy loss + 0.1 · value loss; in Telescope each has its optimizer and loss. AdamW
-  cancels the factor 0.1, but for the clipping: the value model's gradients are clipped at ten times the norm.
-- Order of the problems: each side shuffles by its own generator, and TRL leaves out the incomplete batch at the end of an epoch.
-- Records: Telescope keeps every number of 32 responses a step (its ledger) and its metrics, within the seconds counted; TRL keeps none.
-- In TRL's favour: a pad token of its own (with the tokenizer's, which is also the end of a turn, it would not see the ends of the prompt's
-  turns), one micro-batch per minibatch (otherwise it takes one optimizer step per epoch, not one per minibatch), a value head set to zero
-  and a learning rate for it, gradient clipping before each of its optimizer steps (its PPO has none; `--clip-grad 0` leaves it out), TF32,
+- Losses: TRL steps policy and value model together on policy loss + 0.1 · value loss; in \
+Telescope each has its optimizer and loss. AdamW
+  cancels the factor 0.1, but for the clipping: the value model's gradients are clipped at ten \
+times the norm.
+- Order of the problems: each side shuffles by its own generator, and TRL leaves out the \
+incomplete batch at the end of an epoch.
+- Records: Telescope keeps every number of 32 responses a step (its ledger) and its metrics, \
+within the seconds counted; TRL keeps none.
+- In TRL's favour: a pad token of its own (with the tokenizer's, which is also the end of a turn, \
+it would not see the ends of the prompt's
+  turns), one micro-batch per minibatch (otherwise it takes one optimizer step per epoch, not one \
+per minibatch), a value head set to zero
+  and a learning rate for it, gradient clipping before each of its optimizer steps (its PPO has \
+none; `--clip-grad 0` leaves it out), TF32,
   no gradient checkpointing, and its two `gc.collect()` per update do nothing.
-- Held-out accuracy: each side samples by its own means and in its own precision, so that they differ a little before training too.\
+- Held-out accuracy: each side samples by its own means and in its own precision, so that they \
+differ a little before training too.\
 """
 
 
@@ -171,7 +196,10 @@ def about(python: str) -> dict:
 def watched(
     name: str, command: list[str], log: Path, rows_at: Path
 ) -> tuple[int, dict[str, float]]:
-    """Runs the command and watches its rows; (exit status, seconds from its beginning to its first row, and on to its last)."""
+    """Runs the command and watches its rows.
+
+    (exit status, seconds from its beginning to its first row, and on to its last).
+    """
     say(f"{name}: begins; its output: {log}")
     began, seen, stamps = time.perf_counter(), 0, []
     with log.open("w") as file:
@@ -196,7 +224,8 @@ def watched(
     took = time.perf_counter() - began
     if process.returncode:
         say(
-            f"{name}: ended with status {process.returncode} after {took:.0f} s:\n{log.read_text(errors='replace')[-3000:]}"
+            f"{name}: ended with status {process.returncode} after {took:.0f} "
+            f"s:\n{log.read_text(errors='replace')[-3000:]}"
         )
     first, last = (stamps[0], stamps[-1]) if stamps else (took, took)
     return process.returncode, {
@@ -215,7 +244,8 @@ def tell(name: str, rows: list[dict], wall: float) -> None:
     for row in found[TOLD.get(name, 0) :]:
         greedy, sampled = (row.get(f"eval/{kind}_accuracy", row.get(kind)) for kind in KINDS)
         say(
-            f"{name}: {wall:6.1f} s  step {row['step']}  held out: greedy {greedy:.3f} sampled {sampled:.3f}"
+            f"{name}: {wall:6.1f} s  step {row['step']}  held out: greedy {greedy:.3f} sampled "
+            f"{sampled:.3f}"
         )
     TOLD[name] = len(found)
 
@@ -269,7 +299,9 @@ def run_seed(seed: int, args: argparse.Namespace, facts: dict) -> bool:
 
 
 def on_fresh_problems(run: Path, count: int) -> dict:
-    """Accuracy on problems that were neither trained on nor held out, by a process of its own: one that fails loses no run."""
+    """Accuracy on problems that were neither trained on nor held out, by a process of its own: one
+    that fails loses no run.
+    """
     command = [sys.executable, __file__, "--fresh", str(count), "--try", str(run)]
     done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -294,7 +326,10 @@ def try_fresh(run: Path, count: int) -> dict:
 
 
 def keep_of_run(run: Path, out: Path) -> None:
-    """Config, report and two explained responses. A run counts without them, so that none of their faults may lose it."""
+    """Config, report and two explained responses.
+
+    A run counts without them, so that none of their faults may lose it.
+    """
     for keep in (keep_config, keep_report, keep_samples):
         try:
             keep(run, out)
@@ -315,7 +350,9 @@ def keep_report(run: Path, out: Path) -> None:
 
 
 def keep_samples(run: Path, out: Path) -> None:
-    """A wrong response of the first recorded step and a right one of the last, if there are such, as `telescope explain` prints them."""
+    """A wrong response of the first recorded step and a right one of the last, if there are such,
+    as `telescope explain` prints them.
+    """
     from telescope import ledger
 
     recorded = ledger.steps(run)
@@ -466,7 +503,10 @@ def make_quick(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Every seed, then TRL; README and picture are written anew after each part. Whether all of it ended well."""
+    """Every seed, then TRL; README and picture are written anew after each part.
+
+    Whether all of it ended well.
+    """
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
     say(f"work in {args.work}, results in {args.out}")
@@ -534,7 +574,8 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
     theirs = [(header, rows) for header, rows in runs if header["side"] == "TRL"]
     lines = ["# SmolLM2-135M-Instruct learns to add and subtract", ""]
     lines += [
-        "Accuracy on held-out problems before and after PPO with [the recipe](../../../recipes/smollm2-arithmetic.toml): "
+        "Accuracy on held-out problems before and after PPO with [the "
+        "recipe](../../../recipes/smollm2-arithmetic.toml): "
         "sums and differences of two numbers of two digits, of which none held out is trained on.",
         "",
         *([f"![held-out accuracy against seconds of training](curves.svg)\n{out_note(out)}", ""]),
@@ -546,16 +587,20 @@ def readme(out: Path, runs: list[tuple[dict, list[dict]]]) -> str:
     fresh = [(header, header["fresh"]) for header, _ in ours if "fresh" in header]
     if fresh:
         found = (
-            f"{title(header)} {on['greedy']:.3f} greedy and {on['sampled']:.3f} sampled of {on['problems']}"
+            f"{title(header)} {on['greedy']:.3f} greedy and {on['sampled']:.3f} sampled of "
+            f"{on['problems']}"
             for header, on in fresh
         )
         lines += [
-            f"On further problems, neither trained on nor held out, so that no setting was chosen by them: {'; '.join(found)}.",
+            "On further problems, neither trained on nor held out, so that no setting was chosen "
+            f"by them: {'; '.join(found)}.",
             "",
         ]
     lines += [
-        "Training seconds are those of the steps, without evaluations; wall seconds go from the first step to the end of the last "
-        "evaluation. Start-up is from the beginning of the process to the first step, the evaluation before it included. "
+        "Training seconds are those of the steps, without evaluations; wall seconds go from the "
+        "first step to the end of the last "
+        "evaluation. Start-up is from the beginning of the process to the first step, the "
+        "evaluation before it included. "
         "× is after divided by before. Peak GiB is the most that torch held on the GPU.",
         "",
     ]
@@ -588,7 +633,8 @@ def out_note(out: Path) -> str:
 
 def table(runs: list[tuple[dict, list[dict]]]) -> list[str]:
     lines = [
-        "| run | updates | training s | wall s | start-up s | peak GiB | greedy before | after | × | sampled before | after | × |",
+        "| run | updates | training s | wall s | start-up s | peak GiB | greedy before | after | "
+        "× | sampled before | after | × |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for header, rows in runs:
@@ -624,13 +670,17 @@ def mean_line(ours: list[tuple[dict, list[dict]]]) -> str:
 def reached(
     ours: list[tuple[dict, list[dict]]], theirs: list[tuple[dict, list[dict]]]
 ) -> list[str]:
-    """When Telescope was first seen where a TRL run ended, by its seconds and by its updates; of those that ended above their start."""
+    """When Telescope was first seen where a TRL run ended, by its seconds and by its updates.
+
+    Of those that ended above their start.
+    """
     lines = []
     for header, rows in theirs:
         goal, start = evaluated(rows)[-1]["greedy"], evaluated(rows)[0]["greedy"]
         if goal <= start:
             lines.append(
-                f"- {title(header)} ended at {goal:.3f} greedy after {header['updates']} updates, where it had begun at {start:.3f}."
+                f"- {title(header)} ended at {goal:.3f} greedy after {header['updates']} updates, "
+                f"where it had begun at {start:.3f}."
             )
             continue
         words = []
@@ -669,9 +719,11 @@ def conditions(runs: list[tuple[dict, list[dict]]]) -> list[str]:
         versions |= header.get("versions", {})
     dates = sorted({header["date"] for header, _ in runs})
     lines = [
-        f"- {' and '.join(sorted({header['device'] for header, _ in runs}))}, {' to '.join(sorted({dates[0], dates[-1]}))}; "
+        f"- {' and '.join(sorted({header['device'] for header, _ in runs}))}, "
+        f"{' to '.join(sorted({dates[0], dates[-1]}))}; "
         + ", ".join(f"{name} {number}" for name, number in versions.items()),
-        f"- the whole: `python benchmarks/learn.py{f' --parallel {parallel}' if parallel > 1 else ''}{sets}{trl}`; "
+        "- the whole: `python "
+        f"benchmarks/learn.py{f' --parallel {parallel}' if parallel > 1 else ''}{sets}{trl}`; "
         "this page and the picture from the files: the same with `--render`",
     ]
     train = "".join(f" --{key} {shlex.quote(value)}" for key, value in settings.items())
@@ -723,7 +775,8 @@ def seconds_of(trl: dict, ours: list[dict]) -> str:
     if all(abs(seconds / trl["seconds"] - 1) < 0.05 for seconds in mine):
         return "; the seconds of training"
     each = ", ".join(f"{seconds:.0f}" for seconds in mine)
-    return f".\nNot equal: the seconds of training, {trl['seconds']:.0f} for TRL and {each} for Telescope"
+    seconds = f"{trl['seconds']:.0f} for TRL and {each} for Telescope"
+    return f".\nNot equal: the seconds of training, {seconds}"
 
 
 def draw(runs: list[tuple[dict, list[dict]]], path: Path) -> None:
@@ -806,7 +859,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
-        help=f"where the results go (default: {OUT.relative_to(ROOT)}; with --quick: in the work folder)",
+        help=f"where the results go (default: {OUT.relative_to(ROOT)}; "
+        "with --quick: in the work folder)",
     )
     parser.add_argument("--again", action="store_true", help="run what has a result already, too")
     parser.add_argument(

@@ -1,7 +1,10 @@
-"""What the ledger costs: seconds of recording per step, beside the step itself: python benchmarks/ledger.py
+"""What the ledger costs: seconds of recording per step, beside the step itself.
 
-Two jobs: the built-in one, and 256 responses of 512 tokens with a small random Llama (where the step is long and the ledger large).
-Recording is timed where it happens (the losses' notes and the file); runs with and without it would drown 1 % in noise.
+    python benchmarks/ledger.py
+
+Two jobs: the built-in one, and 256 responses of 512 tokens with a small random Llama (where the
+step is long and the ledger large). Recording is timed where it happens (the losses' notes and the
+file); runs with and without it would drown 1 % in noise.
 """
 
 import argparse

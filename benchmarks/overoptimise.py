@@ -1,15 +1,20 @@
-"""A reward model, and what happens when PPO trusts it too much: python benchmarks/overoptimise.py
+"""A reward model, and what happens when PPO trusts it too much.
 
-1. Pairs: responses of the start policy to training problems, and written ones (the right number, near misses); the task's own
-   scorer says which of two is preferred. Thousands of pairs, and still the reward model is imperfect.
-2. A reward model: the policy's backbone with one output, trained by −log σ(r_w − r_l); its scores are scaled so that those of the start
-   policy's responses have a standard deviation of 1.
-3. PPO against it alone, once for each β (credit.kl_coef), on problems that no pair was about. The task's own score is measured with
-   weight 0. Runs share the GPU, --parallel at a time.
-4. --out gets curves.json, picture.svg and README.md, written again after every run that ends. --render draws them from curves.json alone.
+    python benchmarks/overoptimise.py
 
-Settings of `telescope train` may follow: --actor.lr 2e-5. For the model and the task see --recipe (extras smollm and gym).
-Pairs and reward model are kept in --work, and taken from there where they were made with the same settings.
+1. Pairs: responses of the start policy to training problems, and written ones (the right number,
+   near misses). The task's own scorer says which of two is preferred. There are thousands of pairs,
+   and still the reward model is imperfect.
+2. A reward model: the policy's backbone with one output, trained by −log σ(r_w − r_l). Its scores
+   are scaled so that those of the start policy's responses have a standard deviation of 1.
+3. PPO against it alone, once for each β (credit.kl_coef), on problems that no pair was about. The
+   task's own score is measured with weight 0. Runs share the GPU, --parallel at a time.
+4. --out gets curves.json, picture.svg and README.md, written again after every run that ends.
+--render draws them from curves.json alone.
+
+Settings of `telescope train` may follow: --actor.lr 2e-5. For the model and the task see --recipe
+(extras smollm and gym). Pairs and reward model are kept in --work, and taken from there where they
+were made with the same settings.
 """
 
 import argparse
@@ -38,7 +43,9 @@ CURVES = {  # ours -> the metric
     "length": "response/length_mean",
     "entropy": "actor/entropy",
 }
-HEAD_START = 5  # steps of the critic alone: it has to learn the reward model's scale, and they show where the policy starts
+# steps of the critic alone: it has to learn the reward model's scale, and they show where the
+# policy starts
+HEAD_START = 5
 NAMES = {"smollm2": "SmolLM2-135M-Instruct"}
 SMOKE = {
     "steps": 4,
@@ -56,24 +63,48 @@ SMOKE = {
 def make_job(chosen: argparse.Namespace, settings: list[tuple[str, str]]) -> dict[str, Any]:
     """What the workers need to know."""
     defaults = {
-        "steps": str(chosen.steps), "seed": str(chosen.seed), "data.size": "8000", "critic.clip_value": "none",
-        "critic_warmup": str(HEAD_START), "reward.micro_batch_tokens": "65536", "rollout.gpu_memory_utilization": f"{0.6 / chosen.parallel:.3f}",
-        "ledger.samples": "64", "ledger.every": "5", "log.every": "10", "rollout.batch_size": "512",
-        "actor.lr": "1e-4", "critic.lr": "1e-4", "actor.minibatches": "2", "critic.minibatches": "2",
-    }  # fmt: skip
+        "steps": str(chosen.steps),
+        "seed": str(chosen.seed),
+        "data.size": "8000",
+        "critic.clip_value": "none",
+        "critic_warmup": str(HEAD_START),
+        "reward.micro_batch_tokens": "65536",
+        "rollout.gpu_memory_utilization": f"{0.6 / chosen.parallel:.3f}",
+        "ledger.samples": "64",
+        "ledger.every": "5",
+        "log.every": "10",
+        "rollout.batch_size": "512",
+        "actor.lr": "1e-4",
+        "critic.lr": "1e-4",
+        "actor.minibatches": "2",
+        "critic.minibatches": "2",
+    }
     if chosen.smoke:
         defaults |= {
-            "model.dtype": "float32", "data.size": "32", "rollout.batch_size": "16", "rollout.max_response_tokens": "8",
-            "critic_warmup": "1", "ledger.every": "1", "device": "cpu",
-        }  # fmt: skip
+            "model.dtype": "float32",
+            "data.size": "32",
+            "rollout.batch_size": "16",
+            "rollout.max_response_tokens": "8",
+            "critic_warmup": "1",
+            "ledger.every": "1",
+            "device": "cpu",
+        }
     work = chosen.work.resolve()
     return {
-        "recipe": str(chosen.recipe.resolve()), "settings": list((defaults | dict(settings)).items()), "seed": chosen.seed,
-        "tiny": str(work / "tiny") if chosen.smoke else None, "reward_model": str(work / "reward-model"),
-        "reward_file": str(work / "reward-model.json"), "runs": str(work / "runs"), "pairs": chosen.pairs,
-        "held_out_pairs": chosen.held_out_pairs, "samples": chosen.samples, "epochs": chosen.epochs, "lr": chosen.rm_lr,
+        "recipe": str(chosen.recipe.resolve()),
+        "settings": list((defaults | dict(settings)).items()),
+        "seed": chosen.seed,
+        "tiny": str(work / "tiny") if chosen.smoke else None,
+        "reward_model": str(work / "reward-model"),
+        "reward_file": str(work / "reward-model.json"),
+        "runs": str(work / "runs"),
+        "pairs": chosen.pairs,
+        "held_out_pairs": chosen.held_out_pairs,
+        "samples": chosen.samples,
+        "epochs": chosen.epochs,
+        "lr": chosen.rm_lr,
         "batch": chosen.batch,
-    }  # fmt: skip
+    }
 
 
 def start(
@@ -162,7 +193,8 @@ def reward_model(job: dict[str, Any], work: Path, deadline: float) -> dict[str, 
         end(process, patience=5)
     if process.returncode or not result.is_file():
         sys.exit(
-            f"the reward model was not made (exit code {process.returncode}); {log}:\n{tail(log, 40)}"
+            f"the reward model was not made (exit code {process.returncode}); "
+            f"{log}:\n{tail(log, 40)}"
         )
     made_with.write_text(json.dumps(same), "utf-8")
     return json.loads(result.read_text("utf-8"))
@@ -171,7 +203,10 @@ def reward_model(job: dict[str, Any], work: Path, deadline: float) -> dict[str, 
 def policies(
     job: dict[str, Any], work: Path, betas: list[float], parallel: int, deadline: float, keep: Any
 ) -> bool:
-    """A PPO run for each β, at most `parallel` at once; `keep` is called after each. Whether all of them ended well."""
+    """A PPO run for each β, at most `parallel` at once; `keep` is called after each.
+
+    Whether all of them ended well.
+    """
     waiting, running, well, said = list(betas), {}, True, time.monotonic()
     try:
         while waiting or running:
@@ -234,7 +269,10 @@ def run_folder(job: dict[str, Any], beta: float) -> Path:
 
 
 def curve(job: dict[str, Any], beta: float) -> dict[str, Any] | None:
-    """What a run has measured so far: step 1, 2, … of each curve. KL per response is the mean over tokens times the mean length."""
+    """What a run has measured so far: step 1, 2, … of each curve.
+
+    KL per response is the mean over tokens times the mean length.
+    """
     folder = run_folder(job, beta)
     metrics, shown = folder / "metrics.jsonl", folder / "examples.json"
     rows = (
@@ -268,7 +306,8 @@ def progress(job: dict[str, Any], beta: float) -> str:
     if run is None:
         return "no step yet"
     return (
-        f"step {run['step'][-1]}  RM score {run['rm_score'][-1]:.3f}  true accuracy {run['true_accuracy'][-1]:.3f}  "
+        f"step {run['step'][-1]}  RM score {run['rm_score'][-1]:.3f}  true accuracy "
+        f"{run['true_accuracy'][-1]:.3f}  "
         f"KL {run['kl'][-1]:.2f}  length {run['length'][-1]:.1f}"
     )
 
@@ -339,7 +378,8 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str
     keys, values = rest[::2], rest[1::2]
     if len(keys) != len(values) or not all(key.startswith("--") and "." in key for key in keys):
         parser.error(
-            f"unknown arguments: {shlex.join(rest)}; settings of a run are given as --section.key value"
+            f"unknown arguments: {shlex.join(rest)}; settings of a run are given as --section.key "
+            "value"
         )
     if chosen.smoke:
         for name, value in SMOKE.items():
@@ -375,7 +415,8 @@ def main() -> None:
         return
     if importlib.util.find_spec("matplotlib") is None:
         print(
-            "no matplotlib (extra gym): there will be numbers and no picture; --render draws it later",
+            "no matplotlib (extra gym): there will be numbers and no picture; --render draws it "
+            "later",
             flush=True,
         )
     began = time.monotonic()
@@ -390,14 +431,22 @@ def main() -> None:
     config = load_config(chosen.recipe, job["settings"])
     recipe = chosen.recipe.resolve()
     about = {
-        "date": datetime.date.today().isoformat(), "machine": made["machine"], "versions": made["versions"],
-        "command": command_line(sys.argv[1:]), "smoke": chosen.smoke,
-        "model": "A tiny random Llama" if chosen.smoke else NAMES.get(config.model.path, config.model.path),
-        "recipe": str(recipe.relative_to(ROOT)) if recipe.is_relative_to(ROOT) else recipe.name, "seed": chosen.seed,
-        "settings": job["settings"], "batch_size": config.rollout.batch_size * config.rollout.n, "head_start": config.critic_warmup,
+        "date": datetime.date.today().isoformat(),
+        "machine": made["machine"],
+        "versions": made["versions"],
+        "command": command_line(sys.argv[1:]),
+        "smoke": chosen.smoke,
+        "model": "A tiny random Llama"
+        if chosen.smoke
+        else NAMES.get(config.model.path, config.model.path),
+        "recipe": str(recipe.relative_to(ROOT)) if recipe.is_relative_to(ROOT) else recipe.name,
+        "seed": chosen.seed,
+        "settings": job["settings"],
+        "batch_size": config.rollout.batch_size * config.rollout.n,
+        "head_start": config.critic_warmup,
         "steps": config.steps,
         "reward_model": made,
-    }  # fmt: skip
+    }
 
     def keep() -> None:
         runs = [run for beta in chosen.betas if (run := curve(job, beta)) is not None]

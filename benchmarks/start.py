@@ -1,8 +1,11 @@
-"""Where the time goes from the start of a process to its first finished PPO update: python benchmarks/start.py
+"""Where the time goes from the start of a process to its first finished PPO update.
 
-Every run is a process of its own. The first may find files that nobody has read yet, and kernels that nobody has compiled yet: it has
-its own column; the others go into a median. Python may keep the bytecode of what it imports, as it does unless it is told not to:
-PYTHONDONTWRITEBYTECODE is taken out of the environment. An installation by pip has it from the beginning.
+    python benchmarks/start.py
+
+Every run is a process of its own. The first may find files that nobody has read yet, and kernels
+that nobody has compiled yet: it has its own column; the others go into a median. Python may keep
+the bytecode of what it imports, as it does unless it is told not to: PYTHONDONTWRITEBYTECODE is
+taken out of the environment. An installation by pip has it from the beginning.
 
 --importtime shows what is imported instead, and how long each module takes.
 """
@@ -34,7 +37,11 @@ HEAVY = (
 
 
 def child(job: dict) -> None:
-    """One start; prints [phase, when it was over] pairs as one line of JSON, and how many modules there are in the end."""
+    """One start.
+
+    Prints [phase, when it was over] pairs as one line of JSON, and how many modules there are in
+    the end.
+    """
     marks = [["Python started", time.time()]]
 
     def mark(phase: str) -> None:
@@ -164,12 +171,15 @@ def start(args: argparse.Namespace, *options: str) -> tuple[dict, str]:
 def phases(args: argparse.Namespace) -> None:
     results = [start(args)[0] for _ in range(args.runs)]
     later = results[1:] or results
-    modules = f"{results[-1]['modules']} modules, with {', '.join(results[-1]['heavy']) or 'nothing heavy'}"
+    heavy = ", ".join(results[-1]["heavy"]) or "nothing heavy"
+    modules = f"{results[-1]['modules']} modules, with {heavy}"
     print(
-        f"{args.model}, {args.batch} prompts, {args.tokens} tokens; {modules}; seconds since the process began:\n"
+        f"{args.model}, {args.batch} prompts, {args.tokens} tokens; {modules}; seconds since the "
+        "process began:\n"
     )
     print(
-        f"| phase is over | first run | median of {len(later)} more | of which its own |\n|---|---|---|---|"
+        f"| phase is over | first run | median of {len(later)} more | of which its own "
+        "|\n|---|---|---|---|"
     )
     before = 0.0
     for number, (phase, first) in enumerate(results[0]["marks"]):

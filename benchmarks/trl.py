@@ -1,25 +1,32 @@
-"""Updates per second of Telescope and of TRL's PPOTrainer, side by side on the CPU: python benchmarks/trl.py
+"""Updates per second of Telescope and of TRL's PPOTrainer, side by side on the CPU.
 
-One update is a whole PPO iteration: sample 32 prompts x 16 tokens, score them, values, reference log-probs, advantages,
-then 4 epochs of one minibatch each, for actor and critic, and the metrics of it all. Three workers in their own processes
-(TRL's environment is made in .venv-trl on first use) take turns: a block of updates in one while the others wait.
-Each runs its library's own training loop and is timed from one update's end to the next one's, data loading included.
+    python benchmarks/trl.py
 
-Equal on both sides: torch and transformers versions and thread count; the built-in Llama as actor, critic backbone and
-reference; the prompts; 16 tokens per response whatever is sampled (no stop token), temperature 1; the reward,
-how often 是 was sampled, at next to no cost; GAE(1, 0.95), whitening, k1 KL penalty 0.05 in the reward,
-clips of 0.2; fused AdamW at a constant learning rate; no dropout, evaluation, checkpoint, ledger, tracker or printed log.
+One update is a whole PPO iteration: sample 32 prompts x 16 tokens, score them, values, reference
+log-probs, advantages, then 4 epochs of one minibatch each, for actor and critic, and the metrics of
+it all. Three workers in their own processes (TRL's environment is made in .venv-trl on first use)
+take turns: a block of updates in one while the others wait. Each runs its library's own training
+loop and is timed from one update's end to the next one's, data loading included.
 
-TRL runs twice: with its own defaults (bf16, which has no effect with transformers 5; gradient checkpointing; micro-batches of 8),
-and "tuned" to this model (float32, no checkpointing, one micro-batch). Telescope runs in float32, as its defaults have it.
-In TRL's favour: its two gc.collect() calls per update do nothing here (--gc lets them); its reward model is a counter of
-token ids instead of a network; it does not clip gradients.
-What Telescope does besides: it clips gradients, takes the old log-probs from a forward of its own (TRL: the sampler's
-logits), decodes the responses to text, writes metrics.jsonl, and steps actor and critic with an optimizer each.
-What TRL does besides: it samples through transformers' generate(), and drives the step through accelerate.
+Equal on both sides: torch and transformers versions and thread count; the built-in Llama as actor,
+critic backbone and reference; the prompts; 16 tokens per response whatever is sampled (no stop
+token), temperature 1; the reward, how often 是 was sampled, at next to no cost; GAE(1, 0.95),
+whitening, k1 KL penalty 0.05 in the reward, clips of 0.2; fused AdamW at a constant learning rate;
+no dropout, evaluation, checkpoint, ledger, tracker or printed log.
 
-CPU seconds are those of the worker's process, all threads: on a busy machine they say more than the clock's. One thread is
-the default: with more, on a shared machine, threads that wait for one another are most of what is measured.
+TRL runs twice: with its own defaults (bf16, which has no effect with transformers 5; gradient
+checkpointing; micro-batches of 8), and "tuned" to this model (float32, no checkpointing, one
+micro-batch). Telescope runs in float32, as its defaults have it. In TRL's favour: its two
+gc.collect() calls per update do nothing here (--gc lets them); its reward model is a counter of
+token ids instead of a network; it does not clip gradients. What Telescope does besides: it clips
+gradients, takes the old log-probs from a forward of its own (TRL: the sampler's logits), decodes
+the responses to text, writes metrics.jsonl, and steps actor and critic with an optimizer each. What
+TRL does besides: it samples through transformers' generate(), and drives the step through
+accelerate.
+
+CPU seconds are those of the worker's process, all threads: on a busy machine they say more than the
+clock's. One thread is the default: with more, on a shared machine, threads that wait for one
+another are most of what is measured.
 """
 
 import argparse
@@ -84,7 +91,7 @@ class Worker:
 
 
 def trl_python() -> str:
-    """The python of TRL's environment, which is made if need be, with the transformers of this one."""
+    """The python of TRL's environment; made if need be, with this one's transformers."""
     import transformers
 
     wanted, ready = (
@@ -124,7 +131,8 @@ def run(rounds: int, updates: int, threads: int, gc: bool) -> list[Worker]:
         ]
         if any(worker.setup != workers[0].setup for worker in workers):
             sys.exit(
-                f"not comparable: {[worker.setup for worker in workers]}; remove {TRL_ENV} to make it anew"
+                f"not comparable: {[worker.setup for worker in workers]}; remove {TRL_ENV} to make "
+                "it anew"
             )
         for worker in workers:
             worker.ask(str(updates))  # warm-up, not counted
@@ -139,17 +147,20 @@ def run(rounds: int, updates: int, threads: int, gc: bool) -> list[Worker]:
 def show(workers: list[Worker], rounds: int, updates: int) -> None:
     shape = "{batch} prompts x {tokens} tokens x {epochs} epochs".format(**SETTINGS)
     print(
-        f"{shape}, {rounds} rounds of {updates} updates; {', '.join(f'{k} {v}' for k, v in workers[0].setup.items())}"
+        f"{shape}, {rounds} rounds of {updates} updates; "
+        f"{', '.join(f'{k} {v}' for k, v in workers[0].setup.items())}"
     )
     print(
-        f"{'':10} {'s/update':>9} {'rounds':>15} {'updates/s':>10} {'CPU s/update':>13} {'reward':>13}"
+        f"{'':10} {'s/update':>9} {'rounds':>15} {'updates/s':>10} {'CPU s/update':>13} "
+        f"{'reward':>13}"
     )
     for worker in workers:
         wall, each = worker.overall("wall"), worker.per_round("wall")
         reward = f"{worker.blocks[0]['score']:.2f} -> {worker.blocks[-1]['score']:.2f}"
         spread = f"{min(each):.4f}-{max(each):.4f}"
         print(
-            f"{worker.side:10} {wall:9.4f} {spread:>15} {1 / wall:10.2f} {worker.overall('cpu'):13.4f} {reward:>13}"
+            f"{worker.side:10} {wall:9.4f} {spread:>15} {1 / wall:10.2f} "
+            f"{worker.overall('cpu'):13.4f} {reward:>13}"
         )
     ours, *others = workers
     for trl in others:
@@ -158,7 +169,8 @@ def show(workers: list[Worker], rounds: int, updates: int) -> None:
                 b / a for a, b in zip(ours.per_round(clock), trl.per_round(clock), strict=True)
             ]
             print(
-                f"Telescope / {trl.side}, {what}: {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f} over rounds)"
+                f"Telescope / {trl.side}, {what}: {statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f}-{max(ratios):.2f} over rounds)"
             )
 
 

@@ -1,7 +1,10 @@
-"""V along right and wrong answers of one step: python benchmarks/values.py RUN [--step 30]
+"""V along right and wrong answers of one step.
 
-RUN was trained with --ledger.samples all. Takes the answers of the commonest length and prints the mean V before each token,
-of those with full marks and of the others, as the table of docs/algorithms.md.
+    python benchmarks/values.py RUN [--step 30]
+
+RUN was trained with --ledger.samples all. Takes the answers of the commonest length and prints the
+mean V before each token, of those with full marks and of the others, as the table of
+docs/algorithms.md.
 """
 
 import argparse
@@ -24,7 +27,8 @@ def main() -> None:
     best = max(sample.score for sample in samples)
     right, wrong = ([s for s in samples if (s.score == best) == full] for full in (True, False))
     print(
-        f"| answers | {' | '.join(f'V before {t}' for t in range(length))} | paid |\n|---|{'---|' * (length + 1)}"
+        f"| answers | {' | '.join(f'V before {t}' for t in range(length))} | paid "
+        f"|\n|---|{'---|' * (length + 1)}"
     )
     for name, group in ((f"right ({len(right)})", right), (f"wrong ({len(wrong)})", wrong)):
         rows = [

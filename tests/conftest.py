@@ -1,4 +1,7 @@
-"""Fixtures of the whole suite. Imports no torch: tests of explain, viewer and config start without it."""
+"""Fixtures of the whole suite.
+
+Imports no torch: tests of explain, viewer and config start without it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ def make_config(tmp_path: Path, tiny_model: Path) -> Callable[..., Config]:
 
 @pytest.fixture
 def job(tmp_path: Path, tiny_model: Path) -> Job:
-    """job(("steps", "3"), …): two steps on a file of four prompts without evaluation, so that a reward call is a step."""
+    """job(("steps", "3"), …): two steps on a file of four prompts without evaluation, so that a
+    reward call is a step.
+    """
     data = write_jsonl(tmp_path / "prompts.jsonl", [{"prompt": text} for text in PROMPTS])
     base = [
         ("data.files", str(data)),

@@ -1,4 +1,7 @@
-"""Small stand-ins that behave: batches typed by hand, a backbone that reports positions. Torch-free ones: tests/tiny.py."""
+"""Small stand-ins that behave: batches typed by hand, a backbone that reports positions.
+
+Torch-free ones: tests/tiny.py.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ __all__ = [
 
 
 def read_shards(checkpoint: Path, role: str) -> dict[str, Tensor]:
-    """Everything a checkpoint holds of a role, whole and by name: "weight/…", "exp_avg/…", "exp_avg_sq/…", "step/…", "updates"."""
+    """Everything a checkpoint holds of a role, whole and by name: "weight/…", "exp_avg/…",
+    "exp_avg_sq/…", "step/…", "updates".
+    """
     folder = checkpoint / "shards" / role
     stored = FileSystemReader(folder).read_metadata().state_dict_metadata
     state = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in stored.items()}
@@ -42,7 +47,10 @@ def hand_batch(
     vocab: int = 26,
     **columns: Tensor,
 ) -> TokenBatch:
-    """A batch with this response mask and random ids; `attended` differs from the mask where a tool wrote tokens."""
+    """A batch with this response mask and random ids.
+
+    `attended` differs from the mask where a tool wrote tokens.
+    """
     generator = torch.Generator().manual_seed(seed)
     response_mask = torch.tensor(mask)
     rows, width = response_mask.shape
@@ -70,7 +78,9 @@ def hand_batch(
 
 
 class PositionBackbone(nn.Module):
-    """A backbone whose hidden state is the absolute position: with a head of 1 the value IS the position it was read at."""
+    """A backbone whose hidden state is the absolute position: with a head of 1 the value IS the
+    position it was read at.
+    """
 
     def __init__(self) -> None:
         super().__init__()

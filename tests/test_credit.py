@@ -296,7 +296,10 @@ def test_lambda_grows_with_the_length_of_the_response() -> None:
 
 
 def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
-    """Three tokens of KL 1 and one of KL 5 are 2 on average; a mean of the rows' means would be 3."""
+    """Three tokens of KL 1 and one of KL 5 are 2 on average.
+
+    A mean of the rows' means would be 3.
+    """
     batch = staged(
         [[1, 1, 1], [1, 0, 0]],
         scores=[[0.0] * 3] * 2,

@@ -1,4 +1,6 @@
-"""A few steps of every estimator, loss and correction on the tiny model: they train, and explain confirms their numbers."""
+"""A few steps of every estimator, loss and correction on the tiny model: they train, and explain
+confirms their numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ from telescope.run.live import explain_pair
 from tests.fakes import read_shards
 
 FAST = [
-    ("rollout.batch_size", "4"), ("rollout.n", "3"), ("rollout.max_response_tokens", "5"), ("eval.samples", "1"), ("checkpoint.every", "0"),
-    ("actor.minibatches", "2"), ("ledger.samples", "all"), ("actor.lr", "3e-2"), ("critic.lr", "3e-2"),
+    ("rollout.batch_size", "4"), ("rollout.n", "3"), ("rollout.max_response_tokens", "5"),
+    ("eval.samples", "1"), ("checkpoint.every", "0"),
+    ("actor.minibatches", "2"), ("ledger.samples", "all"),
+    ("actor.lr", "3e-2"), ("critic.lr", "3e-2"),
 ]  # fmt: skip
 NEEDS = {
     "gdpo": [("credit.kl_coef", "0")],
@@ -48,7 +52,10 @@ def parity(response_ids: list[list[int]]) -> list[list[float]]:
 
 
 def run(make_config, *overrides: tuple[str, str], mismatch: float = 0.0) -> tuple[Trainer, list]:
-    """A run of two steps and the samples of its last; `mismatch` is how far the sampler's log-probs are from the trainer's."""
+    """A run of two steps and the samples of its last.
+
+    `mismatch` is how far the sampler's log-probs are from the trainer's.
+    """
     trainer = Trainer(make_config(*FAST, *overrides), reward={"lengths": lengths, "parity": parity})
     trainer.held_out = None
     actor, sample, noise = (
@@ -77,7 +84,7 @@ def run(make_config, *overrides: tuple[str, str], mismatch: float = 0.0) -> tupl
 
 
 def confirmed(samples: list, *names: str) -> None:
-    """Nothing that explain recomputes differs from the record, and these quantities are among them."""
+    """All that explain recomputes equals the record, and these quantities are among it."""
     seen = set()
     for sample in samples:
         for t in range(len(sample)):
@@ -135,7 +142,9 @@ def test_an_adapted_beta_is_the_one_that_is_recorded(make_config) -> None:
 
 
 def test_a_wrong_number_shows_at_the_step_where_it_went_wrong(make_config) -> None:
-    """What `confirmed` rests on: an advantage, a weight and an objective that were changed are found."""
+    """What `confirmed` rests on: an advantage, a weight and an objective that were changed are
+    found.
+    """
     sample = run(
         make_config,
         ("credit.estimator", "grpo"),

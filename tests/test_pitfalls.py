@@ -103,7 +103,10 @@ def test_03_nan_in_padding_poisons_neither_value_nor_gradient() -> None:
 
 
 def test_04_whitening_ignores_padding_survives_one_token_and_does_not_amplify_rounding() -> None:
-    """SkyRL 1305 (mean over padding), ROLL 475, verl today (crash with one token; 8 × 0.7 gave ±0.056)."""
+    """SkyRL 1305 (mean over padding), ROLL 475, verl today (crash with one token.
+
+    8 × 0.7 gave ±0.056).
+    """
     x = torch.tensor([[1.0, 3.0, 100.0]])
     assert masked_whiten(x, torch.tensor([[1, 1, 0]]))[0].tolist() == pytest.approx(
         [-(0.5**0.5), 0.5**0.5, 0]
@@ -163,7 +166,9 @@ def test_09_log_probs_are_at_the_sampling_temperature(make_config) -> None:
 
 
 def test_10_eos_and_padding_are_told_apart_by_position_not_by_id(make_config) -> None:
-    """verl 3805 and PR 6310, TRL PR 5303, trl 1893 and 3750: no EOS, pad = eos, empty response, score on PAD."""
+    """verl 3805 and PR 6310, TRL PR 5303, trl 1893 and 3750: no EOS, pad = eos, empty response,
+    score on PAD.
+    """
     trainer = Trainer(make_config())
     actor = trainer.roles.actor
     actor.tokenizer.pad_token = actor.tokenizer.eos_token
@@ -198,7 +203,10 @@ def test_11_only_responses_without_eos_are_truncated_and_they_can_bootstrap(make
 
 
 def test_12_kl_has_the_right_sign_and_k3_never_loses_its_gradient() -> None:
-    """verl commit a65c915 and 6058 (gradient gone past the clamp); trl 925 and 1161 ("negative KL" is no error)."""
+    """verl commit a65c915 and 6058 (gradient gone past the clamp).
+
+    Trl 925 and 1161 ("negative KL" is no error).
+    """
     for gap in (-30.0, -12.0, -3.0, 3.0, 12.0, 30.0):
         log_probs = torch.tensor([gap], requires_grad=True)
         kl = kl_penalty(log_probs, torch.zeros(1), "k3")
@@ -233,7 +241,10 @@ def test_14_the_first_ratio_is_exactly_one_whatever_the_batch_shape(make_config,
 
 
 def test_15_resume_keeps_data_order_beta_optimizer_and_schedule(make_config) -> None:
-    """verl 3457 and 5725, slime 1761 and 1558, NeMo-RL PR 3171. Killed processes: tests/test_resume.py."""
+    """verl 3457 and 5725, slime 1761 and 1558, NeMo-RL PR 3171.
+
+    Killed processes: tests/test_resume.py.
+    """
     settings = [
         ("steps", "4"),
         ("credit.kl_target", "0.01"),

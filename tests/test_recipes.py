@@ -1,4 +1,6 @@
-"""The recipes: each parses, what their headers say is what the plan says, and those for real models run with a tiny one in its place."""
+"""The recipes: each parses, what their headers say is what the plan says, and those for real models
+run with a tiny one in its place.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,10 @@ def test_the_memory_in_a_header_is_the_plans(name: str, shape: str, gpus: int) -
 
 
 def test_the_gsm8k_recipe_trains_as_verls_quickstart_does() -> None:
-    """verl's keys, as its command and its defaults set them; the tables of docs/coming-from.md map the names."""
+    """verl's keys, as its command and its defaults set them.
+
+    The tables of docs/coming-from.md map the names.
+    """
     config = load_config(ROOT / "recipes" / "qwen2.5-0.5b-gsm8k.toml")
     questions, epochs, mini_batch = 7473, 15, 64
     assert config.steps == epochs * (questions // config.rollout.batch_size)
@@ -122,7 +127,9 @@ def test_the_gsm8k_recipe_trains_as_verls_quickstart_does() -> None:
 def test_gsm8k_pays_the_last_number_after_four_hashes(
     response: str, truth: str, score: float
 ) -> None:
-    """As verl's strict scorer does, unforgiving where it is: a dollar sign or a full stop, no space, 300 characters or more after it."""
+    """As verl's strict scorer does, unforgiving where it is: a dollar sign or a full stop, no
+    space, 300 characters or more after it.
+    """
     _, reward = load_function(f"{GSM8K}:gsm8k")
     assert reward(completions=[response, "#### 7"], ground_truth=[truth, "7"]) == [score, 1.0]
 
@@ -149,7 +156,10 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(
     rows = read_rows([str(target)])
     assert [row["ground_truth"] for row in rows] == ["7", "1000", "-7"]
     first = rows[0]
-    asked = 'Ann has 3 pens and buys 4. How many? Let\'s think step by step and output the final answer after "####".'
+    asked = (
+        "Ann has 3 pens and buys 4. How many? "
+        'Let\'s think step by step and output the final answer after "####".'
+    )
     assert first["prompt"] == [{"role": "user", "content": asked}]
     assert first["data_source"] == "openai/gsm8k"
     assert first["reward_model"] == {"style": "rule", "ground_truth": "7"}
@@ -172,7 +182,9 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(
 
 
 def write_model(folder: Path, family: str) -> Path:
-    """A random model of a few thousand weights, of the recipe's architecture, that reads chats and has a token for each answer."""
+    """A random model of a few thousand weights, of the recipe's architecture, that reads chats and
+    has a token for each answer.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import (
         LlamaConfig,
@@ -193,7 +205,10 @@ def write_model(folder: Path, family: str) -> Path:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
+        "{% if add_generation_prompt %}a {% endif %}"
+    )
     kind, settings = {
         "qwen": (Qwen2ForCausalLM, Qwen2Config),
         "llama": (LlamaForCausalLM, LlamaConfig),
@@ -218,7 +233,10 @@ def write_model(folder: Path, family: str) -> Path:
 def smoke(
     tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]
 ) -> tuple[Any, Trainer]:
-    """Two steps of the recipe: a tiny model, three questions, 16 short responses; all else as it stands there but for `replaced`."""
+    """Two steps of the recipe: a tiny model, three questions, 16 short responses.
+
+    All else as it stands there but for `replaced`.
+    """
     _, convert = load_function(f"{GSM8K}:convert")
     convert(write_questions(tmp_path), tmp_path / "train.parquet")
     files = str(tmp_path / "train.parquet")
@@ -268,14 +286,18 @@ def check_run(config: Any, trainer: Trainer) -> None:
 
 
 def test_the_gsm8k_recipe_runs_with_a_tiny_qwen2_in_place_of_qwen25(tmp_path: Path) -> None:
-    """Replaced: the model, the questions, sizes. λ, clipping, minibatches, reward, bf16 and checkpointing are the recipe's."""
+    """Replaced: the model, the questions, sizes. λ, clipping, minibatches, reward, bf16 and
+    checkpointing are the recipe's.
+    """
     check_run(*smoke(tmp_path, "qwen2.5-0.5b-gsm8k", "qwen"))
 
 
-def test_the_llama_recipe_runs_in_one_process_with_a_tiny_llama_and_the_torch_sampler_in_place_of_vllm(
+def test_the_llama_recipe_runs_in_one_process_with_a_tiny_llama_and_the_torch_sampler(
     tmp_path: Path,
 ) -> None:
-    """Replaced: the model, the questions, sizes, Ray's 8 workers by one process, and vLLM by the torch sampler."""
+    """Replaced: the model, the questions, sizes, Ray's 8 workers by one process, and vLLM by the
+    torch sampler.
+    """
     check_run(
         *smoke(
             tmp_path,

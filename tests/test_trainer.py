@@ -61,7 +61,8 @@ def test_the_stages_run_in_the_documented_order(
     trainer.held_out = None  # evaluation calls verbs too
     trainer.fit()
     assert trace == [
-        "generate_sequences", "compute_values", "compute_log_prob", "compute_reward", "compute_advantages", "update_critic", "update_actor",
+        "generate_sequences", "compute_values", "compute_log_prob", "compute_reward",
+        "compute_advantages", "update_critic", "update_actor",
     ]  # fmt: skip
 
 
@@ -186,7 +187,9 @@ def test_during_critic_warm_up_the_actor_does_not_move(make_config) -> None:
 
 
 def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
-    """The KL is 0 then, however large β is: it would shrink towards nothing before the policy moves at all."""
+    """The KL is 0 then, however large β is: it would shrink towards nothing before the policy moves
+    at all.
+    """
     adaptive = [
         ("steps", "3"),
         ("critic_warmup", "2"),
@@ -260,7 +263,10 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
 
 
 def test_documented_metrics_are_the_logged_ones(make_config) -> None:
-    """Every setting that adds a metric is on; docs/metrics.md names them all and no other. <part> stands for reward parts."""
+    """Every setting that adds a metric is on.
+
+    Docs/metrics.md names them all and no other. <part> stands for reward parts.
+    """
     extra = [
         ("actor.importance", "token"),
         ("actor.reject", "token"),
@@ -308,7 +314,10 @@ def test_evaluation_changes_nothing_and_repeats_itself(make_config) -> None:
 def test_importing_telescope_does_not_import_torch() -> None:
     import subprocess
 
-    code = "import sys, telescope; from telescope import Config; assert 'torch' not in sys.modules, 'torch'"
+    code = (
+        "import sys, telescope; from telescope import Config; "
+        "assert 'torch' not in sys.modules, 'torch'"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

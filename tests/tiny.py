@@ -1,4 +1,7 @@
-"""A model of a few thousand random weights, and a config of two steps with it. Imports torch only to write the model."""
+"""A model of a few thousand random weights, and a config of two steps with it.
+
+Imports torch only to write the model.
+"""
 
 from __future__ import annotations
 

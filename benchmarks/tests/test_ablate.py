@@ -1,4 +1,7 @@
-"""benchmarks/ablate.py: every run is the base with what its name says changed; the page is made of the results."""
+"""benchmarks/ablate.py: every run is the base with what its name says changed.
+
+The page is made of the results.
+"""
 
 from __future__ import annotations
 
@@ -180,8 +183,8 @@ def test_the_page_is_drawn_from_the_results_and_keeps_what_is_written_by_hand(
     assert lines["no critic: reinforce++"][5:] == ["0.125", "–", "–", "12"]
     assert "λ = 1" not in lines  # of another number of steps
     assert (
-        "20 steps of 256 responses, seeds 0, 1; a machine; 2001-02-03. Before training: 0.250 sampled and 0.500 greedy."
-        in page
+        "20 steps of 256 responses, seeds 0, 1; a machine; 2001-02-03. Before training: 0.250 "
+        "sampled and 0.500 greedy." in page
     )
     assert page.endswith("### What it teaches\n\nPatience.\n")
     assert "SmolLM2" not in page  # not measured, not mentioned

@@ -1,4 +1,6 @@
-"""The comparison on a real model: what its page says is what its files say, and both sides get the same problems."""
+"""The comparison on a real model: what its page says is what its files say, and both sides get the
+same problems.
+"""
 
 from __future__ import annotations
 
@@ -107,24 +109,24 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     learn.render(tmp_path)
     page = (tmp_path / "README.md").read_text("utf-8")
     assert (
-        "| Telescope, seed 0 | 40 | 100 | 109 | 12 | 6.5 | 0.200 | **0.900** | 4.5 | 0.100 | **0.450** | 4.5 |"
-        in page
+        "| Telescope, seed 0 | 40 | 100 | 109 | 12 | 6.5 | 0.200 | **0.900** | 4.5 | 0.100 | "
+        "**0.450** | 4.5 |" in page
     )
     assert (
-        "| Telescope, seed 1 | 40 | 120 | 129 | 12 | 6.5 | 0.200 | **0.800** | 4.0 | 0.100 | **0.400** | 4.0 |"
-        in page
+        "| Telescope, seed 1 | 40 | 120 | 129 | 12 | 6.5 | 0.200 | **0.800** | 4.0 | 0.100 | "
+        "**0.400** | 4.0 |" in page
     )
     assert (
-        "| TRL 1.12.0, seed 0 | 17 | 110 | 119 | 12 | 6.5 | 0.250 | **0.500** | 2.0 | 0.125 | **0.250** | 2.0 |"
-        in page
+        "| TRL 1.12.0, seed 0 | 17 | 110 | 119 | 12 | 6.5 | 0.250 | **0.500** | 2.0 | 0.125 | "
+        "**0.250** | 2.0 |" in page
     )
     assert (
-        "| TRL 1.12.0 --lr 3e-5, seed 0 | 40 | 110 | 119 | 12 | – | 0.000 | **0.850** | – | 0.000 | **0.425** | – |"
-        in page
+        "| TRL 1.12.0 --lr 3e-5, seed 0 | 40 | 110 | 119 | 12 | – | 0.000 | **0.850** | – | 0.000 "
+        "| **0.425** | – |" in page
     )
     assert (
-        "Mean over Telescope's 2 seeds: greedy 0.200 → 0.850 (0.800–0.900), sampled 0.100 → 0.425 (0.400–0.450)."
-        in page
+        "Mean over Telescope's 2 seeds: greedy 0.200 → 0.850 (0.800–0.900), sampled 0.100 → 0.425 "
+        "(0.400–0.450)." in page
     )
     first_there = "Telescope's evaluations were first there: "
     assert (
@@ -140,11 +142,12 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
         in page
     )
     assert (
-        "TRL 1.12.0 --precision mixed, seed 0 ended at 0.000 greedy after 40 updates, where it had begun at 0.250."
-        in page
+        "TRL 1.12.0 --precision mixed, seed 0 ended at 0.000 greedy after 40 updates, where it had "
+        "begun at 0.250." in page
     )
     assert page.index("| TRL 1.12.0 --lr") < page.index("| TRL 1.12.0 --precision mixed")
-    command = "python benchmarks/learn.py --trl-args '' --trl-args '--lr 3e-5' --trl-args '--precision mixed'`"
+    trl_args = ("''", "'--lr 3e-5'", "'--precision mixed'")
+    command = " ".join(["python benchmarks/learn.py", *(f"--trl-args {x}" for x in trl_args)]) + "`"
     assert command in page  # with the run that needs no arguments
     assert (
         "no setting was chosen by them: Telescope, seed 1 0.750 greedy and 0.500 sampled of 1000."
@@ -152,8 +155,8 @@ def test_the_page_says_what_the_files_say(tmp_path: Path) -> None:
     )
     assert "512 responses per update, 2 optimizer steps on each" in page
     assert (
-        "a value head that starts at zero.\nNot equal: the seconds of training, 110 for TRL and 100, 120 for Telescope.\n"
-        in page
+        "a value head that starts at zero.\nNot equal: the seconds of training, 110 for TRL and "
+        "100, 120 for Telescope.\n" in page
     )
     assert "report.html" not in page  # there is none
 
@@ -202,7 +205,7 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
 
 
 def chat_tokenizer() -> Any:
-    """Reads characters, and ends a turn with the token that it also pads with, as SmolLM2's does."""
+    """Reads characters, and ends a turn with the token that it pads with, as SmolLM2's does."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -216,7 +219,10 @@ def chat_tokenizer() -> Any:
         tokenizer_object=inner, pad_token="<end>", eos_token="<end>", unk_token="<unk>"
     )
     tokenizer.add_special_tokens({"additional_special_tokens": ["<spare>"]})
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}a{% endif %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role }} {{ m.content }}<end>{% endfor %}"
+        "{% if add_generation_prompt %}a{% endif %}"
+    )
     return tokenizer
 
 

@@ -99,7 +99,10 @@ def test_pairs_are_about_problems_that_ppo_never_sees(made: Any) -> None:
 
 
 def test_bradley_terry_is_minus_log_sigmoid_of_the_difference() -> None:
-    """Equal scores: log 2. A difference of log 3 in favour of the preferred: σ = 3/4; against it: 1/4."""
+    """Equal scores: log 2.
+
+    A difference of log 3 in favour of the preferred: σ = 3/4; against it: 1/4.
+    """
     three = math.log(3)
     assert worker.bradley_terry(torch.tensor([2.0]), torch.tensor([2.0])).item() == pytest.approx(
         math.log(2)
@@ -111,7 +114,9 @@ def test_bradley_terry_is_minus_log_sigmoid_of_the_difference() -> None:
 def test_reward_model_of_a_run_scores_as_the_training_forward_did(
     tiny: Path, made: Any, tmp_path: Path
 ) -> None:
-    """The pad token is EOS, rows differ in length, some end with EOS and some are cut off: all are read at their own last token."""
+    """The pad token is EOS, rows differ in length, some end with EOS and some are cut off: all are
+    read at their own last token.
+    """
     _, _, pairs, pools = made
     said: list[str] = []
     cpu = torch.device("cpu")
@@ -155,13 +160,23 @@ def test_ppo_is_paid_by_the_reward_model_alone_and_the_truth_is_measured_beside_
     )
     worker.save_reward_model(model, load_tokenizer(str(tiny)), tmp_path / "rm")
     settings = {
-        "steps": "2", "model.dtype": "float32", "device": "cpu", "data.size": "20", "rollout.batch_size": "8",
-        "rollout.max_response_tokens": "6", "actor.lr": "0.01", "actor.warmup_steps": "0",
-    }  # fmt: skip
+        "steps": "2",
+        "model.dtype": "float32",
+        "device": "cpu",
+        "data.size": "20",
+        "rollout.batch_size": "8",
+        "rollout.max_response_tokens": "6",
+        "actor.lr": "0.01",
+        "actor.warmup_steps": "0",
+    }
     job = {
-        "recipe": str(RECIPE), "settings": list(settings.items()), "tiny": str(tiny), "answer": r"-?\d+",
-        "reward_model": str(tmp_path / "rm"), "runs": str(tmp_path),
-    }  # fmt: skip
+        "recipe": str(RECIPE),
+        "settings": list(settings.items()),
+        "tiny": str(tiny),
+        "answer": r"-?\d+",
+        "reward_model": str(tmp_path / "rm"),
+        "runs": str(tmp_path),
+    }
     worker.policy_stage(job, 0.0)
     folder = tmp_path / "beta-0"
     rows = [
@@ -193,10 +208,16 @@ def run(beta: float, rm: list[float], accuracy: list[float]) -> dict[str, Any]:
         "rm_score": 5.0,
     }
     return {
-        "beta": beta, "step": list(range(1, steps + 1)), "rm_score": rm, "true_accuracy": accuracy, "true_score": accuracy,
-        "length": [10.0] * steps, "entropy": [None] + [1.0] * (steps - 1), "kl": [-0.1] + [float(k) for k in range(1, steps)],
+        "beta": beta,
+        "step": list(range(1, steps + 1)),
+        "rm_score": rm,
+        "true_accuracy": accuracy,
+        "true_score": accuracy,
+        "length": [10.0] * steps,
+        "entropy": [None] + [1.0] * (steps - 1),
+        "kl": [-0.1] + [float(k) for k in range(1, steps)],
         "examples": [example | {"rm_score_of_answer": 1.5}] if beta == 0 else [],
-    }  # fmt: skip
+    }
 
 
 STEADY = run(
@@ -212,15 +233,34 @@ SPENT = run(
 
 def written(folder: Path, *runs: dict[str, Any]) -> str:
     model = {
-        "pairs": 1500, "held_out_pairs": 400, "epochs": 2, "lr": 2e-5, "train_accuracy": 0.9, "held_out_accuracy": 0.8125,
-        "held_out_by_rejected": {"sampled": [0.9, 300], "wrong sign": [0.55, 100]}, "alignment": 2e-6, "start_accuracy": 0.04,
+        "pairs": 1500,
+        "held_out_pairs": 400,
+        "epochs": 2,
+        "lr": 2e-5,
+        "train_accuracy": 0.9,
+        "held_out_accuracy": 0.8125,
+        "held_out_by_rejected": {"sampled": [0.9, 300], "wrong sign": [0.55, 100]},
+        "alignment": 2e-6,
+        "start_accuracy": 0.04,
         "scores": {"start_policy": -1.0, "right": 2.5, "near_misses": 2.0},
-    }  # fmt: skip
+    }
     data = {
-        "date": "2026-01-02", "machine": "a GPU", "versions": {"torch": "2.11"}, "command": "python benchmarks/overoptimise.py",
-        "smoke": False, "model": "SmolLM2", "recipe": "recipes/x.toml", "seed": 0, "settings": [["steps", "8"]], "batch_size": 512,
-        "head_start": 2, "steps": 8, "minutes": 4.2, "reward_model": model, "runs": list(runs),
-    }  # fmt: skip
+        "date": "2026-01-02",
+        "machine": "a GPU",
+        "versions": {"torch": "2.11"},
+        "command": "python benchmarks/overoptimise.py",
+        "smoke": False,
+        "model": "SmolLM2",
+        "recipe": "recipes/x.toml",
+        "seed": 0,
+        "settings": [["steps", "8"]],
+        "batch_size": 512,
+        "head_start": 2,
+        "steps": 8,
+        "minutes": 4.2,
+        "reward_model": model,
+        "runs": list(runs),
+    }
     (folder / "curves.json").write_text(json.dumps(data), "utf-8")
     page.render(folder)
     assert (folder / "picture.svg").read_text("utf-8").count("<svg") == 1
@@ -233,8 +273,8 @@ def test_a_drift_is_told_in_its_own_numbers(tmp_path: Path) -> None:
     fell = "true accuracy fell from its best, 40.0 % at step 5, to 10.0 % at the end"
     assert f"- β = 0: {fell}, while the RM score rose from 2.50 to 5.00." in text
     assert (
-        "- β = 0.3: the RM score rose from 0.00 to 0.40; true accuracy went from 4.0 % to 7.0 % and did not fall"
-        in text
+        "- β = 0.3: the RM score rose from 0.00 to 0.40; true accuracy went from 4.0 % to 7.0 % "
+        "and did not fall" in text
     )
     assert "| 0 | 8 | 0.00 → 5.00 | 4.0 % | 40.0 % (step 5) | 10.0 % | 6.5 | 10.0 |" in text
     assert (

@@ -1,4 +1,6 @@
-"""The cases of tests/golden/verl.npz: what verl 0.9.1's own functions answered, as `Case(name, inputs, out)`."""
+"""The cases of tests/golden/verl.npz: what verl 0.9.1's own functions answered, as `Case(name,
+inputs, out)`.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,10 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 class Case:
     name: str
     inputs: dict[str, Any]
-    """Arrays as tensors in the dtype that verl was given, scalars as Python values; a missing key: not given."""
+    """Arrays as tensors in the dtype that verl was given, scalars as Python values.
+
+    A missing key: not given.
+    """
     out: dict[str, np.ndarray]
 
     def __getitem__(self, key: str) -> Any:
@@ -38,7 +43,9 @@ class Case:
 
     @property
     def ranks(self) -> int:
-        """verl multiplies a loss with global denominators by this, because its data-parallel engine averages over ranks."""
+        """verl multiplies a loss with global denominators by this, because its data-parallel engine
+        averages over ranks.
+        """
         return self.inputs.get("dp_size", 1)
 
 

@@ -1,6 +1,7 @@
 """verl 0.9.1 and Telescope agree on every golden case of what both compute.
 
-At mask 1 the numbers are verl's; off the mask ours are exactly 0, where verl's hold carries and garbage.
+At mask 1 the numbers are verl's; off the mask ours are exactly 0, where verl's hold carries and
+garbage.
 """
 
 from collections import Counter
@@ -107,7 +108,8 @@ def test_masked_statistics_are_verls(case):
             ours.pop("masked_whiten_shift_mean_false"), values.where(mask.bool(), 0.0)
         )
         case = Case(case.name, case.inputs, {k: v for k, v in case.out.items() if k != "error"})
-    # verl divides by n + 1e-8, so its mean of equal numbers is not that number; only there does it show
+    # verl divides by n + 1e-8, so its mean of equal numbers is not that number; only there does it
+    # show
     agree(
         case, ours, mask=mask, atol=1e-6 if case.name == "masked_stats__constant_values" else 1e-7
     )
@@ -275,7 +277,8 @@ def test_no_golden_case_is_silently_skipped():
         {name for name in CASES if not name.startswith(ELSEWHERE)} - set(COVERED) - set(OTHER_FILE)
     )
     assert {name.split("__")[1] for name in rest if name.startswith("policy__")} == {
-        "bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro", "geo_mean", "gpg", "gspo", "kl_cov", "reinforce", "sapo",
+        "bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro",
+        "geo_mean", "gpg", "gspo", "kl_cov", "reinforce", "sapo",
     }  # fmt: skip
     assert all(name.startswith("policy__") for name in rest)
 

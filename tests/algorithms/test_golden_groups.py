@@ -1,6 +1,8 @@
-"""Estimators without a critic agree with verl 0.9.1 on every golden case of what both compute, before whitening; one test per quirk.
+"""Estimators without a critic agree with verl 0.9.1 on every golden case of what both compute,
+before whitening; one test per quirk.
 
-Our returns are those of the raw advantages: verl's hold the whitened ones for REINFORCE++ with baseline and GDPO.
+Our returns are those of the raw advantages: verl's hold the whitened ones for REINFORCE++ with
+baseline and GDPO.
 """
 
 from collections import Counter
@@ -190,7 +192,10 @@ def test_a_group_without_a_token_has_advantage_zero_instead_of_nan():
     "name", ["rloo_singletons", "rloo_vectorized_singletons", "grpo_passk_singleton"]
 )
 def test_a_group_of_one_is_compared_with_zero_by_every_estimator(name):
-    """verl: the reward itself, 0, or an exception, depending on the variant. The trainer refuses rollout.n = 1 for them all."""
+    """verl: the reward itself, 0, or an exception, depending on the variant.
+
+    The trainer refuses rollout.n = 1 for them all.
+    """
     case = quirk(name)
     rewards, mask = case["token_level_rewards"], case.mask
     alone = torch.arange(len(rewards))

@@ -1,4 +1,6 @@
-"""The policy losses beside PPO's clip agree with verl 0.9.1 on every golden case of what both compute, in value and gradient."""
+"""The policy losses beside PPO's clip agree with verl 0.9.1 on every golden case of what both
+compute, in value and gradient.
+"""
 
 from dataclasses import replace
 
@@ -84,7 +86,8 @@ ALWAYS_BY_ROW = {
     "sapo",
 }  # verl reads loss_agg_mode and ignores it; ours take what is asked for
 DIFFERS = {
-    "policy__geo_mean__rollout_is_weights",  # verl takes the geometric mean of the weights; ours weigh every token's term
+    # verl takes the geometric mean of the weights; ours weigh every token's term
+    "policy__geo_mean__rollout_is_weights",
     "policy__geo_mean__global_seq-mean-token-sum",  # verl ignores the global counts
     "policy__clip_cov__extreme",  # verl does not cut |log ρ| at 20 here, as it does elsewhere
     "policy__kl_cov__extreme",
@@ -178,10 +181,12 @@ def test_geo_mean_takes_the_global_denominators_that_verl_ignores():
 
 
 def test_geo_mean_with_importance_weights_differs_from_verl_in_the_mean_of_the_weights_alone():
-    """Ours multiplies every token's term by its own weight, in this loss as in all others: what the ledger records for the token.
+    """Ours multiplies every token's term by its own weight, in this loss as in all others: what the
+    ledger records for the token.
 
-    A response, whose terms are equal here, is so weighed by the arithmetic mean of its weights; verl takes their geometric mean, as
-    of the ratios. Where a response has one weight (`actor.importance = "sequence"`) both are that weight, and the numbers verl's.
+    A response, whose terms are equal here, is so weighed by the arithmetic mean of its weights;
+    verl takes their geometric mean, as of the ratios. Where a response has one weight
+    (`actor.importance = "sequence"`) both are that weight, and the numbers verl's.
     """
     case = CASES["policy__geo_mean__rollout_is_weights"]
     weights = case["rollout_is_weights"]
@@ -238,7 +243,10 @@ REJECTIONS = [
 
 
 def bounds(text: str) -> dict[str, float]:
-    """verl's bounds test the inverse ratio π_sampler/π_old: turned over, they are ours. One number alone is the upper of a pair."""
+    """verl's bounds test the inverse ratio π_sampler/π_old: turned over, they are ours.
+
+    One number alone is the upper of a pair.
+    """
     high, *_, low = (*text.split("_"), text)[:2] if "_" in text else (1 / float(text), text)
     return {"low": 1 / float(low), "high": 1 / float(high)}
 

@@ -239,7 +239,7 @@ def test_whitened_group_baselines_are_reinforce_with_baseline():
 
 @pytest.mark.parametrize("estimator", ["grpo", "grpo_passk", "gdpo"])
 def test_a_millionth_is_added_to_the_standard_deviation(estimator):
-    """Outcomes 0, 1 and 2 millionths: their standard deviation is one millionth, so it is doubled."""
+    """Outcomes 0, 1 and 2 millionths have a standard deviation of one millionth: it is doubled."""
     outcomes = torch.tensor([[0.0], [1e-6], [2e-6]], dtype=torch.float64)
     one, group = torch.ones(3, 1), torch.zeros(3)
     if estimator == "gdpo":

@@ -131,7 +131,9 @@ def test_beta_rises_by_a_fifth_over_a_horizon_of_too_much_kl():
 
 @pytest.mark.parametrize("d", [-2.62, -5.0, -30.0])
 def test_beyond_its_cap_k3_keeps_the_slope_that_it_had_there(d):
-    """At the cap e^x − x − 1 = 10, so e^x = 11 + x and the slope is 1 − e^x = −(10 + x), with x = 2.6109."""
+    """At the cap e^x − x − 1 = 10, so e^x = 11 + x and the slope is 1 − e^x = −(10 + x), with x =
+    2.6109.
+    """
     log_prob = tensor(d).requires_grad_()
     k3 = kl_penalty(log_prob, tensor(0.0), "k3")
     assert k3.item() == 10

@@ -1,6 +1,8 @@
-"""What ours does where verl 0.9.1 breaks: one test per `quirk__*` golden case that concerns a function of ours.
+"""What ours does where verl 0.9.1 breaks: one test per `quirk__*` golden case that concerns a
+function of ours.
 
-Each test first shows, from the recorded output, what is odd about verl's answer (an infinite old log-prob is harmless in both).
+Each test first shows, from the recorded output, what is odd about verl's answer (an infinite old
+log-prob is harmless in both).
 """
 
 import math
@@ -202,7 +204,9 @@ def test_every_quirk_of_a_function_of_ours_has_its_test():
     groups, corrections = (
         4 + 1 + 3 + 1 + 2,
         2,
-    )  # test_golden_groups.py: grpo, opo, groups of one, gdpo, token baselines; test_golden_policies.py
+        # test_golden_groups.py: grpo, opo, groups of one, gdpo, token baselines;
+        # test_golden_policies.py
+    )
     here = 4 + 3 + 5 + 3 + 2  # gae, policy with garbage, policy without tokens, value, β
     ours = {name for name in CASES if name.startswith("quirk__")}
     ours -= {"quirk__vanilla_clip_ratio_alone_is_ignored"}  # no such option

@@ -1,4 +1,6 @@
-"""The worked examples of tests/golden/worked_examples.json, small enough to follow with pencil and paper, in float64."""
+"""The worked examples of tests/golden/worked_examples.json, small enough to follow with pencil and
+paper, in float64.
+"""
 
 import json
 from collections import Counter
