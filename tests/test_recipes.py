@@ -20,7 +20,7 @@ from telescope.config import load_config
 from telescope.data.files import read_rows
 from telescope.models.load import quiet
 from telescope.roles.functions import load_function
-from telescope.scale.plan import GIB, SHAPES, Job, memory_of
+from telescope.scale.estimate import GIB, SHAPES, Job, memory_of
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))

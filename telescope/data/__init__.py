@@ -1,0 +1,13 @@
+"""Where prompts come from, and in which order.
+
+loader.py      tokenised prompts, and the batch of each step
+files.py       prompts from parquet and jsonl files
+gym.py         problems that reasoning-gym makes, and their scores
+arithmetic.py  the built-in task: is this sum right?
+toys.py        the built-in tasks with a tool: calculator, search
+tiny.py        the small Llama of the built-in tasks
+seeds.py       one seed from several
+
+May import models, batch, config and errors. The built-in tasks import torch
+only to make their model.
+"""

@@ -1,4 +1,7 @@
-"""Prompts from parquet and jsonl files: a `prompt` column (text or chat messages) and whatever else the reward needs."""
+"""Prompts from parquet and jsonl files.
+
+A file has a `prompt` column (text or chat messages) and whatever else the reward needs.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,13 @@ from telescope.errors import TelescopeError
 
 
 def read_rows(files: Sequence[str], prompt_key: str = "prompt") -> list[dict[str, Any]]:
-    """All rows of the files, in order. verl's `reward_model.ground_truth` is also there as `ground_truth`."""
-    rows = [row for name in files for row in _read(Path(name), prompt_key)]
+    """All rows of the files, in order.
+
+    verl's `reward_model.ground_truth` is also there as `ground_truth`.
+    """
+    rows = []
+    for name in files:
+        rows += _read(Path(name), prompt_key)
     for row in rows:
         nested = row.get("reward_model")
         if isinstance(nested, dict) and "ground_truth" in nested:
@@ -40,11 +48,11 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as parquet
 
     try:
-        return parquet.read_table(path).to_pylist()
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
     except (arrow.ArrowInvalid, OSError) as error:
-        raise TelescopeError(
-            f"{path} is not a readable parquet file: {str(error).splitlines()[0]}"
-        ) from None
+        first = str(error).splitlines()[0]
+        raise TelescopeError(f"{path} is not a readable parquet file: {first}") from None
+    return rows
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
@@ -57,11 +65,13 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
                 row = json.loads(line.decode("utf-8"))
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise TelescopeError(
-                    f"{path}, line {number} is not JSON: {error} (what is not .parquet is read as lines of JSON)"
+                    f"{path}, line {number} is not JSON: {error} "
+                    "(what is not .parquet is read as lines of JSON)"
                 ) from None
             if not isinstance(row, dict):
                 raise TelescopeError(
-                    f"{path}, line {number} is not an object: each line is one {{...}} with a prompt"
+                    f"{path}, line {number} is not an object: "
+                    "each line is one {...} with a prompt"
                 )
             rows.append(row)
     return rows

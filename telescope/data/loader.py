@@ -1,4 +1,4 @@
-"""Where prompts come from, and in which order."""
+"""Tokenised prompts, and the batch of each step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from telescope.errors import TelescopeError
 
 @dataclass(frozen=True)
 class Prompts:
-    """What one step starts from: token ids, what is known of each row, and the seed of what is sampled from them."""
+    """What one step starts from: token ids, what is known of each row, and the sampling seed."""
 
     ids: list[list[int]]
     info: dict[str, list[Any]]
     """prompt: its text; data: the row's own columns; prompt_index: its place in the data."""
     seed: int
     rows: list[int] | None = None
-    """Numbers of these rows within the step, where they are a part of it; none: all, in order."""
+    """Numbers of these rows within the step, if they are a part of it; None: all rows, in order."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,33 +41,35 @@ class PromptSet:
         self.ids: list[list[int]] = []
         self.texts: list[str] = []
         self.data: list[dict[str, Any]] = []
-        texts = [
-            _text(row[config.prompt_key], number, tokenizer) for number, row in enumerate(rows, 1)
-        ]
-        plain = [isinstance(row[config.prompt_key], str) for row in rows]
-        for number, (row, text, ids) in enumerate(
-            zip(rows, texts, _tokenise(texts, plain, tokenizer), strict=True), 1
-        ):
+        key = config.prompt_key
+        limit = config.max_prompt_tokens
+        texts = [_text(row[key], number, tokenizer) for number, row in enumerate(rows, 1)]
+        is_plain = [isinstance(row[key], str) for row in rows]
+        all_ids = _tokenise(texts, is_plain, tokenizer)
+        for number, (row, text, ids) in enumerate(zip(rows, texts, all_ids, strict=True), 1):
             if not ids:
                 raise TelescopeError(
                     f"prompt {number} is empty: every row needs a prompt of at least one token"
                 )
-            if len(ids) > config.max_prompt_tokens:
+            if len(ids) > limit:
                 if config.overlong == "error":
                     raise TelescopeError(
-                        f"prompt {number} has {len(ids)} tokens, more than data.max_prompt_tokens = {config.max_prompt_tokens}: "
-                        "raise the limit, or set data.overlong = 'drop'"
+                        f"prompt {number} has {len(ids)} tokens, more than "
+                        f"data.max_prompt_tokens = {limit}: raise the limit, "
+                        "or set data.overlong = 'drop'"
                     )
                 self.dropped += 1
                 continue
+            columns = {name: value for name, value in row.items() if name != key}
+            if not isinstance(row[key], str):
+                columns["messages"] = row[key]
             self.ids.append(ids)
             self.texts.append(text)
-            self.data.append({key: value for key, value in row.items() if key != config.prompt_key})
-            if not isinstance(row[config.prompt_key], str):
-                self.data[-1]["messages"] = row[config.prompt_key]
+            self.data.append(columns)
         if not self.ids:
             raise TelescopeError(
-                f"no prompt is left: all {self.dropped} are longer than data.max_prompt_tokens = {config.max_prompt_tokens}; raise it"
+                f"no prompt is left: all {self.dropped} are longer than "
+                f"data.max_prompt_tokens = {limit}; raise it"
             )
 
     def __len__(self) -> int:
@@ -85,56 +87,79 @@ class PromptSet:
 
 
 class DataLoader:
-    """Steps from `start` on, each with its own prompts and seed, as functions of (seed, step) alone: nothing to save.
+    """The prompts and the seed of every step. Both depend on (seed, step) alone: nothing to save.
 
-    Epochs follow one another without a gap: a batch may hold the end of one and the beginning of the next.
+    Epochs follow one another without a gap: a batch may hold prompts of two.
     """
 
     def __init__(
         self, data: PromptSet, *, batch_size: int, repeat: int, steps: int, seed: int, shuffle: bool
     ) -> None:
-        self.data, self.batch_size, self.repeat, self.steps = data, batch_size, repeat, steps
-        self.seed, self.shuffle = seed, shuffle
+        self.data = data
+        self.batch_size = batch_size
+        self.repeat = repeat
+        self.steps = steps
+        self.seed = seed
+        self.shuffle = shuffle
+        self._epoch: int | None = None
+        self._order: list[int] = []
 
     def from_step(self, start: int) -> Iterator[tuple[int, Prompts]]:
+        """(step, prompts) from step `start` to the last."""
         for step in range(start, self.steps):
             yield step, self.at(step)
 
     def at(self, step: int) -> Prompts:
-        first = step * self.batch_size
-        index = [self._at(position) for position in range(first, first + self.batch_size)]
-        return self.data.take(index, repeat=self.repeat, seed=mix_seed(self.seed, step, 0))
+        """The prompts of one step."""
+        return self.data.take(
+            self._indices(step), repeat=self.repeat, seed=mix_seed(self.seed, step, 0)
+        )
 
     def further(self, step: int) -> Iterator[int]:
-        """Prompts that the step does not have, each once: drawn at random by (seed, step), or without shuffling those that come next."""
-        first, size = step * self.batch_size, len(self.data)
-        seen = {self._at(position) for position in range(first, first + self.batch_size)}
-        chance, position = random.Random(mix_seed(self.seed, step, 4)), first + self.batch_size
+        """Prompts that the step does not have, each once.
+
+        They are drawn at random by (seed, step); without shuffling they are those that come next.
+        """
+        size = len(self.data)
+        seen = set(self._indices(step))
+        chance = random.Random(mix_seed(self.seed, step, 4))
+        position = (step + 1) * self.batch_size
         while len(seen) < size:
-            index, position = (
-                chance.randrange(size) if self.shuffle else position % size,
-                position + 1,
-            )
+            index = chance.randrange(size) if self.shuffle else position % size
+            position += 1
             if index not in seen:
                 seen.add(index)
                 yield index
 
-    def _at(self, position: int) -> int:
-        epoch, offset = divmod(position, len(self.data))
-        return self._order(epoch)[offset]
+    def _indices(self, step: int) -> list[int]:
+        """Which prompts the step has."""
+        first = step * self.batch_size
+        indices = []
+        for position in range(first, first + self.batch_size):
+            epoch, offset = divmod(position, len(self.data))
+            indices.append(self._order_of(epoch)[offset])
+        return indices
 
-    def _order(self, epoch: int) -> list[int]:
-        if getattr(self, "_epoch", None) != epoch:
-            self._epoch, self._permutation = epoch, list(range(len(self.data)))
+    def _order_of(self, epoch: int) -> list[int]:
+        """The order of the prompts in an epoch; the last one is remembered."""
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._order = list(range(len(self.data)))
             if self.shuffle:
-                random.Random(mix_seed(self.seed, epoch, 1)).shuffle(self._permutation)
-        return self._permutation
+                random.Random(mix_seed(self.seed, epoch, 1)).shuffle(self._order)
+        return self._order
 
 
 def last_match(pattern: str, text: str) -> str | None:
-    """The pattern's last match in the text, its group 1 if it has one; none where it does not match, or the group had no part in it."""
+    """The pattern's last match in the text, or its group 1 if it has one.
+
+    None if it does not match, or if the group has no part in the match.
+    """
     found = list(re.finditer(pattern, text))
-    return found[-1][1 if found[-1].re.groups else 0] if found else None
+    if not found:
+        return None
+    last = found[-1]
+    return last[1] if last.re.groups else last[0]
 
 
 def _text(prompt: Any, number: int, tokenizer: Any) -> str:
@@ -143,32 +168,35 @@ def _text(prompt: Any, number: int, tokenizer: Any) -> str:
         return prompt
     if not getattr(tokenizer, "chat_template", None):
         raise TelescopeError(
-            "the prompts are chat messages, but the model's tokenizer has no chat template: give prompts as text, or a model with one"
+            "the prompts are chat messages, but the model's tokenizer has no chat template: "
+            "give prompts as text, or a model with one"
         )
     try:
         text: str = tokenizer.apply_chat_template(
             prompt, add_generation_prompt=True, tokenize=False
         )
-    except Exception as error:  # templates are programs of the model's makers
+    except Exception as error:  # a template is a program, and may raise anything
         raise TelescopeError(
             f"prompt {number}: the chat template cannot take it: {error}"
         ) from error
     return text
 
 
-def _tokenise(texts: list[str], plain: list[bool], tokenizer: Any) -> list[list[int]]:
-    """Token ids of each text, all of a kind at once. Templates write special tokens themselves, `plain` text has none."""
+def _tokenise(texts: list[str], is_plain: list[bool], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each text, all texts of a kind at once.
+
+    Plain text gets the tokenizer's special tokens; a chat template has written them itself.
+    """
     ids: list[list[int]] = [[]] * len(texts)
-    for kind in (True, False):
-        rows = [row for row, is_plain in enumerate(plain) if is_plain is kind]
+    for plain in (True, False):
+        rows = [row for row, kind in enumerate(is_plain) if kind is plain]
+        if not rows:
+            continue
         try:
-            found = (
-                tokenizer([texts[row] for row in rows], add_special_tokens=kind).input_ids
-                if rows
-                else []
-            )
-        except Exception:  # which of them it was, it does not say
-            found = [_tokenise_one(texts[row], row + 1, kind, tokenizer) for row in rows]
+            found = tokenizer([texts[row] for row in rows], add_special_tokens=plain).input_ids
+        except Exception:
+            # The error does not say which text it was: one by one does.
+            found = [_tokenise_one(texts[row], row + 1, plain, tokenizer) for row in rows]
         for row, tokens in zip(rows, found, strict=True):
             ids[row] = tokens
     return ids

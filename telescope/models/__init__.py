@@ -14,7 +14,7 @@ May import batch, config, algorithms and errors.
 
 import sys
 
-# transformers would import scikit-learn for one metric of assisted generation: up to 2 s of every start.
+# transformers would import scikit-learn for one metric of assisted generation: up to 2 s per start.
 if "sklearn" not in sys.modules:
     sys.modules["sklearn"] = None  # type: ignore[assignment]
     try:

@@ -1,8 +1,8 @@
 """The model forward: the only place in the package that shifts by one.
 
 A causal model's output at a position has seen the token there and predicts the next one. So what
-belongs to response token t, the logits that chose it and the value of the state before it, is read one
-position to the left of the token.
+belongs to response token t, the logits that chose it and the value of the state before it, is read
+one position to the left of the token.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ValueOutput(NamedTuple):
     final: Tensor
     """V of the state after the last token of the row, [B]."""
     logits: Tensor | None = None
-    """Logits of the bins in the states before the tokens, [B, T, K], if the head predicts a histogram."""
+    """Logits of the bins before each token, [B, T, K], if the head predicts a histogram."""
 
 
 def policy_forward(
@@ -58,7 +58,7 @@ def policy_forward(
         )
     width = batch["responses"].shape[1]
     output = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False)
-    # The shift: the last output predicts nothing here, and the first is that of the last prompt token.
+    # The shift: outputs from the last prompt token on, without the last, which predicts nothing.
     logits = output.logits[:, -width - 1 : -1].float()  # [B, T, V]
     if temperature != 1:
         logits = logits / temperature
@@ -138,7 +138,7 @@ class PackedBatch(PackedRows):
         response_row = np.repeat(np.arange(len(prompt)), response)
         self._in_responses = self.to_device(response_row * self.shape[1] + t)
 
-        # The shift: response token t is at starts + prompt + t, and what chose it is one to the left.
+        # The shift: response token t is at starts + prompt + t; what chose it is one to the left.
         self.before = self.to_device(np.repeat(self.starts + prompt, response) + t - 1)  # [M]
         self.last = self.to_device(self.ends - 1)  # [B]
 

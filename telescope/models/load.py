@@ -84,7 +84,10 @@ def load_critic(
     head_seed: int | None = None,
     policy: Any = None,
 ) -> ValueModel:
-    """The critic on `device`. If it starts from the weights of `policy`, they are copied, not read again."""
+    """The critic on `device`.
+
+    If it starts from the weights of `policy`, they are copied, not read again.
+    """
     if policy is None or not _shares_backbone(policy, config):
         model = new_value_model(config, bins=bins, head_seed=head_seed).to(device)
         memory = GraphMemory() if policy is None else policy.graph_memory
@@ -97,7 +100,7 @@ def load_critic(
 
 
 def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
-    """Whether the critic's backbone would be read from the same files, into the same class of model."""
+    """Whether the critic's backbone would be the same class of model from the same files."""
     special = (
         config.lora_rank
         or config.compile
@@ -111,7 +114,10 @@ def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
 
 
 def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
-    """A causal language model, with adapters if `lora_rank` is set. `empty`: without reading weights."""
+    """A causal language model, with adapters if `lora_rank` is set.
+
+    `empty`: without reading weights.
+    """
     model = _load(
         AutoModelForCausalLM,
         config.path,
@@ -170,8 +176,8 @@ def load_sharded(
 ) -> tuple[list[Any], str]:
     """`count` equal models, sharded over the ranks, and their fingerprint (on rank 0; else empty).
 
-    Only rank 0 reads the weights, in float32 into host memory, and sends them out one by one. No GPU ever
-    holds a full model, nor does any other rank.
+    Only rank 0 reads the weights, in float32 into host memory, and sends them out one by one. No
+    GPU ever holds a full model, nor does any other rank.
     """
     dtype = getattr(torch, config.dtype)
     if not config.lora_rank:
@@ -306,7 +312,10 @@ def _is_capturable(backbone: Any, config: ModelConfig) -> bool:
 def _load(
     auto: Any, path: str, *, empty: bool = False, dtype: torch.dtype = torch.float32, **kwargs: Any
 ) -> Any:
-    """Loads by one of transformers' Auto classes. `empty`: the model of the config, without weights."""
+    """Loads by one of transformers' Auto classes.
+
+    `empty`: the model of the config, without weights.
+    """
     local = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
     if looks_local and not (local / "config.json").is_file():

@@ -1,7 +1,10 @@
 """LoRA: small trained matrices (adapters, by peft) beside frozen weights.
 
 The policy is weights + adapters; the reference is the weights alone.
-Hu et al. 2021, arXiv:2106.09685: y = W·x + (alpha/rank)·B·A·x, where A starts at random and B at zero.
+
+    y = W·x + (alpha/rank)·B·A·x      A starts at random, B at zero
+
+Hu et al. 2021, arXiv:2106.09685.
 """
 
 from __future__ import annotations

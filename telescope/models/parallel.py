@@ -1,7 +1,7 @@
-"""Several processes with one model: each holds a shard of every weight (FSDP2) and takes some of the rows.
+"""One model in several processes: each holds a shard of every weight (FSDP2) and some rows.
 
-Gathering weights and summing gradients are collectives. So every rank must make the same calls in the
-same order.
+Gathering weights and summing gradients are collectives. So every rank must make the same calls in
+the same order.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def gathered(model: nn.Module) -> Iterator[None]:
 
 
 def full_tensor(value: Any) -> Tensor:
-    """A sharded tensor, gathered on every rank, which is a collective; any other tensor as it is."""
+    """A sharded tensor, gathered on every rank (a collective); any other tensor as it is."""
     if not hasattr(value, "full_tensor"):
         tensor: Tensor = value
         return tensor

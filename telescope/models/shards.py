@@ -16,7 +16,7 @@ from telescope.errors import TelescopeError
 
 
 def save(folder: Path, state: dict[str, Tensor]) -> None:
-    """Writes the tensors. With several ranks it is a collective; none holds more than its shards."""
+    """Writes the tensors: with several ranks a collective, in which each writes its shards."""
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save as save_state
 
@@ -25,7 +25,7 @@ def save(folder: Path, state: dict[str, Tensor]) -> None:
 
 
 def load(folder: Path, state: dict[str, Tensor]) -> None:
-    """Fills the tensors of `state` in place with those stored under their names, however sharded."""
+    """Fills the tensors of `state` in place by name, however they were sharded when stored."""
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load as load_state
 

@@ -1,4 +1,7 @@
-"""SmolLM2-135M-Instruct from the package index: a real model without a hub. Converted once, then cached."""
+"""SmolLM2-135M-Instruct from the package index: a real model without a hub.
+
+Converted once, then cached.
+"""
 
 from __future__ import annotations
 

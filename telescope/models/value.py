@@ -20,10 +20,10 @@ from telescope.models.lora import adapted_layers, save_adapters, trained_weights
 class ValueModel(nn.Module):
     """A backbone with a head: V(s) at every position.
 
-    The head is float32 and starts at zero, so V starts at 0. With `bins` the head predicts a histogram,
-    and V is its mean: it starts at the middle of the range, because all bins are as likely. With
-    `head_seed` the weights are drawn from N(0, initializer_range²) instead, as transformers does for a
-    new head; the bias is 0.
+    The head is float32 and starts at zero, so V starts at 0. With `bins` the head predicts a
+    histogram, and V is its mean: it starts at the middle of the range, because all bins are as
+    likely. With `head_seed` the weights are drawn from N(0, initializer_range²) instead, as
+    transformers does for a new head; the bias is 0.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ValueModel(nn.Module):
         return outputs.squeeze(-1)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Writes a folder that AutoModelForTokenClassification loads, if transformers has one for it.
+        """Writes a folder that AutoModelForTokenClassification loads, if there is such a class.
 
         It has one label, the value; or one for each bin, named after the bin's middle.
         """
@@ -85,7 +85,7 @@ class ValueModel(nn.Module):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def _hf_name(self, name: str) -> str:
-        """head.weight → score.weight (or classifier.weight), backbone.layers.0… → model.layers.0…"""
+        """head.weight → score.weight or classifier.weight, backbone.layers.0… → model.layers.0…"""
         config = self.backbone.config
         if not name.startswith("head."):
             causal: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from telescope.models.fast.capture import capturing
-from telescope.models.fast.kernels import attend_cache, sample_tokens, write_cache
+from telescope.models.fast.decode_kernels import attend_cache, sample_tokens, write_cache
 from telescope.models.fast.packed import PackedRows, hidden_states, logits_of
 from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
 

@@ -196,7 +196,7 @@ def test_experts_that_peft_would_adapt_are_refused(tmp_path: Path) -> None:
         ).save_pretrained(tmp_path)
     with pytest.raises(
         TelescopeError,
-        match=r"peft would adapt the experts of .* too: name the attention's layers alone",
+        match=r"peft would adapt the experts of .* too: name only the attention's layers",
     ):
         policy(tmp_path)
     assert adapted_layers(policy(tmp_path, lora_targets=["q_proj", "v_proj"]))

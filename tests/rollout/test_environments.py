@@ -121,5 +121,5 @@ def test_the_toys_questions_are_held_out_and_their_words_are_known(task: str) ->
     )
     assert tokenizer.unk_token_id not in {i for ids in tokenizer(texts).input_ids for i in ids}
     assert toys.row_of(task, train[0]["prompt"]) == train[0]
-    with pytest.raises(TelescopeError, match="is no question of the built-in"):
+    with pytest.raises(TelescopeError, match="is not a question of the built-in"):
         toys.row_of(task, "why?")

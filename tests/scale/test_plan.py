@@ -1,4 +1,4 @@
-"""The plan: its sizes by hand, its estimates against what was measured, and the recipes and tables that rest on it."""
+"""The plan: sizes by hand, estimates against measurements, and the recipes and tables that use it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from telescope import commands as cli
 from telescope.config import load_config
 from telescope.errors import TelescopeError
-from telescope.scale.plan import (
+from telescope.scale.estimate import (
     GIB,
     LAUNCH,
-    NONE,
+    NO_CRITIC,
     SHAPES,
     Job,
     Memory,
@@ -26,14 +26,15 @@ from telescope.scale.plan import (
     Shape,
     memory_of,
     network_of,
-    read_shape,
     seconds_of,
 )
+from telescope.scale.plan import read_shape
 from tests import ROOT
 
+# 144 weights a layer, 40 a table
 TINY = Shape(
     hidden=4, layers=2, heads=2, kv_heads=1, head_dim=2, intermediate=8, vocabulary=10, tied=False
-)  # 144 weights a layer, 40 a table
+)
 
 
 def job(
@@ -95,13 +96,12 @@ def test_one_gpu_holds_36_bytes_per_weight_while_a_gradient_exists():
     shape = Shape(**{**vars(TINY), "tied": True})
     memory = memory_of(job(shape, rows=1, prompt=1, response=1))
     assert (shape.policy, shape.critic) == (328, 328)
-    assert (
-        memory.weights + memory.optimizer == 30 * 328
-    )  # 14 of actor and critic each, 2 of the reference
+    # 14 bytes of actor and critic each, 2 of the reference.
+    assert memory.weights + memory.optimizer == 30 * 328
     assert memory.gradients == 6 * 328
 
 
-def test_slices_are_what_a_weight_takes_divided_by_the_gpus():
+def test_shards_take_what_a_weight_takes_divided_by_the_gpus():
     memory = memory_of(job(TINY, 4, rows=4))
     actor, critic = 2 * 144 + 80, 2 * 144 + 40
     assert memory.weights == 4 * (2 * actor + critic) / 4
@@ -109,38 +109,36 @@ def test_slices_are_what_a_weight_takes_divided_by_the_gpus():
     assert memory.gradients == 4 * actor / 4
 
 
-def test_slicing_does_not_help_where_a_gpu_holds_something_whole():
+def test_sharding_does_not_help_where_a_gpu_holds_a_full_tensor():
     few, many = memory_of(job("7B", 8)), memory_of(job("7B", 512))
     weights, table = SHAPES["7B"].policy, SHAPES["7B"].table
-    assert many.sampling > 2 * weights  # the whole actor, to sample
-    assert many.loading == pytest.approx(
-        few.loading / 64 + (1 - 1 / 64) * 8 * table
-    )  # slices, and the largest tensor on its way
-    assert many.saving == pytest.approx(few.saving / 64)  # nothing whole
+    assert many.sampling > 2 * weights  # the gathered actor, to sample
+    # Shards, and the largest tensor on its way.
+    assert many.loading == pytest.approx(few.loading / 64 + (1 - 1 / 64) * 8 * table)
+    assert many.saving == pytest.approx(few.saving / 64)  # shards only
 
 
-def test_copies_of_slices_take_the_memory_of_the_slices_and_sum_once_more():
-    sliced, copied = (
-        job(TINY, gpus, rows=4, **settings)
-        for gpus, settings in ((2, {}), (4, {"ray__shards": "2", "ray__workers": "4"}))
-    )
-    assert memory_of(copied).optimizer == memory_of(sliced).optimizer
+def test_copies_of_shards_take_the_memory_of_the_shards_and_sum_once_more():
+    sharded = job(TINY, 2, rows=4)
+    copied = job(TINY, 4, rows=4, ray__fsdp_size="2", ray__workers="4")
+    assert memory_of(copied).optimizer == memory_of(sharded).optimizer
     actor, critic = 2 * 144 + 80, 2 * 144 + 40
-    assert network_of(copied).sampling == network_of(sliced).sampling == 2 * actor / 2
+    assert network_of(copied).sampling == network_of(sharded).sampling == 2 * actor / 2
     assert network_of(copied).scatters == 4 * (actor + critic) * (1 / 2 + 2 * 1 / 2 / 2)
 
 
 def test_a_micro_batch_gathers_all_weights_then_the_layers_again_and_sums_a_float32_gradient():
-    """As counted with FSDP2 on two processes: 4 layers and the root gathered 5 times in a forward, 4 in a backward; 5 sums."""
+    """As counted with FSDP2 on two processes, 4 layers and the root: 5 gathers in a forward, 4 in a
+    backward, and 5 sums."""
     once, twice = (
         network_of(job(TINY, 2, rows=4, prompt=4, response=4, **micro(budget)))
         for budget in (16, 8)
     )
     actor, critic = 2 * 144 + 80, 2 * 144 + 40
     assert once.sampling == 2 * actor / 2
-    assert (
-        once.gathers == 2 * ((critic + actor) + (critic + 288) + (actor + 288)) / 2
-    )  # values and reference; updates
+    forwards = critic + actor  # values and reference
+    updates = (critic + 288) + (actor + 288)
+    assert once.gathers == 2 * (forwards + updates) / 2
     assert once.scatters == 4 * (actor + critic) / 2
     assert twice.scatters == 2 * once.scatters
 
@@ -154,11 +152,8 @@ def test_checkpointing_exchanges_memory_for_a_third_more_work():
     plain, saving = (
         job("7B", 8, rows=512, **micro(16384, checkpointing)) for checkpointing in (False, True)
     )
-    assert (
-        memory_of(saving).activations
-        == memory_of(plain).activations_other
-        < memory_of(plain).activations / 5
-    )
+    assert memory_of(saving).activations == memory_of(plain).activations_other
+    assert memory_of(saving).activations < memory_of(plain).activations / 5
     assert times(saving).update_critic == pytest.approx(4 / 3 * times(plain).update_critic)
 
 
@@ -206,23 +201,16 @@ def planned(name: str, shape: str, gpus: int) -> Memory:
     config = load_config(ROOT / "recipes" / name)
     assert config.ray.workers == gpus
     assert config.backend == "ray"
-    return memory_of(
-        Job(
-            config,
-            gpus,
-            SHAPES[shape],
-            SHAPES[shape],
-            config.data.max_prompt_tokens,
-            config.rollout.max_response_tokens,
-        )
-    )
+    prompt = config.data.max_prompt_tokens
+    response = config.rollout.max_response_tokens
+    return memory_of(Job(config, gpus, SHAPES[shape], SHAPES[shape], prompt, response))
 
 
 def test_the_7b_recipe_fits_8_gpus_of_139_gib():
     assert planned("qwen2.5-7b-8gpu.toml", "7B", 8).peak / GIB < 0.9 * 139
 
 
-def test_the_70b_recipe_fits_64_gpus_of_80_gib_but_for_what_a_gpu_holds_whole():
+def test_the_70b_recipe_fits_64_gpus_of_80_gib_except_for_the_gathered_actor():
     memory = planned("llama-70b-64gpu.toml", "70B", 64)
     assert max(memory.updating, memory.forward) / GIB < 0.9 * 80
     assert max(memory.loading, memory.saving) / GIB < 0.9 * 80
@@ -245,7 +233,10 @@ def test_the_tables_of_the_page_are_what_the_command_prints(
 
 
 def test_planning_imports_no_torch():
-    code = "import sys; from telescope import cli; cli.main(['plan', '--shape', '7B']); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from telescope import commands; commands.main(['plan', '--shape', '7B']); "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -292,7 +283,7 @@ def test_a_mistake_is_one_line_with_a_remedy(
 
 def test_a_critic_of_zeros_takes_neither_memory_nor_time():
     with_critic = job("7B", 8)
-    without = Job(**{**vars(with_critic), "critic": NONE})
+    without = Job(**{**vars(with_critic), "critic": NO_CRITIC})
     assert memory_of(without).weights == pytest.approx(
         memory_of(with_critic).weights * 2 / 3, rel=0.05
     )
@@ -301,11 +292,8 @@ def test_a_critic_of_zeros_takes_neither_memory_nor_time():
 
 
 def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
-    cli.main(
-        shlex.split(
-            "plan --shape 7B --gpus 8 --backend ray --ray.samplers 2 --ray.critic_workers 8 --rollout.one_step_off_policy true"
-        )
-    )
+    settings = "--ray.samplers 2 --ray.critic_workers 8 --rollout.one_step_off_policy true"
+    cli.main(shlex.split(f"plan --shape 7B --gpus 8 --backend ray {settings}"))
     assert capsys.readouterr().out.endswith(
         "not in these figures: rollout.one_step_off_policy, ray.samplers, ray.critic_workers\n"
     )

@@ -1,8 +1,8 @@
 """CUDA graphs for small training passes, whose kernels take longer to launch than to run.
 
-A graph is bound to the sizes it was captured with. So rows of padding follow the real rows, up to one
-of a few sizes. The padding attends only to itself and gets a gradient of zero: nothing changes for the
-real tokens. Embedding, head and loss stay outside the graph.
+A graph is bound to the sizes it was captured with. So rows of padding follow the real rows, up to
+one of a few sizes. The padding attends only to itself and gets a gradient of zero: nothing changes
+for the real tokens. Embedding, head and loss stay outside the graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from telescope.models.fast.packed import PackedRows, hidden_states
 # Passes with more weights · tokens than this take longer to run than to launch:
 # 37,000 tokens of a 135M model, 10,000 of a 0.5B model.
 MAX_WORK = 5e12
-# A graph takes half a second to capture, so a size is captured when it comes up for the eighth time.
+# A graph takes half a second to capture: a size must come up this often before it is worth it.
 CAPTURE_AFTER = 8
 MAX_GRAPHS = 16  # of one backbone
 
@@ -64,7 +64,7 @@ class PaddedRows(PackedRows):
 
     def __init__(self, rows: PackedRows) -> None:
         missing = padded_size(rows.total) - rows.total
-        # No padding row is longer than a real one: the model may have no embedding of its positions.
+        # No padding row is longer than a real one: the model may have no such positions.
         full_rows, rest = divmod(missing, rows.longest)
         lengths = [*rows.lengths.tolist(), *[rows.longest] * full_rows, rest]
         empty_rows = padded_size(len(lengths)) - len(lengths)
@@ -75,8 +75,8 @@ class PaddedRows(PackedRows):
 class GraphMemory:
     """The memory that all graphs of one device share, and what is known of it.
 
-    Actor and critic have the same one. A forward is followed by its backward before any other forward
-    begins, so all graphs may work in the same memory.
+    Actor and critic have the same one. A forward is followed by its backward before any other
+    forward begins, so all graphs may work in the same memory.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,10 @@ class GraphMemory:
         self.idle = 0
         """Bytes in which graphs work: reserved, not allocated, and of no use to anybody else."""
         self.peak = 0
-        """The most bytes that were allocated in any step. The step's timer, which resets torch's own
-        count, keeps it here."""
+        """The most bytes that were allocated in any step.
+
+        The step's timer, which resets torch's own count, keeps it here.
+        """
         self._pool: Any = None
         self._keeper: Any = None
 
@@ -96,7 +98,7 @@ class GraphMemory:
     def pool(self, stream: Any) -> Any:
         """The pool that graphs are captured into.
 
-        A graph of next to nothing holds it: a pool that no graph holds cannot be captured into again.
+        An almost empty graph holds it: a pool that no graph holds cannot be captured into again.
         """
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
@@ -136,10 +138,13 @@ class GraphRunner:
         self.works = True
         self.graphs: dict[tuple[int, ...], CapturedPass] = {}
         self.gradients: list[Tensor] = []
-        """Gradients of the trained weights: one memory for all graphs, valid until the next pass."""
+        """Gradients of the trained weights, shared by all graphs: valid until the next pass."""
         self.stream: Any = None
-        """Only for warm-up and capture. A destroyed graph takes its stream's cuBLAS workspace with it
-        (pytorch#193402), so all graphs of a stream are destroyed together."""
+        """Only for warm-up and capture.
+
+        A destroyed graph takes its stream's cuBLAS workspace with it (pytorch#193402), so all
+        graphs of a stream are destroyed together.
+        """
         self._times_seen: dict[tuple[int, ...], int] = {}
         self._num_weights = 0
 
@@ -214,7 +219,7 @@ class CapturedPass:
         self.weights: list[Tensor] = list(backbone.parameters())
         self.addresses = [weight.data_ptr() for weight in self.weights]
         self.trained = [w for w in self.weights if w.requires_grad and w is not embedding]
-        # Leaves of our own: the parameters' gradient nodes may be alive, and bound to another stream.
+        # Leaves of our own: the parameters' gradient nodes may be bound to another stream.
         self.leaves = {
             name: weight.detach().requires_grad_(any(weight is one for one in self.trained))
             for name, weight in backbone.named_parameters()
@@ -297,8 +302,8 @@ class CapturedPass:
 def capturing(graph: Any, pool: Any, stream: Any = None) -> Iterator[None]:
     """torch.cuda.graph, but a failure leaves nothing behind.
 
-    A failure of torch's leaves the thread on the capture's stream and, before torch 2.12, the allocator
-    capturing. Other threads may use the GPU meanwhile: the ledger copies tensors.
+    A failure of torch's leaves the thread on the capture's stream and, before torch 2.12, the
+    allocator capturing. Other threads may use the GPU meanwhile: the ledger copies tensors.
     """
     before = torch.cuda.current_stream(stream and stream.device)
     try:
@@ -337,8 +342,8 @@ class _Replay(torch.autograd.Function):
         graph.d_out[:count] = d_out
         graph.d_out[count:].zero_()
         graph.run_backward()
-        # Views, which become the weights' .grad without a copy: the learner adds them to the masters'
-        # before the next pass.
+        # Views, which become the weights' .grad without a copy: the learner adds them to the
+        # masters' before the next pass.
         gradients = [
             grad.detach() if used else None
             for grad, used in zip(graph.gradients, graph.used, strict=True)

@@ -1,8 +1,8 @@
-"""Replaces a Hugging Face model's small operations by single kernels, in place, instance by instance.
+"""Replaces a Hugging Face model's small operations by single kernels, module by module.
 
-The model's own code still runs. Only its norms, gated units and rotary embeddings are computed in one pass
-each, and linear layers that read the same input in one product. An operation is replaced only where the
-result is known to be the same; `packed.enable` checks the whole model.
+The model's own code still runs. Only its norms, gated units and rotary embeddings are computed in
+one pass each, and linear layers that read the same input in one product. An operation is replaced
+only where the result is known to be the same; `packed.enable` checks the whole model.
 """
 
 from __future__ import annotations
@@ -187,7 +187,10 @@ def _base_layer(layer: Any) -> Any:
 
 
 def _add_adapter(layer: Any, x: Tensor, output: Tensor) -> Tensor:
-    """A layer's own output plus that of its adapter, if it has one. One product scales and adds it."""
+    """A layer's own output plus that of its adapter, if it has one.
+
+    One product scales and adds it.
+    """
     if not hasattr(layer, "lora_A") or layer.disable_adapters:
         return output
     down = layer.lora_A["default"].weight  # [rank, in]
@@ -268,7 +271,7 @@ def _fuse_gated_unit(module: Any) -> None:
 
 
 def _fuse_attention(module: Any) -> None:
-    """Keeps the attention's own forward, with our rotary embedding and its projections in one product."""
+    """Keeps the attention's own forward, with our rotary kernel and one product for q, k and v."""
     from telescope.models.fast.kernels import rotary
 
     own = inspect.unwrap(type(module).forward)

@@ -1,7 +1,7 @@
 """Forward passes without padding: rows one after the other, attention within each row.
 
-Logits are computed only where they are needed. A model is run packed if its outputs then agree with its
-own on padded rows (`enable`); otherwise it runs padded.
+Logits are computed only where they are needed. A model is run packed if its outputs then agree
+with its own on padded rows (`enable`); otherwise it runs padded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Layout(Protocol):
 
 
 class PackedRows:
-    """Rows of the given lengths, one after the other. Made on the host; nothing waits for the device."""
+    """Rows of the given lengths, one after the other.
+
+    Made on the host; nothing waits for the device.
+    """
 
     def __init__(self, lengths: Sequence[int] | Numbers, device: torch.device) -> None:
         self.device = device
@@ -73,7 +76,7 @@ class PackedRows:
         """Causal attention within each row; see `Layout`."""
         if not q.is_cuda or q.dtype is torch.float32:
             return self._attend_padded(q, k, v, scale, window)
-        # What varlen_attn calls, without its detour through Python, and with grouped key-value heads.
+        # What varlen_attn calls, but without its Python overhead and with grouped heads.
         out: Tensor = torch.ops.aten._flash_attention_forward(
             q,
             k,
@@ -94,7 +97,7 @@ class PackedRows:
     def _attend_padded(
         self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None
     ) -> Tensor:
-        """The same without the kernel: rows padded on the right, where a causal mask hides the padding."""
+        """The same without the kernel: rows padded on the right, where the causal mask hides it."""
         rows = len(self.lengths)
         if not self.equal:
             fill, back = self._padding()
@@ -294,10 +297,11 @@ def enable(
     compiled: bool = False,
     run: Callable[[Callable[[], Any]], Any] | None = None,
 ) -> bool:
-    """Makes a backbone, or the causal LM around one, run packed if that does not change its outputs.
+    """Makes a backbone, or a causal LM, run packed if that does not change its outputs.
 
-    On a GPU its small operations are fused too, unless it will be compiled. All ranks try a sharded model
-    together, on the same rows; `run` is its `run_in_forward` (see models/parallel.py).
+    On a GPU its small operations are fused too, unless it will be compiled. All ranks try a
+    sharded model together, on the same rows; `run` is its `run_in_forward` (see
+    models/parallel.py).
     """
     run = run or (lambda function: function())
     backbone = model.base_model

@@ -13,7 +13,7 @@ pytest.importorskip(
 )
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from telescope.models.fast import kernels
+from telescope.models.fast import decode_kernels, kernels
 from telescope.models.fast.packed import _grad, _stats
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -96,7 +96,7 @@ def test_attention_over_the_cache(heads: int, kv_heads: int, dim: int, window: i
     )
     q, k, v = rand(3, heads, dim), rand(3, kv_heads, dim), rand(3, kv_heads, dim)
     before = [tensor.clone() for tensor in cache]
-    out = kernels.attend_cache(q, k, v, place, 1, slot, position, 0.3, window)
+    out = decode_kernels.attend_cache(q, k, v, place, 1, slot, position, 0.3, window)
     for row in range(3):
         end = int(position[row])
         before[1][0, slot[row], :, end], before[1][1, slot[row], :, end] = k[row], v[row]
@@ -106,25 +106,22 @@ def test_attention_over_the_cache(heads: int, kv_heads: int, dim: int, window: i
             q[row][:, None], keys, values, scale=0.3, enable_gqa=True
         )[:, 0]
         torch.testing.assert_close(out[row], expected, rtol=1e-4, atol=1e-5)
-    assert all(
-        torch.equal(mine, other) for mine, other in zip(cache, before, strict=True)
-    )  # the new token, and nothing else
+    # The cache has the new token, and is unchanged elsewhere.
+    assert all(torch.equal(mine, other) for mine, other in zip(cache, before, strict=True))
 
 
 def test_writing_into_the_cache() -> None:
     cache = torch.zeros(2, 3, 2, 6, 4, device=DEVICE)
     place = torch.tensor([6, 3, cache[0].data_ptr(), cache[1].data_ptr()], device=DEVICE)
     k, v = rand(2, 2, 4), rand(2, 2, 4)
-    kernels.write_cache(
+    decode_kernels.write_cache(
         k, v, place, 0, torch.tensor([2, 0], device=DEVICE), torch.tensor([5, 1], device=DEVICE)
     )
     expected = torch.zeros_like(cache)
-    expected[0, 2, :, 5], expected[1, 2, :, 5], expected[0, 0, :, 1], expected[1, 0, :, 1] = (
-        k[0],
-        v[0],
-        k[1],
-        v[1],
-    )
+    expected[0, 2, :, 5] = k[0]
+    expected[1, 2, :, 5] = v[0]
+    expected[0, 0, :, 1] = k[1]
+    expected[1, 0, :, 1] = v[1]
     assert torch.equal(cache, expected)
 
 
@@ -154,7 +151,7 @@ def draw(
         torch.zeros(rows, dtype=torch.int32, device=DEVICE),
         torch.tensor([2, -1], device=DEVICE),
     )
-    kernels.sample_tokens(
+    decode_kernels.sample_tokens(
         logits, logits if allowed is None else allowed, state["request"] + 7,
         *(state[name] for name in ("request", "token", "position", "step", "alive")),
         responses, log_probs, ended, stop, torch.tensor([seed], device=DEVICE), torch.tensor([noise], device=DEVICE), 0.5,
@@ -219,20 +216,27 @@ def test_a_row_moves_on_until_a_stop_token_or_the_limit() -> None:
 @pytest.mark.parametrize("gelu", [False, True])
 def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = set()
-    for name in [name for name in vars(kernels) if name.endswith("_kernel")]:
 
-        class Counted:
-            def __init__(self, kernel, name: str) -> None:
-                self.kernel, self.name = kernel, name
+    class Counted:
+        def __init__(self, kernel, name: str) -> None:
+            self.kernel = kernel
+            self.name = name
 
-            def __getitem__(self, grid):
-                launched.add(self.name)
-                return self.kernel[grid]
+        def __getitem__(self, grid):
+            launched.add(self.name)
+            return self.kernel[grid]
 
-        monkeypatch.setattr(kernels, name, Counted(getattr(kernels, name), name))
+    every_kernel = [
+        (module, name)
+        for module in (kernels, decode_kernels)
+        for name in vars(module)
+        if name.endswith("_kernel")
+    ]
+    for module, name in every_kernel:
+        monkeypatch.setattr(module, name, Counted(getattr(module, name), name))
+    # The interpreter is not made for threads.
+    monkeypatch.setattr(kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))
     shape = {"heads": 4, "kv_heads": 2, "dim": 16, "width": 32, "vocabulary": 64}
-    monkeypatch.setattr(
-        kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1)
-    )  # the interpreter is not made for threads
     kernels.compile_ahead(**shape, gelu=gelu, dtype=torch.float32, device=torch.device(DEVICE))
-    assert launched == {name for name in vars(kernels) if name.endswith("_kernel")}
+    assert launched == {name for _, name in every_kernel}
+    assert len(launched) == 8
