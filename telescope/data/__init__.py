@@ -6,6 +6,7 @@ gym.py         problems that reasoning-gym makes, and their scores
 arithmetic.py  the built-in task: is this sum right?
 toys.py        the built-in tasks with a tool: calculator, search
 tiny.py        the small Llama of the built-in tasks
+recipes.py     recipes by name, from the package or the repository
 seeds.py       one seed from several
 
 May import models, batch, config and errors. The built-in tasks import torch

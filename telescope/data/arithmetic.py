@@ -10,6 +10,7 @@ alone. Some statements are held out of both.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,9 @@ _BATCH_SIZE = 128
 
 def statements() -> list[Statement]:
     """Every a+b=c with a+b and c at most TOP."""
-    return [(a, b, c) for a in range(TOP + 1) for b in range(TOP + 1 - a) for c in range(TOP + 1)]
+    numbers = range(TOP + 1)
+    triples = itertools.product(numbers, numbers, numbers)
+    return [(a, b, c) for a, b, c in triples if a + b <= TOP]
 
 
 def is_true(statement: Statement) -> bool:
@@ -54,8 +57,13 @@ def held_out(statement: Statement) -> bool:
     Its mirror image b+a=c is not: that is the only other true statement about these numbers.
     """
     a, b, c = statement
+    if a == b:
+        return False
     chance = random.Random(mix_seed(2026, min(a, b), max(a, b), c))
-    return a != b and chance.random() < _HELD_OUT_SHARE and (a < b) == (chance.random() < 0.5)
+    if chance.random() >= _HELD_OUT_SHARE:
+        return False
+    hold_out_smaller_first = chance.random() < 0.5
+    return hold_out_smaller_first == (a < b)
 
 
 def row(a: int, b: int, c: int) -> dict[str, Any]:
@@ -175,12 +183,13 @@ def _batches(tokenizer: Any, steps: int, chance: random.Random) -> Iterator[tupl
     }
     for step in range(steps):
         right = 1 - 0.6 * step / steps
-        picked = [
-            chance.choice(true if chance.random() < 0.5 else pool) for _ in range(_BATCH_SIZE)
-        ]
-        ids = torch.tensor(
-            [prompt_ids[s] + answer_ids[_noisy_answer(s, chance, right)] for s in picked]
-        )
+        picked = []
+        for _ in range(_BATCH_SIZE):
+            some = true if chance.random() < 0.5 else pool
+            picked.append(chance.choice(some))
+        answers = [_noisy_answer(statement, chance, right) for statement in picked]
+        rows = zip(picked, answers, strict=True)
+        ids = torch.tensor([prompt_ids[s] + answer_ids[answer] for s, answer in rows])
         labels = ids.clone()
         labels[:, :_PROMPT_TOKENS] = -100
         yield ids, labels

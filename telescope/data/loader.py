@@ -112,16 +112,16 @@ class DataLoader:
     def at(self, step: int) -> Prompts:
         """The prompts of one step."""
         return self.data.take(
-            self._indices(step), repeat=self.repeat, seed=mix_seed(self.seed, step, 0)
+            self.indices(step), repeat=self.repeat, seed=mix_seed(self.seed, step, 0)
         )
 
-    def further(self, step: int) -> Iterator[int]:
+    def further_prompts(self, step: int) -> Iterator[int]:
         """Prompts that the step does not have, each once.
 
         They are drawn at random by (seed, step); without shuffling they are those that come next.
         """
         size = len(self.data)
-        seen = set(self._indices(step))
+        seen = set(self.indices(step))
         chance = random.Random(mix_seed(self.seed, step, 4))
         position = (step + 1) * self.batch_size
         while len(seen) < size:
@@ -131,7 +131,7 @@ class DataLoader:
                 seen.add(index)
                 yield index
 
-    def _indices(self, step: int) -> list[int]:
+    def indices(self, step: int) -> list[int]:
         """Which prompts the step has."""
         first = step * self.batch_size
         indices = []

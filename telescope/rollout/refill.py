@@ -53,7 +53,7 @@ def refill(
     batch = reward.score(batch)
     own_score = sum(scores.total for scores in batch.scores) / len(batch)
     size = data.repeat
-    further = data.further(step)
+    further = data.further_prompts(step)
     flat = _flat_groups(batch, size)
     flat_at_first = len(flat)
     rounds_done = 0

@@ -108,9 +108,8 @@ def test_prompts_that_are_too_long_are_dropped_and_counted(job: Job):
         seen.update(prompts)
         return [0.0] * len(prompts)
 
-    trainer = Trainer(
-        job(("data.max_prompt_tokens", "6")), reward=remember
-    )  # 请问 1 + 1 = 2 ？ are seven tokens
+    # 请问 1 + 1 = 2 ？ are seven tokens.
+    trainer = Trainer(job(("data.max_prompt_tokens", "6")), reward=remember)
     trainer.fit()
     assert seen == {"你知道1+1吗？"}
     assert trainer.history()[0] == {

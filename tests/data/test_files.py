@@ -1,4 +1,4 @@
-"""Prompts from files: what reaches the model, what reaches the reward function, and in which order."""
+"""Prompts from files: what reaches the model and the reward function, and in which order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
 from telescope.trainer import Trainer
 
-CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}，{% endif %}"
+CHAT = (
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}，{% endif %}"
+)
 
 VERL_ROWS = [
     {
@@ -106,13 +109,8 @@ def test_chat_messages_go_through_the_chat_template(tokenizer: Any):
         [{"prompt": [{"role": "system", "content": "请问"}, {"role": "user", "content": "1+1"}]}],
         tokenizer,
     ).take([0])
-    assert tokenizer.convert_ids_to_tokens(prompts.ids[0]) == [
-        "请问",
-        "1",
-        "+",
-        "1",
-        "，",
-    ]  # the comma opens the answer
+    tokens = tokenizer.convert_ids_to_tokens(prompts.ids[0])
+    assert tokens == ["请问", "1", "+", "1", "，"]  # the comma opens the answer
     assert prompts.info["prompt"] == ["请问1+1，"]
 
 

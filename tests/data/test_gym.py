@@ -1,4 +1,4 @@
-"""reasoning-gym's problems and scores: which are trained on, which are held out, what of a response is scored."""
+"""reasoning-gym: which problems are trained on and held out, and what of a response is scored."""
 
 from __future__ import annotations
 
@@ -88,19 +88,13 @@ def test_the_score_is_reasoning_gyms_own() -> None:
     scores = scorer("chain_sum", {}, r"-?\d+")(
         ["42 - 25 = 17", "17.", "+017", "-17", "18", "none"], [entry] * 6
     )
-    assert scores == [
-        1.0,
-        1.0,
-        1.0,
-        pytest.approx(2 / 3),
-        0.0,
-        0.0,
-    ]  # «-17» holds «17»: two of its three characters
+    part = pytest.approx(2 / 3)  # «-17» holds «17»: two of its three characters
+    assert scores == [1.0, 1.0, 1.0, part, 0.0, 0.0]
     assert scorer("chain_sum", {}, None)(["it is 17"], [entry]) == [0.25]
 
 
 def test_the_scorer_knows_the_options_of_its_problems() -> None:
-    """reasoning-gym's time_intervals pays by how far off an answer is, measured by the longest interval that it may ask for."""
+    """time_intervals pays by an answer's error, relative to the longest interval it may ask for."""
     options = {"max_time_difference_seconds": 60, "task_types": ["time_seconds"]}
     entry = {"question": "", "answer": "00:00:49", "metadata": {"task_type": "time_seconds"}}
     own, default = (

@@ -25,7 +25,10 @@ def reward(response_ids):
 
 
 def wake(model: torch.nn.Module) -> None:
-    """Adapters as after some training: they start at B = 0, where nothing would notice if they were left out."""
+    """Makes adapters as after some training.
+
+    They start at B = 0, where no test would notice if they were left out.
+    """
     generator = torch.Generator().manual_seed(1)
     for layer in adapted_layers(model):
         weight = layer.lora_B["default"].weight

@@ -1,4 +1,7 @@
-"""The architectures people tune: each trains for a step, samples what its training forward says, and survives a checkpoint."""
+"""The architectures that people tune.
+
+Each trains for a step, samples what its training forward says, and survives a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,18 @@ from telescope.models.load import quiet
 from tests.fakes import tiny_config
 
 SMALL = {
-    "vocab_size": 26, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1,
-}  # fmt: skip
+    "vocab_size": 26,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+}
 FAMILIES = {
     "llama": transformers.LlamaConfig(**SMALL),
     "llama, tied": transformers.LlamaConfig(**SMALL, tie_word_embeddings=True),
@@ -47,9 +59,8 @@ def write_family(name: str, folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name])
-        for parameter in (
-            model.parameters()
-        ):  # far from HF's start, where every norm is 1 and every token as likely as any other
+        # Far from HF's start, where every norm is 1 and all tokens are as likely.
+        for parameter in model.parameters():
             parameter.data += 0.2 * torch.randn_like(parameter)
         model.save_pretrained(folder)
         make_tokenizer().save_pretrained(folder)
@@ -74,10 +85,7 @@ def test_a_family_trains_samples_consistently_and_resumes(family: Path, tmp_path
     for role in ("actor", "critic"):
         ours, restored = (getattr(t.roles, role).model.state_dict() for t in (trainer, again))
         assert all(torch.equal(ours[name], restored[name]) for name in ours)
-    start = Trainer(
-        tiny_config(tmp_path / "fresh", family), reward=reward
-    ).roles.actor.model.state_dict()
-    assert any(
-        not torch.equal(start[name], ours)
-        for name, ours in trainer.roles.actor.model.state_dict().items()
-    )
+    fresh = Trainer(tiny_config(tmp_path / "fresh", family), reward=reward)
+    start = fresh.roles.actor.model.state_dict()
+    end = trainer.roles.actor.model.state_dict()
+    assert any(not torch.equal(start[name], end[name]) for name in end)

@@ -1,5 +1,8 @@
+"""The forward passes: the one shift, temperature, padding, and where a critic starts from."""
+
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -61,35 +64,34 @@ def test_the_value_head_starts_at_zero_and_in_float32(tiny_model: Path) -> None:
 def test_a_critic_of_the_policys_model_takes_its_weights_and_leaves_them_alone(
     tiny_model: Path,
 ) -> None:
-    config, device = ModelConfig(path=str(tiny_model)), torch.device("cpu")
+    config = ModelConfig(path=str(tiny_model))
+    device = torch.device("cpu")
     policy = load_policy(config, device)
-    read, taken = load_critic(config, device), load_critic(config, device, policy=policy)
+    read = load_critic(config, device)
+    taken = load_critic(config, device, policy=policy)
     assert fingerprint(read) == fingerprint(taken)
     own, weights = read.state_dict(), taken.state_dict()
     assert own.keys() == weights.keys()
     assert all(torch.equal(own[name], weights[name]) for name in own)
     assert all(weight.requires_grad for weight in taken.parameters())
-    assert not {w.data_ptr() for w in taken.parameters()} & {
-        w.data_ptr() for w in policy.parameters()
-    }
-    torch.nn.init.ones_(read.head.weight), torch.nn.init.ones_(taken.head.weight)
+    addresses = {weight.data_ptr() for weight in policy.parameters()}
+    assert not addresses & {weight.data_ptr() for weight in taken.parameters()}
+    torch.nn.init.ones_(read.head.weight)
+    torch.nn.init.ones_(taken.head.weight)
     batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]])
     assert torch.equal(value_forward(read, batch).values, value_forward(taken, batch).values)
 
 
 def test_a_critic_of_another_model_reads_its_own(tiny_model: Path, tmp_path: Path) -> None:
-    device, policy = (
-        torch.device("cpu"),
-        load_policy(ModelConfig(path=str(tiny_model)), torch.device("cpu")),
-    )
+    device = torch.device("cpu")
+    policy = load_policy(ModelConfig(path=str(tiny_model)), device)
     with torch.no_grad():
         policy.lm_head.weight += 1
         next(policy.base_model.parameters()).add_(1)
     policy.save_pretrained(tmp_path)
     config = ModelConfig(path=str(tiny_model), critic_path=str(tmp_path))
-    assert fingerprint(
-        load_critic(config, device, policy=load_policy(config, device))
-    ) == fingerprint(ValueModel(policy.base_model))
+    critic = load_critic(config, device, policy=load_policy(config, device))
+    assert fingerprint(critic) == fingerprint(ValueModel(policy.base_model))
 
 
 def test_log_probs_are_of_the_token_given_what_came_before_it(policy) -> None:
@@ -106,16 +108,10 @@ def test_log_probs_are_at_the_sampling_temperature_and_values_are_not(policy, cr
     batch = hand_batch([[1, 1, 1]])
     logits = policy(input_ids=batch["input_ids"]).logits[:, 2:-1]  # [B, T, V]
     hot = policy_forward(policy, batch, temperature=2.0)
-    assert torch.allclose(
-        hot.log_probs,
-        (logits / 2).log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0],
-        atol=1e-6,
-    )
-    assert not torch.allclose(
-        hot.log_probs, policy_forward(policy, batch, temperature=1.0).log_probs, atol=1e-3
-    )
-    import inspect
-
+    expected = (logits / 2).log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0]
+    assert torch.allclose(hot.log_probs, expected, atol=1e-6)
+    plain = policy_forward(policy, batch, temperature=1.0)
+    assert not torch.allclose(hot.log_probs, plain.log_probs, atol=1e-3)
     assert "temperature" not in inspect.signature(value_forward).parameters
 
 
@@ -150,7 +146,10 @@ def test_bfloat16_runs_and_stays_close(policy, tiny_model: Path) -> None:
 
 
 def test_only_the_forward_shifts_by_one() -> None:
-    """A slice that drops the last position is how tokens and predictions are misaligned; algorithms/ shift in time, not in tokens."""
+    """A slice that drops the last position can misalign tokens and predictions.
+
+    algorithms/ shift in time, not in tokens.
+    """
     package = Path(telescope.__file__).parent
     shifts = {
         path.relative_to(package).as_posix()

@@ -1,4 +1,4 @@
-"""LoRA: adapters are all that is trained, wherever the model runs; without them it is the model it was."""
+"""LoRA: only adapters are trained, wherever the model runs; without them it is the base model."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_targets_that_cannot_have_adapters_are_refused(target: str, tiny_model: 
 
 
 def test_experts_that_peft_would_adapt_are_refused(tmp_path: Path) -> None:
-    """A first layer without experts has layers of the names that peft takes for those of experts."""
+    """The first layer has no experts, but layers with the names that peft takes for experts'."""
     experts = {
         "num_experts": 4,
         "num_experts_per_tok": 2,

@@ -1,4 +1,4 @@
-"""Runs with LoRA: resumed, evaluated, exported and merged, they compute what the actor and critic did."""
+"""Runs with LoRA, resumed, evaluated, exported and merged, compute what actor and critic did."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def test_reference_is_the_actor_without_adapters_before_and_after_updates(
 
 
 def test_frozen_weights_are_never_written_to(make_config: MakeConfig, tiny_model: Path) -> None:
-    trainer = Trainer(
-        make_config(LORA, ("steps", "3")), reward=reward
-    )  # one for the head, one for B, one for A
+    # Three steps: one for the head, one for B, one for A.
+    trainer = Trainer(make_config(LORA, ("steps", "3")), reward=reward)
     models = {role: getattr(trainer.roles, role).model for role in ("actor", "critic")}
     versions = {
         (role, name): p._version
@@ -111,9 +110,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(make_config: MakeConfig, tmp_path: Pa
         states = [trained_weights(getattr(trainer.roles, role).model) for trainer in trainers]
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
         saved = read_shards(stopped.run_dir / "checkpoints" / "step_000004", role)
-        assert {name for name in saved if name.startswith("weight/")} == {
-            f"weight/{name}" for name in states[0]
-        }  # not the model's own
+        # The checkpoint has the trained weights, not the model's own.
+        weights = {name for name in saved if name.startswith("weight/")}
+        assert weights == {f"weight/{name}" for name in states[0]}
 
 
 @pytest.fixture(scope="module")

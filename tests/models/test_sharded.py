@@ -1,4 +1,4 @@
-"""A model built without weights, sharded and filled is the model that was loaded whole."""
+"""A model that is built without weights, sharded and filled equals the model that was loaded."""
 
 from __future__ import annotations
 
@@ -32,41 +32,40 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[ProcessGroup]:
-    """A group of this process alone: slicing is the same code, and Ray's tests have several."""
-    dist.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1
-    )
+    """A group of one process. Sharding runs the same code; Ray's tests have several processes."""
+    init_method = f"file://{tmp_path / 'rendezvous'}"
+    dist.init_process_group("gloo", init_method=init_method, rank=0, world_size=1)
     yield ProcessGroup(CPU)
     dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt2"], ids=str)
-def test_a_sharded_family_computes_what_the_whole_one_does(
+def test_a_sharded_family_computes_what_the_full_model_does(
     family: str, tmp_path: Path, ranks: ProcessGroup
 ) -> None:
     config = ModelConfig(path=str(write_family(family, tmp_path / "model")))
     batch = hand_batch([[1, 1, 1, 1], [1, 1, 0, 0]])
-    policy, critic = load_policy(config, CPU), load_critic(config, CPU)
+    policy = load_policy(config, CPU)
+    critic = load_critic(config, CPU)
     (one, other), print_of_policy = load_sharded(new_policy, config, ranks, count=2)
     (values,), print_of_critic = load_sharded(new_value_model, config, ranks)
     assert (print_of_policy, print_of_critic) == (fingerprint(policy), fingerprint(critic))
     assert is_packable(one) == is_packable(policy)
     assert one.generation_config.eos_token_id == policy.generation_config.eos_token_id
-    assert [name for name, _ in one.named_parameters()] == [
-        name for name, _ in policy.named_parameters()
-    ]  # tied ones once
+    # Tied parameters appear once.
+    names = [name for name, _ in policy.named_parameters()]
+    assert [name for name, _ in one.named_parameters()] == names
     with torch.no_grad():
         expected = policy_forward(policy, batch, temperature=1).log_probs
-        assert all(
-            torch.equal(policy_forward(model, batch, temperature=1).log_probs, expected)
-            for model in (one, other)
-        )
+        for model in (one, other):
+            log_probs = policy_forward(model, batch, temperature=1).log_probs
+            assert torch.equal(log_probs, expected)
         for head in (values.head.weight, critic.head.weight):
             head.fill_(1.0)
         assert torch.equal(value_forward(values, batch).values, value_forward(critic, batch).values)
 
 
-@pytest.mark.parametrize("lora", [0, 3], ids=["whole", "lora"])
+@pytest.mark.parametrize("lora", [0, 3], ids=["full", "lora"])
 def test_a_random_value_head_is_the_same_sharded(
     tmp_path: Path, ranks: ProcessGroup, lora: int
 ) -> None:
@@ -101,9 +100,8 @@ def test_tensors_that_a_model_holds_beside_its_buffers_are_filled_too(
         model.model.scale = torch.full((2,), 3.0)  # on the meta device where that is the default
         return model
 
-    (model,), _ = load_sharded(
-        make, ModelConfig(path=str(write_family("llama", tmp_path / "model"))), ranks
-    )
+    config = ModelConfig(path=str(write_family("llama", tmp_path / "model")))
+    (model,), _ = load_sharded(make, config, ranks)
     assert model.model.scale.tolist() == [3.0, 3.0]
 
 
@@ -111,8 +109,6 @@ def test_a_model_without_layers_is_refused_with_what_to_do(
     tmp_path: Path, ranks: ProcessGroup
 ) -> None:
     config = ModelConfig(path=str(write_family("gpt2", tmp_path / "model")))
-    with pytest.raises(
-        TelescopeError,
-        match="GPT2Model cannot be sharded: it has no `layers`; use backend = 'local'",
-    ):
+    message = "GPT2Model cannot be sharded: it has no `layers`; use backend = 'local'"
+    with pytest.raises(TelescopeError, match=message):
         load_sharded(new_policy, config, ranks)

@@ -129,15 +129,15 @@ def test_further_prompts_are_others_each_once_and_a_function_of_seed_and_step(
         )
 
     for step in range(5):
-        own = {loader()._at(position) for position in range(4 * step, 4 * step + 4)}
-        further = list(loader().further(step))
+        own = set(loader().indices(step))
+        further = list(loader().further_prompts(step))
         assert sorted([*further, *own]) == list(range(10))
-        assert further == list(loader().further(step))
-        assert list(islice(loader().further(step), 2)) == further[:2]
+        assert further == list(loader().further_prompts(step))
+        assert list(islice(loader().further_prompts(step), 2)) == further[:2]
     if not shuffle:
-        assert list(loader().further(1)) == [8, 9, 0, 1, 2, 3]
+        assert list(loader().further_prompts(1)) == [8, 9, 0, 1, 2, 3]
     else:
-        assert list(loader().further(1)) != list(loader().further(2))
+        assert list(loader().further_prompts(1)) != list(loader().further_prompts(2))
 
 
 def test_a_refilled_run_scores_no_response_twice_and_its_ledger_holds_what_it_trained_on(

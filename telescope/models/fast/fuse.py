@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 _GATED_UNIT = ("gate_proj", "up_proj", "down_proj", "act_fn")
+_SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
@@ -77,12 +78,10 @@ def join_weights(backbone: nn.Module) -> None:
     They stay separate parameters. Sharded weights are left alone.
     """
     for module in backbone.modules():
-        for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
+        for names in _SAME_INPUT:
             layers = [_base_layer(getattr(module, name, None)) for name in names]
             if all(_is_plain_linear(layer) for layer in layers):
-                weights = [layer.weight for layer in layers]
-                biases = [layer.bias for layer in layers]
-                layers[0].joined = _Joined(weights, biases)
+                layers[0].joined = _Joined(layers)
 
 
 def _is_plain_linear(layer: Any) -> bool:
@@ -95,23 +94,25 @@ class _Joined:
     It is valid as long as the layers' own weights are views of it.
     """
 
-    def __init__(self, weights: list[nn.Parameter], biases: list[Any]) -> None:
-        self.sizes = [len(weight) for weight in weights]
-        self.weight = _side_by_side(weights, self.sizes)
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        self.sizes = [layer.out_features for layer in layers]
+        self.weight = _side_by_side([layer.weight for layer in layers])
         self.bias: Tensor | None = None
-        if all(bias is not None for bias in biases):
-            self.bias = _side_by_side(biases, self.sizes)
-        self._last_address = weights[-1].data_ptr()
+        if all(layer.bias is not None for layer in layers):
+            self.bias = _side_by_side([layer.bias for layer in layers])
+        self._last_address = layers[-1].weight.data_ptr()
 
-    def is_valid_for(self, layers: Sequence[Any]) -> bool:
-        starts_here: bool = self.weight.data_ptr() == layers[0].weight.data_ptr()
-        ends_here: bool = self._last_address == layers[-1].weight.data_ptr()
-        return starts_here and ends_here
+    def is_valid_for(self, layers: Sequence[nn.Linear]) -> bool:
+        first = layers[0].weight
+        last = layers[-1].weight
+        starts_here = self.weight.data_ptr() == first.data_ptr()
+        return starts_here and self._last_address == last.data_ptr()
 
 
-def _side_by_side(parts: list[Any], sizes: list[int]) -> Tensor:
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     """One tensor of all parts, which become views of it."""
     joined = torch.cat([part.detach() for part in parts])
+    sizes = [len(part) for part in parts]
     for part, view in zip(parts, joined.split(sizes), strict=True):
         part.data = view
     return joined
@@ -164,18 +165,20 @@ def _concat_columns(parts: Sequence[Tensor]) -> Tensor:
 
     No copy if the parts are already the columns of one matrix, as `GatedUnit`'s gradients are.
     """
-    first = parts[0]
-    second = parts[-1]
-    width = sum(part.shape[-1] for part in parts)
-    if (
-        len(parts) == 2
-        and first.dim() == 2
-        and first.stride() == second.stride() == (width, 1)
-        and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        and second.storage_offset() == first.storage_offset() + first.shape[1]
-    ):
-        return first.as_strided((len(first), width), (width, 1))
+    if len(parts) == 2 and parts[0].dim() == 2:
+        first, second = parts
+        width = first.shape[1] + second.shape[1]
+        stride = (width, 1)
+        same_stride = first.stride() == second.stride() == stride
+        end_of_first = first.storage_offset() + first.shape[1]
+        follows = second.storage_offset() == end_of_first
+        if same_stride and follows and _storage(first) == _storage(second):
+            return first.as_strided((len(first), width), stride)
     return torch.cat(list(parts), -1)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 # ---- LoRA adapters

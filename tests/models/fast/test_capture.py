@@ -311,7 +311,10 @@ def test_only_small_bfloat16_on_a_gpu_has_graphs(model: str) -> None:
 
 
 def test_micro_batches_add_up(model: str) -> None:
-    """All graphs leave their gradients in the same memory: each is added to the masters' before the next."""
+    """All graphs leave their gradients in the same memory.
+
+    Each is added to the masters' before the next.
+    """
 
     def masters_gradients(runner: GraphRunner | None) -> list[torch.Tensor]:
         policy = load_policy(ModelConfig(path=model, dtype="bfloat16"), DEVICE)

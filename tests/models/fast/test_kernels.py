@@ -1,4 +1,4 @@
-"""Every kernel against its plain PyTorch twin; on a machine without a GPU in Triton's interpreter."""
+"""Every kernel against its plain PyTorch twin; without a GPU in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -152,10 +152,18 @@ def draw(
         torch.tensor([2, -1], device=DEVICE),
     )
     decode_kernels.sample_tokens(
-        logits, logits if allowed is None else allowed, state["request"] + 7,
-        *(state[name] for name in ("request", "token", "position", "step", "alive")),
-        responses, log_probs, ended, stop, torch.tensor([seed], device=DEVICE), torch.tensor([noise], device=DEVICE), 0.5,
-    )  # fmt: skip
+        logits,
+        logits if allowed is None else allowed,
+        number=state["request"] + 7,
+        **state,
+        responses=responses,
+        log_probs=log_probs,
+        ended=ended,
+        stop=stop,
+        seed=torch.tensor([seed], device=DEVICE),
+        noise=torch.tensor([noise], device=DEVICE),
+        temperature=0.5,
+    )
     return state, responses, log_probs, ended
 
 

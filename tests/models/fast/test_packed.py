@@ -1,4 +1,4 @@
-"""Packed equals padded, fused equals plain, chunked equals whole, captured equals eager: each for every family."""
+"""Packed equals padded, fused equals plain, chunked equals unchunked, captured equals eager."""
 
 from __future__ import annotations
 
@@ -341,9 +341,12 @@ def test_a_capture_that_fails_leaves_the_process_as_it_was(
     sampler, stream = engine(model), torch.cuda.current_stream()
     sampler.capture = True
     own = sampler._draw
-    sampler._draw = lambda state, hidden, rows: (
-        own(state, hidden, rows) if hidden.sum().item() else None
-    )  # asks the host
+
+    def draw(state, hidden, rows):
+        waits_for_the_host = hidden.sum().item()
+        return own(state, hidden, rows) if waits_for_the_host else None
+
+    sampler._draw = draw
     mask = (PROMPTS > 0).long()
     same_rollout(
         sampler.generate(PROMPTS, mask, seed=3),
