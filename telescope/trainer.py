@@ -52,7 +52,7 @@ class Trainer:
         if saved and not resume:
             raise TelescopeError(
                 f"{config.run_dir} already holds a run ({saved[-1].name}): "
-                "pass --resume to go on, or another --name "
+                "pass --resume to continue, or another --name "
                 "(in Python: Trainer(..., resume=True), or another name in the config)"
             )
         if config.data.task is not None:  # find mistakes there before the models are loaded
@@ -161,7 +161,7 @@ class Trainer:
             self.save()
             raise Interrupted(
                 f"stopped by {stop.requested} after step {self.step}, which is saved: "
-                "go on with --resume"
+                "continue with --resume"
             )
         if _is_due(self.step, config.checkpoint.every):
             self.save()
@@ -244,7 +244,7 @@ class Trainer:
             self.roles.close()
             raise TelescopeError(
                 f"{lost}; {limit} restarts (ray.max_restarts) did not help: "
-                "check the cluster, then go on with --resume"
+                "check the cluster, then continue with --resume"
             )
         self.restarts += 1
         self.ledger.wait()

@@ -11,6 +11,7 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from telescope import __version__
 from telescope.errors import TelescopeError
@@ -82,7 +83,7 @@ def _unknown_command(command: str) -> TelescopeError:
     return TelescopeError(f"no command `{command}`; {advice}")
 
 
-def _exit(code: int, message: str) -> None:
+def _exit(code: int, message: str) -> NoReturn:
     print(f"telescope: {message}", file=sys.stderr)
     sys.exit(code)
 

@@ -182,7 +182,7 @@ class Ledger(Notes):
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise TelescopeError(
-                f"cannot write {path}: {error.strerror or error}; free some space, then go on with --resume"
+                f"cannot write {path}: {error.strerror or error}; free some space, then continue with --resume"
             ) from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class RemoteReward:
                 )
         tries = f"{self.retries + 1} tries" if self.retries else "one try"
         raise TelescopeError(
-            f"{self.server} gave no scores in {tries}, at last: {problem}; see to it, then go on with --resume"
+            f"{self.server} gave no scores in {tries}, at last: {problem}; see to it, then continue with --resume"
         )
 
 

@@ -98,7 +98,7 @@ def _cannot_save(final: Path, error: Exception) -> TelescopeError:
     older = list_checkpoints(final.parent)
     remedy = "no earlier checkpoint exists"
     if older:
-        remedy = f"{older[-1].name} is intact; free some space and go on with --resume"
+        remedy = f"{older[-1].name} is intact; free some space and continue with --resume"
     return TelescopeError(f"cannot save checkpoint {final}: {reason}; {remedy}")
 
 

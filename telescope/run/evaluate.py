@@ -26,7 +26,7 @@ def evaluate_run(
     """Compute eval/* of a run's newest checkpoint.
 
     `overrides` change some of the run's settings. `rows`, like those of its data, replace its
-    held-out prompts. A run whose reward was given to Trainer in Python needs it here too.
+    held-out prompts. If the run's reward was given to Trainer in Python, pass it here too.
     """
     saved = open_run(run, overrides)
     config = saved.config

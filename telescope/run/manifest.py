@@ -142,7 +142,7 @@ def damaged(folder: Path, what: str) -> TelescopeError:
     older = [path.name for path in list_checkpoints(folder.parent) if path.name < folder.name]
     remedy = "there is no older checkpoint to go back to"
     if older:
-        remedy = f"move {folder.name} away to go on from {older[-1]}"
+        remedy = f"move {folder.name} away to continue from {older[-1]}"
     return TelescopeError(f"checkpoint {folder} is damaged: {what}; {remedy}")
 
 

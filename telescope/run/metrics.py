@@ -53,7 +53,7 @@ class MetricsLog:
         except OSError as error:
             raise TelescopeError(
                 f"cannot write {self.path}: {error.strerror}; "
-                "free some space or fix the file, then go on with --resume"
+                "free some space or fix the file, then continue with --resume"
             ) from error
 
     def _discard_after(self, step: int) -> None:

@@ -17,7 +17,7 @@ from telescope.run.manifest import Manifest, check_origin, step_of
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run's config and its newest checkpoint, whose files were checked."""
+    """A run's config and its newest checkpoint. The checkpoint's files have been checked."""
 
     config: Config
     path: Path

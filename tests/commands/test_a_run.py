@@ -68,7 +68,7 @@ def test_training_changes_the_weights(finished: Config):
 def test_train_again_without_resume_is_refused(finished: Config, capsys: Capture):
     told = refusal(capsys, "train", str(finished.run_dir / "config.toml"))
     assert f"{finished.run_dir} already holds a run (step_000002)" in told
-    assert "pass --resume to go on, or another --name" in told
+    assert "pass --resume to continue, or another --name" in told
 
 
 def test_train_again_with_resume_ends_at_once_with_the_same_summary(

@@ -57,7 +57,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_still_works(
     message = refusal(two_checkpoints, resume=True)
     assert str(newest) in message
     assert file in message
-    assert "move step_000002 away to go on from step_000001" in message
+    assert "move step_000002 away to continue from step_000001" in message
 
     newest.rename(tmp_path / "damaged")
     trainer = Trainer(two_checkpoints, reward=length, resume=True)
@@ -101,7 +101,7 @@ def test_a_damaged_manifest_is_named_with_the_remedy(two_checkpoints: Config):
     cut(newest / "checkpoint.json")
     message = refusal(two_checkpoints, resume=True)
     assert str(newest) in message
-    assert "move step_000002 away to go on from step_000001" in message
+    assert "move step_000002 away to continue from step_000001" in message
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_manifest_with_a_missing_or_wrong_field_names_it_and_the_remedy(
     message = refusal(two_checkpoints, resume=True)
     assert f"{newest} is damaged: checkpoint.json " in message
     assert told in message
-    assert "move step_000002 away to go on from step_000001" in message
+    assert "move step_000002 away to continue from step_000001" in message
 
 
 def empty(path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_damaged_file_with_a_matching_checksum_is_named_too(
     edit_json(newest / "checkpoint.json", files=listed | {file: entry})
     message = refusal(two_checkpoints, resume=True)
     assert f"{newest} is damaged: " in message
-    assert "move step_000002 away to go on from step_000001" in message
+    assert "move step_000002 away to continue from step_000001" in message
 
 
 def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoints: Config):

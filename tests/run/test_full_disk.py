@@ -43,7 +43,7 @@ def test_a_full_disk_costs_only_the_checkpoint_being_written(
     message = str(error.value)
     assert "\n" not in message
     assert f"cannot save checkpoint {config.run_dir / 'checkpoints' / 'step_000002'}" in message
-    assert "step_000001 is intact; free some space and go on with --resume" in message
+    assert "step_000001 is intact; free some space and continue with --resume" in message
     assert names_of_checkpoints(config) == ["step_000001"]  # no half-written folder either
 
     trainer = Trainer(config, reward=length, resume=True)

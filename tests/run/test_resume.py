@@ -62,7 +62,7 @@ def test_resume_continues_bit_for_bit(
 ):
     config = config_in(tmp_path)
     message = stopped(config, f"{name} train {step}")
-    assert message == f"stopped by {name} after step {step}, which is saved: go on with --resume"
+    assert message == f"stopped by {name} after step {step}, which is saved: continue with --resume"
     assert last_checkpoint(config).name == f"step_{step:06d}"
     assert not (config.run_dir / "metrics.discarded.jsonl").exists()
     torch.manual_seed(99)  # what this process drew meanwhile does not matter

@@ -81,7 +81,7 @@ def test_the_command_line_says_how_to_go_on_after_a_signal(
         main(["train", str(recipe)])
     assert end.value.code == 130
     assert capsys.readouterr().err.endswith(
-        "\nstopped by SIGTERM after step 2, which is saved: go on with --resume\n"
+        "\nstopped by SIGTERM after step 2, which is saved: continue with --resume\n"
     )
 
 
