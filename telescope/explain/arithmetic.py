@@ -270,8 +270,3 @@ def value_term(
     if delta is None:
         return worse_error(token, clip, squared)
     return worse_error(token, clip, lambda error: huber(error, delta))
-
-
-def lam_of(s: Settings, tokens: int) -> float:
-    """λ of a response of so many tokens."""
-    return s.lam(tokens)

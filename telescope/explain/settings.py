@@ -137,6 +137,11 @@ class Settings:
         """λ of the critic's targets, where it is another than that of the advantages."""
         return getattr(self.credit, "lam_critic", None)
 
+    @property
+    def own_lam(self) -> float | None:
+        """λ as it was set; None where the estimator has no such setting."""
+        return getattr(self.credit, "lam", None)
+
     def lam(self, tokens: int) -> float:
         """λ of a response of so many tokens, as GAE would have it."""
         own = self.estimator_definition.lam

@@ -1,13 +1,18 @@
-"""What each stage of a step put into the batch: every column with its numbers, and how the stages feed each other."""
+"""What each stage of a step put into the batch, and how the stages feed each other."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
+from rich.box import SQUARE
 from rich.cells import cell_len
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
 
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
@@ -16,31 +21,37 @@ from telescope.explain.text import pad, pieces, shorten, visible, wrap
 from telescope.explain.trace import fill
 from telescope.explain.words import Lang
 
-_SAID = {
-    "given": (
-        "回答是给定的：只分词，没有采样",
-        "the response was given: split into tokens, nothing sampled",
-    ),
-    "actor.generate_sequences(prompts)": ("actor 写回答", "the actor writes"),
-    "actor.compute_log_prob(batch)": (
-        "actor 写每个 token 的对数概率",
-        "how likely each token was to the actor (log)",
-    ),
-    "critic.compute_values(batch)": (
-        "critic 预期还能得多少",
-        "what the critic expects from here on",
-    ),
-    "reference.compute_log_prob(batch)": (
-        "参考模型的对数概率",
-        "how likely to the frozen reference (log)",
-    ),
-    "reward.compute_reward(batch)": ("任务打分", "the task's score"),
-    "compute_advantages(batch)": ("奖励、优势、目标", "rewards, advantages, targets"),
-    "actor.update_actor(batch)": ("按优势改变概率", "moves its probabilities by the advantages"),
-    "critic.update_critic(batch)": (
-        "预测 v 向目标 R 靠近",
-        "moves its predictions v to the targets R",
-    ),
+_SAID: dict[str, dict[Lang, str]] = {
+    "given": {
+        "zh": "回答是给定的：只分词，没有采样",
+        "en": "the response was given: split into tokens, nothing sampled",
+    },
+    "actor.generate_sequences(prompts)": {"zh": "actor 写回答", "en": "the actor writes"},
+    "actor.compute_log_prob(batch)": {
+        "zh": "actor 写每个 token 的对数概率",
+        "en": "how likely each token was to the actor (log)",
+    },
+    "critic.compute_values(batch)": {
+        "zh": "critic 预期还能得多少",
+        "en": "what the critic expects from here on",
+    },
+    "reference.compute_log_prob(batch)": {
+        "zh": "参考模型的对数概率",
+        "en": "how likely to the frozen reference (log)",
+    },
+    "reward.compute_reward(batch)": {"zh": "任务打分", "en": "the task's score"},
+    "compute_advantages(batch)": {
+        "zh": "奖励、优势、目标",
+        "en": "rewards, advantages, targets",
+    },
+    "actor.update_actor(batch)": {
+        "zh": "按优势改变概率",
+        "en": "moves its probabilities by the advantages",
+    },
+    "critic.update_critic(batch)": {
+        "zh": "预测 v 向目标 R 靠近",
+        "en": "moves its predictions v to the targets R",
+    },
 }
 _LAYERS = (
     ("actor.generate_sequences(prompts)",),
@@ -52,9 +63,11 @@ _LAYERS = (
     ("compute_advantages(batch)",),
     ("actor.update_actor(batch)", "critic.update_critic(batch)"),
 )
-"""Who works on whose output: a stage reads what the layers above it made."""
-BESIDE, NARROWEST = 78, 34
-"""Cells from which the stages of a layer stand beside each other, below that one under the other; and what a box needs."""
+"""A stage reads what the layers above it made."""
+BESIDE = 78
+"""Cells from which the stages of a layer stand beside each other."""
+NARROWEST = 34
+WIDEST = 100
 
 
 @dataclass(frozen=True)
@@ -67,140 +80,234 @@ class Output:
     shape: list[int]
     values: list[Any]
     tokens: list[str]
-    """Whose numbers they are; none: the row's."""
+    """The tokens that the numbers belong to; empty: they belong to the row."""
+
+
+_Row = tuple[str, list[str]]
+"""A name and a cell for each token."""
+
+
+# ---- stage by stage ----
 
 
 def modules(outputs: Sequence[Output], lang: Lang, width: int) -> str:
-    """Stage by stage: the tokens, and under each its ids and numbers."""
+    """The tokens of each stage, and under each its ids and numbers."""
+    front = 2 + max(len(output.name) for output in outputs)
     lines: list[str] = []
     for maker, made in itertools.groupby(outputs, key=lambda output: output.maker):
-        said = _SAID.get(maker, ("", ""))[lang == "en"]
-        lines += wrap(said if maker == "given" else f"{maker}  {said}", width)
-        by_token = sorted(made, key=lambda output: not output.tokens)  # the row's own numbers last
-        for (shape, tokens), columns in itertools.groupby(
-            by_token, key=lambda output: (output.shape, output.tokens)
-        ):
-            rows = [(output.name, [_short(v) for v in output.values]) for output in columns]
-            if tokens:
-                rows.insert(0, (str(shape), [shorten(token, 12) for token in tokens]))
-                lines += _table(rows, 2 + max(len(output.name) for output in outputs), width)
-            else:
-                lines += wrap(
-                    "  " + "   ".join(f"{name} {shape} {' '.join(cells)}" for name, cells in rows),
-                    width,
-                    "  ",
-                )
+        lines += wrap(_title(maker, lang), width)
+        of_tokens_first = sorted(made, key=lambda output: not output.tokens)
+        alike = itertools.groupby(
+            of_tokens_first,
+            key=lambda output: (output.shape, output.tokens),
+        )
+        for _, columns in alike:
+            lines += _columns(list(columns), front, width)
     return "\n".join([*lines, ""])
 
 
-def _table(rows: Sequence[tuple[str, list[str]]], front: int, width: int) -> list[str]:
+def _title(maker: str, lang: Lang) -> str:
+    """The call, and what it does."""
+    said = _SAID[maker][lang] if maker in _SAID else ""
+    if maker == "given":
+        return said
+    return f"{maker}  {said}"
+
+
+def _columns(outputs: Sequence[Output], front: int, width: int) -> list[str]:
+    """Columns of one shape: under their tokens, or on a line where they have none."""
+    shape = str(outputs[0].shape)
+    tokens = outputs[0].tokens
+    rows: list[_Row] = []
+    for output in outputs:
+        cells = [_short(value) for value in output.values]
+        rows.append((output.name, cells))
+    if tokens:
+        heads = [shorten(token, 12) for token in tokens]
+        return _table([(shape, heads), *rows], front, width)
+    said = []
+    for name, cells in rows:
+        numbers = " ".join(cells)
+        said.append(f"{name} {shape} {numbers}")
+    return wrap("  " + "   ".join(said), width, "  ")
+
+
+def _table(rows: Sequence[_Row], front: int, width: int) -> list[str]:
     """Cells under each other, as many tokens side by side as fit; the others below."""
-    widths = [
-        2 + max(map(cell_len, cells)) for cells in zip(*(cells for _, cells in rows), strict=True)
-    ]
-    lines, first = [], 0
-    while first < len(widths):
-        last = first + 1
-        while last < len(widths) and front + sum(widths[first : last + 1]) <= width:
-            last += 1
+    every = [cells for _, cells in rows]
+    widths = []
+    for column in zip(*every, strict=True):
+        widest = max(cell_len(cell) for cell in column)
+        widths.append(2 + widest)
+    lines: list[str] = []
+    for first, last in _chunks(widths, width - front):
         for name, cells in rows:
-            shown = zip(cells[first:last], widths[first:last], strict=True)
-            lines.append(pad(f"  {name}", front) + "".join(pad(cell, w, ">") for cell, w in shown))
-        first = last
+            line = pad(f"  {name}", front)
+            for k in range(first, last):
+                line += pad(cells[k], widths[k], ">")
+            lines.append(line)
     return lines
 
 
+def _chunks(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """first, last (exclusive) of as many columns as fit, at least one."""
+    first = 0
+    used = 0
+    for k, width in enumerate(widths):
+        if k > first and used + width > room:
+            yield first, k
+            first = k
+            used = 0
+        used += width
+    if widths:
+        yield first, len(widths)
+
+
 def _short(value: Any) -> str:
-    return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.3f}"
+    return text.replace("-0.000", "0.000")
+
+
+# ---- boxes and arrows ----
 
 
 def flow(
     sample: Sample, lang: Lang, width: int, token: int | None = None, *, given: bool = False
 ) -> str:
-    """The step as boxes and arrows: each stage with the columns it made, their shapes, and one token's number of each."""
-    full, texts = fill(sample), pieces(sample.token_bytes)
-    sizes = full.columns.get("advantages") or [0.0] * len(sample)
-    t = max(range(len(sample)), key=lambda t: abs(sizes[t])) if token is None else token
-    made: dict[str, dict[str, str]] = {maker: {} for layer in _LAYERS for maker in layer}
-    made[_LAYERS[0][0]]["responses"] = str(sample.token_ids[t])
-    for name in SAMPLE_COLUMNS:
-        if name in full.columns:
-            made[COLUMNS[name].maker][name] = num(full.columns[name][t])
-    for maker, updates, own in (
-        ("actor", full.actor_updates, "ratio"),
-        ("critic", full.critic_updates, "values"),
-    ):
-        terms = {name: getattr(updates[-1], name) for name in (own, "loss")} if updates else {}
-        made[f"{maker}.update_{maker}(batch)"] |= {
-            name: num(column[t]) for name, column in terms.items() if column
-        }
-    beside, width, above = width >= BESIDE, min(max(width, NARROWEST), 100) // 2 * 2, list[int]()
-    lines = wrap(
-        f"{shorten(visible(sample.prompt, spaces=False), width // 2)}   t = {t} «{shorten(texts[t], 12)}»",
-        width,
-    )
+    """The step as boxes and arrows.
+
+    Each box is a stage with the columns it made, their shapes, and one token's number of each.
+    """
+    full = fill(sample)
+    t = _largest(full) if token is None else token
+    made = _numbers_of(full, t)
+    stand_beside = width >= BESIDE
+    width = min(max(width, NARROWEST), WIDEST)
+    width -= width % 2
+    lines = wrap(_about(sample, t, width), width)
+    above: list[int] = []
     for layer in _LAYERS:
-        present = [maker for maker in layer if made[maker]]
-        if not present:
+        makers = [maker for maker in layer if made[maker]]
+        if not makers:
             continue
-        across = len(present) if beside else 1
+        across = len(makers) if stand_beside else 1
         room = width // across
         left = (width - room * across) // 2
-        boxes = [
-            _box(
-                maker,
-                _SAID["given" if given and layer is _LAYERS[0] else maker],
-                made[maker],
-                len(sample),
-                room - 1,
-                lang,
-            )
-            for maker in present
-        ]
         below = [left + room * k + (room - 1) // 2 for k in range(across)]
-        lines += _arrows(above, below) if above else []
-        for row in (boxes[k : k + across] for k in range(0, len(boxes), across)):
-            tallest = max(map(len, row))
-            even = [
-                [*box[:-1], *["│" + " " * (room - 3) + "│"] * (tallest - len(box)), box[-1]]
-                for box in row
-            ]
-            lines += [" " * left + " ".join(parts) for parts in zip(*even, strict=True)]
+        if above:
+            lines += _arrows(above, below)
         above = below
+        boxes = []
+        for maker in makers:
+            typed = given and layer is _LAYERS[0]
+            boxes.append(_inside(maker, made[maker], len(sample), room - 5, lang, typed=typed))
+        for first in range(0, len(boxes), across):
+            row = boxes[first : first + across]
+            lines += [" " * left + line for line in _side_by_side(row, room - 1)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _box(
-    maker: str, said: tuple[str, str], numbers: dict[str, str], length: int, width: int, lang: Lang
-) -> list[str]:
+def _about(sample: Sample, t: int, width: int) -> str:
+    prompt = visible(sample.prompt, spaces=False)
+    token = pieces(sample.token_bytes)[t]
+    return f"{shorten(prompt, width // 2)}   t = {t} «{shorten(token, 12)}»"
+
+
+def _side_by_side(boxes: Sequence[tuple[str, list[str]]], width: int) -> list[str]:
+    """Boxes of the same height."""
+    tallest = max(len(lines) for _, lines in boxes)
+    drawn = [_box(title, lines, width, tallest) for title, lines in boxes]
+    return [" ".join(parts) for parts in zip(*drawn, strict=True)]
+
+
+def _largest(full: Sample) -> int:
+    """The token with the largest |A|."""
+    sizes = full.columns.get("advantages") or [0.0] * len(full)
+    return max(range(len(full)), key=lambda t: abs(sizes[t]))
+
+
+def _numbers_of(full: Sample, t: int) -> dict[str, dict[str, str]]:
+    """Stage -> column -> token t's number."""
+    made: dict[str, dict[str, str]] = {maker: {} for layer in _LAYERS for maker in layer}
+    made[_LAYERS[0][0]]["responses"] = str(full.token_ids[t])
+    for name in SAMPLE_COLUMNS:
+        if name in full.columns:
+            made[COLUMNS[name].maker][name] = num(full.columns[name][t])
+    if full.actor_updates:
+        actor = full.actor_updates[-1]
+        terms = {"ratio": actor.ratio, "loss": actor.loss}
+        made["actor.update_actor(batch)"] |= _numbers_at(terms, t)
+    if full.critic_updates:
+        critic = full.critic_updates[-1]
+        terms = {"values": critic.values, "loss": critic.loss}
+        made["critic.update_critic(batch)"] |= _numbers_at(terms, t)
+    return made
+
+
+def _numbers_at(columns: dict[str, list[float]], t: int) -> dict[str, str]:
+    return {name: num(column[t]) for name, column in columns.items() if column}
+
+
+def _inside(
+    maker: str, numbers: dict[str, str], length: int, width: int, lang: Lang, *, typed: bool
+) -> tuple[str, list[str]]:
+    """The title of a stage's box, and its lines."""
     role, _, call = maker.split("(")[0].rpartition(".")
-    if said is _SAID["given"]:
+    if typed:
         call = "compute_log_prob"
-    inside = ([call] if role else []) + wrap(said[lang == "en"], width - 4)
+    lines = [call] if role else []
+    lines += wrap(_SAID["given" if typed else maker][lang], width)
     for name, number in numbers.items():
         one = f"{name}[t] = {number}   [1, {length}]"
-        inside += (
-            [one] if cell_len(one) <= width - 4 else [f"{name}[t]", f"  = {number}   [1, {length}]"]
-        )
-    head = f"┌ {role or call} "
-    return [
-        head + "─" * (width - 1 - len(head)) + "┐",
-        *(f"│ {pad(line, width - 4)} │" for line in inside),
-        f"└{'─' * (width - 2)}┘",
-    ]
+        if cell_len(one) <= width:
+            lines.append(one)
+        else:
+            lines += [f"{name}[t]", f"  = {number}   [1, {length}]"]
+    return role or call, lines
+
+
+def _box(title: str, inside: list[str], width: int, tallest: int) -> list[str]:
+    """A box with room for `tallest` lines."""
+    panel = Panel(
+        Text("\n".join(inside)),
+        SQUARE,
+        title=title,
+        title_align="left",
+        width=width,
+        height=tallest + 2,
+    )
+    console = Console(file=StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(panel)
+    return capture.get().splitlines()
+
+
+_CORNERS = {
+    (True, False): ("└", "┴", "┘"),
+    (False, True): ("┌", "┬", "┐"),
+    (True, True): ("├", "┼", "┤"),
+    (False, False): ("─", "─", "─"),
+}
+"""(comes from above, goes below) -> the bus there: at its start, in between, at its end."""
 
 
 def _arrows(above: Sequence[int], below: Sequence[int]) -> list[str]:
     """A line from each middle above to a bus, and arrows from it to each middle below."""
-    first, last = min(*above, *below), max(*above, *below)
-    corners = {(1, 0): "┴└┘", (0, 1): "┬┌┐", (1, 1): "┼├┤", (0, 0): "───"}
+    first = min(*above, *below)
+    last = max(*above, *below)
     if first == last:
         return [" " * first + "▼"]
-    bus = [
-        corners[x in above, x in below][1 if x == first else 2 if x == last else 0]
-        for x in range(first, last + 1)
-    ]
-    return [
-        " " * first + "".join(bus),
-        "".join("▼" if x in below else " " for x in range(last + 1)),
-    ]
+    bus = " " * first
+    tips = " " * first
+    for x in range(first, last + 1):
+        start, between, end = _CORNERS[x in above, x in below]
+        if x == first:
+            bus += start
+        elif x == last:
+            bus += end
+        else:
+            bus += between
+        tips += "▼" if x in below else " "
+    return [bus, tips]

@@ -48,7 +48,9 @@ def pieces(token_bytes: Sequence[bytes]) -> list[str]:
 
 
 def _limited(piece: bytes) -> bytes:
-    return piece if len(piece) <= _MOST_BYTES else piece[:_MOST_BYTES] + "…".encode()
+    if len(piece) <= _MOST_BYTES:
+        return piece
+    return piece[:_MOST_BYTES] + "…".encode()
 
 
 def _standing(text: str) -> str:
@@ -76,7 +78,10 @@ def visible(text: str, *, spaces: bool = True) -> str:
 
     Controls are C0, C1 and ESC, bidi and zero-width marks, and lone surrogates.
     """
-    return "".join(" " if c == " " and not spaces else _show(c) for c in text)
+    shown = [_show(c) for c in text]
+    if not spaces:
+        shown = [c if c == " " else sign for c, sign in zip(text, shown, strict=True)]
+    return "".join(shown)
 
 
 def _show(c: str) -> str:
@@ -101,8 +106,12 @@ def plain(text: str, almost: str) -> str:
     """
 
     def fixed(found: re.Match[str]) -> str:
-        digits = f"{float(found[2]) / 10 ** int(found[3]):.6f}".strip("0")
-        return f"{found[1]}{digits}" if digits != "." else almost
+        sign, digits, power = found.groups()
+        number = float(digits) / 10 ** int(power)
+        text = f"{number:.6f}".strip("0")
+        if text == ".":
+            return almost
+        return sign + text
 
     return _SMALL.sub(fixed, text)
 
@@ -139,13 +148,16 @@ def both_ends(text: str, width: int) -> str:
 def pad(text: str, width: int, align: str = "<") -> str:
     """The text with spaces up to `width` cells."""
     room = max(width - cell_len(text), 0)
-    left = {"<": 0, ">": room, "^": room // 2}[align]
-    return " " * left + text + " " * (room - left)
+    spaces = " " * room
+    return spaces + text if align == ">" else text + spaces
 
 
 def fold(text: str, width: int, indent: str = "") -> str:
     """Every line of `text` wrapped; `indent` goes before what a line continues with."""
-    return "\n".join(part for line in text.split("\n") for part in wrap(line, width, indent))
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines += wrap(line, width, indent)
+    return "\n".join(lines)
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:

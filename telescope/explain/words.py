@@ -1,7 +1,8 @@
-"""What each number means, in Chinese and English, for an expert and for a twelve-year-old (texts: words.toml).
+"""What each number means, in Chinese and English, for an expert and for a twelve-year-old.
 
-The expert's meaning of a column is the one of the column table (telescope.batch.COLUMNS). The child's words use no
-symbol: guess, mark, surprise, credit; the numbers are the same.
+The texts are those of words.toml, and of the definition of the estimator or loss. The expert's
+meaning of a column is that of the column table (telescope.batch.COLUMNS). A child's words use no
+symbols: guess, mark, surprise, credit; the numbers are the same.
 """
 
 from __future__ import annotations

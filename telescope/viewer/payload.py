@@ -22,15 +22,14 @@ from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, traces
-from telescope.explain.words import Lang, Level, formula, meaning
-from telescope.viewer.whatif import SHOWN, delta_weights, own_lam
+from telescope.explain.words import Lang, formula, meaning
+from telescope.viewer.whatif import SHOWN, delta_weights
 
 MAX_TOKENS = 2_000
 MAX_TEXT = 2_000
 MAX_TOKEN_BYTES = 48
 MAX_TRACE_TEXT = 1_500
 LANGS: tuple[Lang, ...] = ("zh", "en")
-LEVELS: tuple[Level, ...] = ("expert", "kid")
 
 Numbers = npt.NDArray[np.float32]
 
@@ -139,8 +138,9 @@ def _settings(settings: Settings) -> dict[str, Any]:
     """The settings that the page shows."""
     return {
         "estimator": settings.estimator,
+        "label": settings.estimator_definition.name,
         "gamma": _number(settings.gamma),
-        "lam": _number(own_lam(settings)),
+        "lam": _number(settings.own_lam),
         "kl_coef": _number(settings.credit.kl_coef),
     }
 
@@ -182,8 +182,12 @@ def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str,
 
 
 def _sentences(trace: Trace, lang: Lang) -> dict[str, str]:
-    said: dict[str, str] = {level: meaning(trace, lang, level) for level in LEVELS}
-    return said | {"formula_in_words": formula(trace, lang, "kid")}
+    """What the trace means, for an expert and for a child, and its formula in words."""
+    return {
+        "expert": meaning(trace, lang, "expert"),
+        "kid": meaning(trace, lang, "kid"),
+        "formula_in_words": formula(trace, lang, "kid"),
+    }
 
 
 def page_term(trace: Trace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One HTML file that holds a run's page: opens from disk, asks no network, runs its own script only."""
+"""One HTML file that holds a run's page. It opens from disk and asks no network."""
 
 from __future__ import annotations
 
@@ -109,7 +109,12 @@ class _Step:
     def pack(self) -> tuple[dict[str, Any], int]:
         """The step's data, and the bytes it takes."""
         rows = self._samples()
-        data = {"count": len(self.index), "samples": rows, "whatif": self._whatif(rows)}
+        data = {
+            "count": len(self.index),
+            "samples": rows,
+            "estimators": self.run.estimators(self.step),
+            "whatif": self._whatif(rows),
+        }
         for done, row in enumerate(rows):
             left = len(rows) - done
             self._add_traces(row, until=self.used + (self.room - self.used) // left)

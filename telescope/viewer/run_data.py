@@ -7,6 +7,7 @@ import math
 import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -15,9 +16,10 @@ import pyarrow as pa
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.ledger import reader as ledger
 from telescope.viewer.payload import index_rows, prompt_key, shorten_text
-from telescope.viewer.whatif import WhatIf, estimators, recompute
+from telescope.viewer.whatif import WhatIf, offers, recompute
 
 CURVES = (
     "reward/score_mean",
@@ -39,7 +41,7 @@ Stamp = tuple[int, int]
 
 
 class RunData:
-    """One run. A step's file is read when the step is shown, a sample's row when it is asked for."""
+    """One run. A step's file is read when the step is shown, a sample when it is asked for."""
 
     def __init__(self, run: Path, *, keep: int = 3) -> None:
         if not run.is_dir():
@@ -70,7 +72,6 @@ class RunData:
             "steps": self.steps(),
             "curves": self._read_curves(),
             "right": self.correct_score,
-            "estimators": estimators(),
         }
 
     def index(self, step: int) -> list[dict[str, Any]]:
@@ -79,7 +80,7 @@ class RunData:
         return index_rows(table, self.correct_score)
 
     def steps_of_prompt(self, key: str) -> list[int]:
-        """The steps that recorded a response to this prompt. Reads one column of each file, once."""
+        """The steps that recorded a response to this prompt. Reads one column of each file."""
         for step in self.steps():
             if step not in self._prompts:
                 prompts = ledger.read(self.run, step, ["prompt"]).column("prompt")
@@ -101,6 +102,16 @@ class RunData:
         samples = [self.sample(step, position) for position in positions]
         key = (stamp, whatif, tuple(positions))
         return self._whatifs(key, lambda: recompute(samples, whatif))
+
+    def settings(self, step: int) -> Settings:
+        """The settings that the step was made with."""
+        return self.sample(step, 0).settings
+
+    def estimators(self, step: int) -> list[dict[str, Any]]:
+        """The estimators that can be tried on the step's samples."""
+        if not self.index(step):
+            return []
+        return [asdict(offer) for offer in offers(self.settings(step))]
 
     def _read(self, step: int) -> tuple[Stamp, pa.Table]:
         try:

@@ -1,6 +1,6 @@
 """The same page live beside a running job.
 
-It answers GET only, listens on loopback unless a token is given, and takes numbers instead of paths.
+It answers GET only, listens on loopback unless a token is given, and takes numbers, not paths.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Api:
         step = request.path_params["step"]
         wanted = request.query_params.get("ids")
         if wanted is None:
-            return {"index": self.data.index(step)}
+            return {"index": self.data.index(step), "estimators": self.data.estimators(step)}
         return {"samples": [self._sample(step, position) for position in _ids(wanted)]}
 
     def sample(self, request: Request) -> Any:
@@ -144,7 +144,9 @@ class _Api:
         """The samples in `ids` with another estimator, γ or λ, or the terms of a token of one."""
         step = request.path_params["step"]
         asked = request.query_params
-        whatif = read_whatif(asked.get("estimator", ""), asked.get("gamma"), asked.get("lam"))
+        settings = self.data.settings(step)
+        name = asked.get("estimator", "")
+        whatif = read_whatif(settings, name, asked.get("gamma"), asked.get("lam"))
         positions = list(dict.fromkeys(_ids(asked.get("ids", ""), most=MAX_WHATIF_SAMPLES)))
         tried = self.data.whatif(step, positions, whatif)
         by_position = dict(zip(positions, tried, strict=True))

@@ -6,13 +6,13 @@ code that checks the record. Whitening takes the responses on the page, not the 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
+from telescope.algorithms.definitions.base import Estimator
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import TokenSteps, fill
 from telescope.explain.sample import Sample
@@ -44,19 +44,52 @@ class WhatIf:
 
     def of(self, settings: Settings) -> Settings:
         """The run's settings with these in their place."""
-        names: dict[str, Any] = {"estimator": self.estimator}
+        changes: dict[str, Any] = {"estimator": self.estimator}
         if self.gamma is not None:
-            names["gamma"] = self.gamma
+            changes["gamma"] = self.gamma
         if self.lam is not None:
-            names |= {"lam": self.lam, "lam_alpha": None, "lam_critic": None}
-        return settings.change(**names)
+            changes |= {"lam": self.lam, "lam_alpha": None, "lam_critic": None}
+        return settings.change(**changes)
 
 
-def read_whatif(estimator: str, gamma: str | None, lam: str | None) -> WhatIf:
+@dataclass(frozen=True)
+class Offer:
+    """An estimator that can be tried."""
+
+    name: str
+    """As a recipe names it; for the user's own one that is file.py:object."""
+    label: str
+    lam: float | None
+    """The λ that it has by itself; None: it has none."""
+
+    @classmethod
+    def of(cls, name: str, definition: Estimator) -> Offer:
+        field = definition.settings.model_fields.get("lam")
+        lam = None if field is None else field.default
+        return cls(name, definition.name, lam)
+
+
+def offers(settings: Settings | None = None) -> list[Offer]:
+    """The estimators that can be tried: those for which rewards and values are enough.
+
+    They are the built-in ones, those of installed packages, and the run's own.
+    """
+    known = {name: ESTIMATORS[name] for name in ESTIMATORS}
+    if settings is not None:
+        known.setdefault(settings.estimator, settings.estimator_definition)
+    return [
+        Offer.of(name, definition)
+        for name, definition in known.items()
+        if definition.needs.critic and definition.from_one_response
+    ]
+
+
+def read_whatif(settings: Settings, estimator: str, gamma: str | None, lam: str | None) -> WhatIf:
     """A request's settings, checked."""
-    if estimator not in (offer["name"] for offer in estimators()):
-        names = ", ".join(offer["name"] for offer in estimators())
-        raise TelescopeError(f"no estimator {estimator[:40]!r} can be tried here; use {names}")
+    names = [offer.name for offer in offers(settings)]
+    if estimator not in names:
+        known = ", ".join(names)
+        raise TelescopeError(f"no estimator {estimator[:40]!r} can be tried here; use {known}")
     return WhatIf(estimator, _fraction("gamma", gamma), _fraction("lam", lam))
 
 
@@ -70,20 +103,6 @@ def _fraction(name: str, text: str | None) -> float | None:
     if not 0.0 <= number <= 1.0:
         raise TelescopeError(f"{name} is a number from 0 to 1, not {text[:40]!r}")
     return number
-
-
-@functools.cache
-def estimators() -> list[dict[str, Any]]:
-    """The estimators that can be tried: those that one response's rewards and values are enough for.
-
-    `lam` says whether the estimator has a λ.
-    """
-    offers = []
-    for name, definition in ESTIMATORS.items():
-        if definition.from_one_response and definition.needs.critic:
-            has_lam = "lam" in definition.settings.model_fields
-            offers.append({"name": name, "lam": has_lam})
-    return offers
 
 
 def recompute(samples: Sequence[Sample], whatif: WhatIf) -> list[Sample]:
@@ -176,21 +195,25 @@ def _worth_drawing(weights: Iterable[float]) -> Iterator[float]:
 
 def grid(settings: Settings) -> tuple[list[float], list[float]]:
     """The γ and the λ that a report offers: the usual ones and the run's own."""
-    return sorted({*GAMMAS, settings.gamma}), sorted({*LAMS, own_lam(settings)})
-
-
-def own_lam(settings: Settings) -> float:
-    """The run's λ setting; GAE's default where its estimator has none."""
-    default = Settings.of().credit
-    return float(getattr(settings.credit, "lam", getattr(default, "lam", 1.0)))
+    gammas = {*GAMMAS, settings.gamma}
+    lams = {*LAMS}
+    if settings.own_lam is not None:
+        lams.add(settings.own_lam)
+    return sorted(gammas), sorted(lams)
 
 
 def choices(settings: Settings) -> Iterator[tuple[str, WhatIf]]:
-    """Every what-if of a report, with its key: estimator, index of γ, index of λ (−1: the run's)."""
+    """Every what-if of a report, with its key.
+
+    A key is the estimator, the index of γ and the index of λ, which is −1 for the λ that the
+    estimator has by itself.
+    """
     gammas, lams = grid(settings)
-    for offer in estimators():
-        own = [(-1, None)]
-        tried = [(i, lam) for i, lam in enumerate(lams) if lam != own_lam(settings)]
+    for offer in offers(settings):
+        tried: list[tuple[int, float | None]] = [(-1, None)]
+        own = settings.own_lam if settings.own_lam is not None else offer.lam
+        if offer.lam is not None:
+            tried += [(i, lam) for i, lam in enumerate(lams) if lam != own]
         for g, gamma in enumerate(gammas):
-            for i, lam in own + tried if offer["lam"] else own:
-                yield f"{offer['name']}/{g}/{i}", WhatIf(offer["name"], gamma, lam)
+            for i, lam in tried:
+                yield f"{offer.name}/{g}/{i}", WhatIf(offer.name, gamma, lam)

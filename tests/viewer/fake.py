@@ -29,7 +29,7 @@ def write_step(run: Path, step: int, samples: list[Sample]) -> None:
     rows = []
     for s in samples:
         row = {
-            **asdict(s),
+            **asdict(replace(s, settings=None)),  # type: ignore[arg-type]
             **s.columns,
             "sample": s.index,
             "responses": s.token_ids,
@@ -51,9 +51,17 @@ def write_step(run: Path, step: int, samples: list[Sample]) -> None:
 
 
 def sample(
-    tokens: Sequence[str | bytes], values: Sequence[float], kl: Sequence[float], *, score: float, ratios: Sequence[float] | None = None,
-    mask: Sequence[int] | None = None, prompt: str = "请问1+1=2？", settings: Settings | None = None, bootstrap: float = 0.0,
-) -> Sample:  # fmt: skip
+    tokens: Sequence[str | bytes],
+    values: Sequence[float],
+    kl: Sequence[float],
+    *,
+    score: float,
+    ratios: Sequence[float] | None = None,
+    mask: Sequence[int] | None = None,
+    prompt: str = "请问1+1=2？",
+    settings: Settings | None = None,
+    bootstrap: float = 0.0,
+) -> Sample:
     n = len(tokens)
     mask = list(mask or [1] * n)
     last = max(t for t in range(n) if mask[t])
@@ -112,21 +120,59 @@ EOS = "<eos>"
 
 
 def lesson(step: int = 40) -> list[Sample]:
-    """请问1+1=2？ answered right (V rises), wrong (V falls), by a tool, and with a character split over two tokens."""
+    """Six responses to two prompts.
+
+    请问1+1=2？ is answered right (V rises), wrong (V falls), in short, and with a tool; the other
+    prompt with a character split over two tokens, and right.
+    """
     other = "请问2+3=5？"
     rows = [
-        sample(YES, [0.40, 0.55, 0.56, 0.60, 0.72, 0.88, 0.93], [0.15, 0.0, -0.01, 0.18, -0.01, 0.0, 0.0],
-               ratios=[1.17, 1.02, 0.98, 1.234, 1.05, 0.99, 1.0], score=1.0),
-        sample(["不", "对", "，", "等于", "3", "！", EOS], [0.40, 0.18, 0.20, 0.22, 0.35, 0.06, 0.04], [0.3, 0.1, 0, 0.05, 0.22, 0, 0],
-               ratios=[0.74, 0.9, 1.0, 0.97, 0.78, 1.0, 1.01], score=0.0),
-        sample(["是", "的", EOS], [0.40, 0.55, 0.71], [0.15, 0.0, 0.04], ratios=[1.1, 1.0, 1.08], score=1.0),
-        sample(["算", "：", " 1+1", "\n", "2", "对", EOS], [0.40, 0.46, 0.50, 0, 0, 0.84, 0.95], [0.1, 0.02, 0.0, 0, 0, 0.03, 0.0],
-               ratios=[1.3, 1.0, 1.0, 1.0, 1.0, 0.9, 1.0], score=1.0, mask=[1, 1, 1, 0, 0, 1, 1]),
-        sample(["对", "，", b"\xe7\xad", b"\x89", "于", " 5", "\n", EOS], [0.6, 0.62, 0.64, 0.63, 0.66, 0.7, 0.12, 0.05], [0.05] * 8,
-               ratios=[1.0, 1.1, 1.0, 0.95, 1.0, 0.7, 1.0, 1.0], score=0.0, prompt=other),
-        sample(["是", "的", "，", "等于", "5", "！", EOS], [0.6, 0.7, 0.74, 0.75, 0.9, 0.95, 0.97], [0.1, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0],
-               ratios=[1.0, 1.0, 1.02, 1.0, 1.0, 1.0, 1.0], score=1.0, prompt=other),
-    ]  # fmt: skip
+        sample(
+            YES,
+            [0.40, 0.55, 0.56, 0.60, 0.72, 0.88, 0.93],
+            [0.15, 0.0, -0.01, 0.18, -0.01, 0.0, 0.0],
+            ratios=[1.17, 1.02, 0.98, 1.234, 1.05, 0.99, 1.0],
+            score=1.0,
+        ),
+        sample(
+            ["不", "对", "，", "等于", "3", "！", EOS],
+            [0.40, 0.18, 0.20, 0.22, 0.35, 0.06, 0.04],
+            [0.3, 0.1, 0, 0.05, 0.22, 0, 0],
+            ratios=[0.74, 0.9, 1.0, 0.97, 0.78, 1.0, 1.01],
+            score=0.0,
+        ),
+        sample(
+            ["是", "的", EOS],
+            [0.40, 0.55, 0.71],
+            [0.15, 0.0, 0.04],
+            ratios=[1.1, 1.0, 1.08],
+            score=1.0,
+        ),
+        sample(
+            ["算", "：", " 1+1", "\n", "2", "对", EOS],
+            [0.40, 0.46, 0.50, 0, 0, 0.84, 0.95],
+            [0.1, 0.02, 0.0, 0, 0, 0.03, 0.0],
+            ratios=[1.3, 1.0, 1.0, 1.0, 1.0, 0.9, 1.0],
+            score=1.0,
+            mask=[1, 1, 1, 0, 0, 1, 1],
+        ),
+        sample(
+            ["对", "，", b"\xe7\xad", b"\x89", "于", " 5", "\n", EOS],
+            [0.6, 0.62, 0.64, 0.63, 0.66, 0.7, 0.12, 0.05],
+            [0.05] * 8,
+            ratios=[1.0, 1.1, 1.0, 0.95, 1.0, 0.7, 1.0, 1.0],
+            score=0.0,
+            prompt=other,
+        ),
+        sample(
+            ["是", "的", "，", "等于", "5", "！", EOS],
+            [0.6, 0.7, 0.74, 0.75, 0.9, 0.95, 0.97],
+            [0.1, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0],
+            ratios=[1.0, 1.0, 1.02, 1.0, 1.0, 1.0, 1.0],
+            score=1.0,
+            prompt=other,
+        ),
+    ]
     return step_of(rows, step)
 
 

@@ -1,4 +1,7 @@
-"""The page in a real browser. Skipped where there is no Chromium (Debian: apt-get install chromium) or no Playwright."""
+"""The page in a real browser.
+
+Skipped where there is no Chromium (Debian: apt-get install chromium) or no Playwright.
+"""
 
 from __future__ import annotations
 
@@ -73,13 +76,17 @@ def column(page: Any, name: str) -> list[float]:
 
 def slide(page: Any, which: str, value: str) -> None:
     page.locator(which).evaluate(
-        "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }",
+        "(node, value) => { node.value = value;"
+        " node.dispatchEvent(new Event('input', {bubbles: true})); }",
         value,
     )
 
 
 def until(page: Any, condition: str) -> None:
-    """Asks again and again from outside: the page's own policy forbids Playwright's wait_for_function, which evaluates text."""
+    """Asks again and again from outside.
+
+    The page's own policy forbids Playwright's wait_for_function, which evaluates text.
+    """
     deadline = time.monotonic() + 10
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, condition
@@ -266,7 +273,8 @@ def test_hostile_text_is_text(page: Any, tmp_path: Path) -> None:
             page.locator(f'.chip[data-sample="{row}"][data-token="0"]').click()
             visited += 1
             seen += page.evaluate(
-                "[...document.body.children].filter((c) => c.tagName !== 'SCRIPT').map((c) => c.textContent).join('')"
+                "[...document.body.children].filter((c) => c.tagName !== 'SCRIPT')"
+                ".map((c) => c.textContent).join('')"
             )
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if step == 2:

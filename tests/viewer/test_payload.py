@@ -17,7 +17,9 @@ from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
 
 def test_viewer_imports_no_torch() -> None:
-    code = "import sys, telescope.viewer.payload, telescope.viewer.report, telescope.viewer.server; sys.exit('torch' in sys.modules)"
+    modules = ("payload", "report", "run_data", "server", "whatif")
+    names = ", ".join(f"telescope.viewer.{module}" for module in modules)
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -145,7 +147,7 @@ def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> Non
 
 
 def test_words_of_one_quantity_differ_with_its_formula() -> None:
-    """With a dual clip a negative advantage has a floor: the page keeps one text per kind, and must not mix them up."""
+    """With a dual clip a negative advantage has a floor, and so a text of its own."""
     from telescope.explain.numbers import from_numbers
 
     numbers = {

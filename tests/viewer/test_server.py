@@ -95,9 +95,18 @@ def test_only_get_is_answered(port: int, method: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/../metrics.jsonl", "/%2e%2e/metrics.jsonl", "/static/../server.py", "/page.js/../../server.py", "/api/step/..%2f40/samples",
-     "/api/step/-1/samples", "/api/step/40/sample/../../../etc/passwd", "/metrics.jsonl", "//etc/passwd"],
-)  # fmt: skip
+    [
+        "/../metrics.jsonl",
+        "/%2e%2e/metrics.jsonl",
+        "/static/../server.py",
+        "/page.js/../../server.py",
+        "/api/step/..%2f40/samples",
+        "/api/step/-1/samples",
+        "/api/step/40/sample/../../../etc/passwd",
+        "/metrics.jsonl",
+        "//etc/passwd",
+    ],
+)
 def test_no_path_leads_out(port: int, path: str) -> None:
     status, _, body = ask(port, path)
     assert status == 404
@@ -133,17 +142,27 @@ def test_a_what_if_is_recomputed_and_explained(port: int) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/api/step/41/samples", "/api/step/40/sample/99", "/api/step/40/samples?ids=x", "/api/step/40/samples?ids=-1",
-     "/api/step/40/sample/0?t=99", "/api/step/40/samples?ids=" + "1," * 500 + "1",
-     "/api/step/40/sample/0?t=²", "/api/step/" + "9" * 400 + "/samples",
-     "/api/step/40/whatif", "/api/step/40/whatif?estimator=gae&ids=0&gamma=2",
-     "/api/step/40/whatif?estimator=gae&ids=0&lam=inf", "/api/step/40/whatif?estimator=no&ids=0",
-     "/api/step/40/whatif?estimator=gae&ids=99", "/api/step/41/whatif?estimator=gae&ids=0",
-     "/api/step/40/whatif?estimator=gae&ids=" + "0," * 300 + "0",
-     "/api/step/40/whatif?estimator=gae&ids=0&sample=1&t=0",
-     "/api/step/40/whatif?estimator=gae&ids=0&sample=0&t=99",
-     "/api/step/40/whatif?estimator=gae&ids=0&t=0"],
-)  # fmt: skip
+    [
+        "/api/step/41/samples",
+        "/api/step/40/sample/99",
+        "/api/step/40/samples?ids=x",
+        "/api/step/40/samples?ids=-1",
+        "/api/step/40/sample/0?t=99",
+        "/api/step/40/samples?ids=" + "1," * 500 + "1",
+        "/api/step/40/sample/0?t=²",
+        "/api/step/" + "9" * 400 + "/samples",
+        "/api/step/40/whatif",
+        "/api/step/40/whatif?estimator=gae&ids=0&gamma=2",
+        "/api/step/40/whatif?estimator=gae&ids=0&lam=inf",
+        "/api/step/40/whatif?estimator=no&ids=0",
+        "/api/step/40/whatif?estimator=gae&ids=99",
+        "/api/step/41/whatif?estimator=gae&ids=0",
+        "/api/step/40/whatif?estimator=gae&ids=" + "0," * 300 + "0",
+        "/api/step/40/whatif?estimator=gae&ids=0&sample=1&t=0",
+        "/api/step/40/whatif?estimator=gae&ids=0&sample=0&t=99",
+        "/api/step/40/whatif?estimator=gae&ids=0&t=0",
+    ],
+)
 def test_a_wrong_number_is_a_404_with_a_reason(port: int, path: str) -> None:
     status, _, body = ask(port, path.replace("²", "%C2%B2"))
     assert status == 404

@@ -14,8 +14,8 @@ from telescope.viewer.whatif import (
     WhatIf,
     choices,
     delta_weights,
-    estimators,
     grid,
+    offers,
     read_whatif,
     recompute,
     token_terms,
@@ -62,10 +62,10 @@ def test_a_sample_without_values_stays_as_recorded() -> None:
 
 def test_a_lambda_of_its_own_replaces_one_that_depends_on_the_length() -> None:
     settings = Settings.of(lam_alpha=0.5, lam_critic=0.3)
-    own = WhatIf("gae", 0.9).of(settings).credit
-    assert (own.lam_alpha, own.lam_critic) == (0.5, 0.3)
-    changed = WhatIf("gae", 0.9, 0.8).of(settings).credit
-    assert (changed.lam, changed.lam_alpha, changed.lam_critic) == (0.8, None, None)
+    own = WhatIf("gae", 0.9).of(settings)
+    assert (own.lam(4), own.lam_critic) == (0.5, 0.3)  # 1 − 1/(0.5·4)
+    changed = WhatIf("gae", 0.9, 0.8).of(settings)
+    assert (changed.lam(4), changed.lam_critic) == (0.8, None)
 
 
 def test_the_weights_of_later_deltas_are_powers_of_gamma_lambda() -> None:
@@ -103,10 +103,10 @@ def test_a_grid_has_the_runs_own_settings() -> None:
 
 
 def test_only_estimators_with_a_lambda_say_so() -> None:
-    assert {offer["name"]: offer["lam"] for offer in estimators()} == {
-        "gae": True,
-        "monte_carlo": False,
-        "td0": False,
+    assert {offer.name: offer.lam for offer in offers()} == {
+        "gae": 0.95,
+        "monte_carlo": None,
+        "td0": None,
     }
 
 
@@ -125,5 +125,5 @@ def test_other_settings_are_refused(
     estimator: str, gamma: str | None, lam: str | None, said: str
 ) -> None:
     with pytest.raises(TelescopeError, match=said) as refused:
-        read_whatif(estimator, gamma, lam)
+        read_whatif(Settings.of(), estimator, gamma, lam)
     assert len(str(refused.value)) < 200

@@ -80,8 +80,8 @@ function drawWhatIf(draw) {
   const T = texts();
   const { est, gamma, lam, changed } = settings();
   const canTry = source.canTry(state.step);
-  const names = store.run.estimators.map((offer) => offer.name);
-  segment("est", Object.fromEntries(names.map((name) => [name, visible(name, 24)])), {
+  const offers = store.estimators.map(({ name, label }) => [name, visible(label, 24)]);
+  segment("est", Object.fromEntries(offers), {
     isPressed: (value) => value === est,
     choose: (value) => {
       state.est = value;

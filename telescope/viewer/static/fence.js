@@ -2,7 +2,7 @@
 
 import { $, colour, groups, has, hex, ink, num, shown, sub, svg, tone, visible } from "./tools.js";
 import { QUANTITIES, state, store, texts } from "./state.js";
-import { flipped, offerOf, settings, viewOf } from "./whatif.js";
+import { flipped, labelOf, settings, usesLam, viewOf } from "./whatif.js";
 import { badges, level, scale, shownToken } from "./choice.js";
 
 const LEFT = 142; // room for the captions
@@ -401,9 +401,9 @@ function fitAll(root) {
 function aboutSample(sample) {
   const T = texts();
   const { est, gamma, lam } = settings();
-  const by = offerOf(est)?.lam
+  const by = usesLam(est)
     ? `λ ${num(lam, { digits: 2 })}`
-    : `${T.estimator} ${visible(est ?? "", 24)}`;
+    : `${T.estimator} ${visible(labelOf(sample, est), 24)}`;
   const prompt = `${T.prompt} ${visible(sample.prompt, 40)}`;
   const score = `${T.score} ${num(sample.score, { digits: 2 })}`;
   const scalars = `γ ${num(gamma, { digits: 2 })} β ${num(sample.settings.kl_coef)}`;

@@ -10,9 +10,9 @@ import {
   firstWithLam,
   forgetUnchanged,
   forgetWhatIf,
-  offerOf,
   refreshView,
   settings,
+  usesLam,
 } from "./whatif.js";
 import { chosenRows, loadedRows, shownToken, striking, surprising } from "./choice.js";
 import { drawList, markChosen } from "./list.js";
@@ -54,11 +54,12 @@ let turn = 0; // of `show`: an answer that comes late is dropped
 // Shows a step. `keep`: with the sample and token that the address names.
 async function show(step, { keep = false } = {}) {
   const mine = ++turn;
-  const index = step === null ? [] : await source.index(step);
+  const nothing = { index: [], estimators: [] };
+  const { index, estimators } = step === null ? nothing : await source.index(step);
   if (mine !== turn) return;
   state.step = step;
   if (!keep) unpin();
-  Object.assign(store, { index, loaded: new Map(), view: new Map(), hover: null });
+  Object.assign(store, { index, estimators, loaded: new Map(), view: new Map(), hover: null });
   Object.assign(store, { wanted: PAGE, expanded: new Set(), windowStart: 0 });
   const recorded = index.some((row) => row.prompt_key === state.prompt);
   if (state.prompt && !recorded) state.prompt = null;
@@ -208,7 +209,7 @@ on("gamma", "input", (event) => {
   draw();
 });
 on("lam", "input", (event) => {
-  if (!offerOf(settings().est)?.lam) state.est = firstWithLam();
+  if (!usesLam(settings().est)) state.est = firstWithLam();
   state.lam = Number(event.target.value);
   forgetUnchanged();
   draw();

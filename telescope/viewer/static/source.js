@@ -20,8 +20,8 @@ const server = () => ({
   live: true,
   run: () => get("api/run"),
   index: async (step) => {
-    const { index } = await get(`api/step/${step}/samples`);
-    return index.map((row, position) => ({ ...row, position }));
+    const { index, estimators } = await get(`api/step/${step}/samples`);
+    return { index: index.map((row, position) => ({ ...row, position })), estimators };
   },
   samples: async (step, ids) => {
     const { samples } = await get(`api/step/${step}/samples?ids=${ids.join(",")}`);
@@ -41,8 +41,11 @@ const server = () => ({
 const report = ({ run, steps, words }) => ({
   live: false,
   run: async () => run,
-  index: async (step) =>
-    steps[step].samples.map((sample) => ({ ...sample.index_row, position: sample.position })),
+  index: async (step) => {
+    const { samples, estimators } = steps[step];
+    const index = samples.map(({ index_row, position }) => ({ ...index_row, position }));
+    return { index, estimators };
+  },
   samples: async (step, ids) =>
     steps[step].samples.filter((sample) => ids.includes(sample.position)),
   traces: async (step, sample, t) =>

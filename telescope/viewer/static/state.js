@@ -35,8 +35,9 @@ const USUAL = { color: "whitened", sort: "order", filter: "all" };
 
 // Not in the address.
 export const store = {
-  run: { name: "", steps: [], curves: {}, estimators: [] },
+  run: { name: "", steps: [], curves: {} },
   index: [], // a row for every sample of the step
+  estimators: [], // {name, label, lam} of what can be tried; lam is null where there is none
   loaded: new Map(), // position -> sample
   view: new Map(), // position -> {columns, weights} as shown now
   promptSteps: [], // the steps that recorded state.prompt

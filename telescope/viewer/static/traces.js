@@ -3,7 +3,7 @@
 import { $, el, groupOf, hex, num, plain, sub, visible } from "./tools.js";
 import { state, store, texts } from "./state.js";
 import { source } from "./source.js";
-import { flipped, settings, viewOf, wantedOf, whatIf } from "./whatif.js";
+import { flipped, labelOf, settings, viewOf, wantedOf, whatIf } from "./whatif.js";
 import { shownToken } from "./choice.js";
 
 const MOST_KEPT = 500;
@@ -59,7 +59,7 @@ function whatIfNode(sample, t, terms) {
   const { est, gamma, lam } = settings();
   const { columns } = viewOf(sample);
   const i = sub(t);
-  const lamText = lam === null ? visible(est, 24) : `λ=${num(lam, { digits: 2 })}`;
+  const lamText = lam === null ? visible(labelOf(sample, est), 24) : `λ=${num(lam, { digits: 2 })}`;
   const numbers = [
     `A${i} = ${num(columns.advantages?.[t], { sign: true, digits: 5 })}`,
     `R${i} = ${num(columns.returns?.[t], { digits: 5 })}`,

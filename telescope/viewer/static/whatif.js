@@ -9,8 +9,11 @@ const PAUSE = 120; // ms without a change before the server is asked
 const nearest = (choices, x) =>
   choices.reduce((best, c) => (Math.abs(c - x) < Math.abs(best - x) ? c : best));
 
-export const offerOf = (name) => store.run.estimators.find((offer) => offer.name === name) ?? null;
-export const firstWithLam = () => store.run.estimators.find((offer) => offer.lam)?.name ?? null;
+export const offerOf = (name) => store.estimators.find((offer) => offer.name === name) ?? null;
+export const labelOf = (sample, name) => offerOf(name)?.label ?? sample.settings.label;
+const hasLam = (offer) => offer !== null && offer.lam !== null;
+export const usesLam = (name) => hasLam(offerOf(name));
+export const firstWithLam = () => store.estimators.find(hasLam)?.name ?? null;
 
 // The settings that the columns are shown with. `lam` is null where the estimator has none.
 export function settings() {
@@ -27,15 +30,16 @@ export function settings() {
     if (offerOf(state.est)) est = state.est;
     else if (!offerOf(est) && gamma !== recorded.gamma) est = firstWithLam();
   }
-  const lam = offerOf(est)?.lam ? pick("lams", state.lam, recorded.lam) : null;
-  const sameLam = lam === null || lam === recorded.lam;
+  const ownLam = recorded.lam ?? offerOf(est)?.lam ?? null;
+  const lam = usesLam(est) ? pick("lams", state.lam, ownLam) : null;
+  const sameLam = lam === null || lam === ownLam;
   const changed = est !== recorded.estimator || gamma !== recorded.gamma || !sameLam;
-  return { est, gamma, lam, changed, ownLam: sameLam };
+  return { est, gamma, lam, changed, sameLam };
 }
 
-// What to ask Python for: λ only where it is not the run's own.
-export function wantedOf({ est, gamma, lam, ownLam }) {
-  return { est, gamma, lam: ownLam ? null : lam };
+// What to ask Python for: λ only where it is not the estimator's own.
+export function wantedOf({ est, gamma, lam, sameLam }) {
+  return { est, gamma, lam: sameLam ? null : lam };
 }
 
 // An address that repeats what was recorded says nothing.

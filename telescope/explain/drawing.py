@@ -1,0 +1,163 @@
+"""Layout in terminal cells: numbers in columns, tables in blocks, things on a line.
+
+Not rich's tables: these have bars between groups of columns only, break into blocks below each
+other where rich would cut cells off, and take milliseconds for thousands of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from telescope.algorithms.definitions.notation import ZERO
+from telescope.explain.text import pad
+
+
+def cell_number(x: float, signed: bool = False) -> str:
+    """Three decimals, no leading zero; what would round to nothing shows its size: 3e-5."""
+    if not math.isfinite(x):
+        return str(x)
+    if abs(x) < ZERO:
+        x = 0.0
+    if x and abs(x) < 5e-4:
+        text = f"{x:.0e}".replace("e-0", "e-")
+    else:
+        text = f"{x:.3f}" if abs(x) < 1e4 else f"{x:.3g}"
+    if text.lstrip("-").startswith("0."):
+        text = text.replace("0.", ".", 1)
+    return f"+{text}" if signed and x > 0 else text.replace("-.000", ".000")
+
+
+def window(length: int, middle: int, fit: int) -> tuple[int, int]:
+    """first, last (exclusive) of at most `fit` of `length`, around `middle`."""
+    first = max(min(middle - fit // 2, length - fit), 0)
+    return first, min(first + fit, length)
+
+
+def place(items: Sequence[tuple[int, str]]) -> str:
+    """A line with each text centred at its cell; a text at cell 0 starts there."""
+    line = ""
+    for x, text in sorted(items):
+        start = x if x == 0 else x - cell_len(text) // 2
+        if line:
+            needs_space = text != "|" and not line.endswith("|")
+            start = max(start, cell_len(line) + needs_space)
+        line = pad(line, start) + text
+    return line
+
+
+# ---- the fence picture ----
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The texts of a fence picture."""
+
+    states: str
+    """Name of the row of states."""
+    end: str
+    """Name of the state after the last token."""
+    values: str
+    """Name of the row of values."""
+    posts: list[str]
+    """Values: one for each state, so one more than there are tokens."""
+    tokens: list[str]
+    rows: dict[str, list[str]]
+    """Other rows by name: one text for each token."""
+
+    def draw(self, chosen: int, width: int) -> tuple[list[str], int, int]:
+        """The lines, and first and last (exclusive) of the tokens that fit around `chosen`."""
+        names = [self.states, self.values, *self.rows]
+        left = 4 + max(cell_len(name) for name in names)
+        room = width - left - 4
+        count = len(self.tokens)
+
+        first, last = window(count, chosen, max(room // 8, 1))
+        gap = self._gap(first, last)
+        first, last = window(count, chosen, max(room // gap, 1))
+
+        at = [left + gap * k for k in range(last - first + 1)]
+        middles = [x + (gap + 1) // 2 for x in at[:-1]]
+        states = [f"s{t}" for t in range(first, last + 1)]
+        if last == count:
+            states[-1] = self.end
+        bars = ["|"] * len(at)
+        lines = [
+            _line(self.states, at, states),
+            place(
+                [*zip(at, bars, strict=True), *zip(middles, self.tokens[first:last], strict=True)]
+            ),
+            _line(self.values, at, self.posts[first : last + 1]),
+        ]
+        for name, texts in self.rows.items():
+            lines.append(_line(name, middles, texts[first:last]))
+        return lines, first, last
+
+    def _gap(self, first: int, last: int) -> int:
+        """Cells between two posts: enough for the widest text there."""
+        widest = 5
+        for texts in (self.tokens, self.posts, *self.rows.values()):
+            for text in texts[first:last]:
+                widest = max(widest, cell_len(text))
+        return widest + 2
+
+
+def _line(name: str, at: Sequence[int], texts: Sequence[str]) -> str:
+    return place([(0, name), *zip(at, texts, strict=True)])
+
+
+# ---- the token table ----
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of the token table."""
+
+    key: str
+    head: str
+    group: int
+    """Columns of one group stand together; a bar stands between groups."""
+    cells: list[str]
+
+    @property
+    def colored(self) -> bool:
+        """Orange where positive, purple where negative."""
+        return self.key in ("A", "white")
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in (self.head, *self.cells))
+
+
+def in_blocks(columns: Sequence[TableColumn], room: int) -> list[list[TableColumn]]:
+    """Groups of columns side by side as far as they fit into `room`; the rest in further blocks."""
+    blocks: list[list[TableColumn]] = []
+    left = 0
+    for group in sorted({column.group for column in columns}):
+        members = [column for column in columns if column.group == group]
+        fits = _needed(members) <= room
+        for together in [members] if fits else [[column] for column in members]:
+            if not blocks or _needed(together) > left:
+                blocks.append([])
+                left = room
+            blocks[-1] += together
+            left -= _needed(together)
+    return blocks
+
+
+def _needed(columns: Sequence[TableColumn]) -> int:
+    return sum(column.width + 2 for column in columns) + 1
+
+
+def joined(block: Sequence[TableColumn], cells: Sequence[str]) -> str:
+    """Cells with a bar between groups."""
+    out = ""
+    group = None
+    for column, cell in zip(block, cells, strict=True):
+        bar = " " if column.group == group else "│ "
+        out += f"{bar}{cell} "
+        group = column.group
+    return out
