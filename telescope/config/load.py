@@ -162,7 +162,7 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     kind = {name: kind for name, kind, _, _ in fields()}.get(key, "")
     if kind.startswith("list") and not isinstance(value, list):
         value = [item for item in text.split(",") if item and item != "none"]
-    elif kind.startswith("str"):
+    elif kind.startswith("str") or any(key == choice.key for choice in CHOICES):
         value = text
     *sections, last = key.split(".")
     for section in sections:
@@ -259,7 +259,16 @@ def fields(
                 if choice.section == name and not prefix:
                     yield from _fields_of_definitions(choice)
         else:
-            yield f"{prefix}{name}", _type_name(kind), info.default, info.description or ""
+            key = f"{prefix}{name}"
+            yield key, _names_of(key) or _type_name(kind), info.default, info.description or ""
+
+
+def _names_of(key: str) -> str:
+    """The names that a choice of algorithm may have; empty for any other setting."""
+    for choice in CHOICES:
+        if choice.key == key:
+            return "|".join([*choice.registry, "FILE.py:NAME"])
+    return ""
 
 
 def _fields_of_definitions(choice: Choice) -> Iterator[tuple[str, str, Any, str]]:
