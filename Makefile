@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: help train train-ray train-smollm test test-vllm check docs wheel clean
+.PHONY: help train train-ray train-smollm test test-fast test-vllm check docs wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
@@ -21,8 +21,11 @@ train-smollm: $(VENV)/.ready  ## SmolLM2-135M-Instruct learns to add and subtrac
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gym]" gguf==0.19.0 accelerate
 	$(BIN)/telescope train recipes/smollm2-arithmetic.toml --resume --seed $(SEED) --name smollm2-arithmetic-seed$(SEED)
 
-test: $(VENV)/.ready-dev  ## run the tests
+test: $(VENV)/.ready-dev  ## run all tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-fast: $(VENV)/.ready-dev  ## run the unit tests: no training run, no Ray, no browser, no GPU
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not ray and not browser and not gpu" tests
 
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,72 @@ os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")  # importing
 from telescope.config import Config
 from tests.refusals import PROMPTS, Job, write_jsonl
 from tests.tiny import tiny_config, write_tiny_model
+
+LAYERS = {
+    "slow": (
+        "commands/test_a_run.py",
+        "commands/test_explain.py",
+        "data/test_bad_data.py",
+        "docs/test_notebook.py",
+        "examples/*",
+        "explain/test_tex.py",
+        "ledger/test_ledger.py",
+        "models/fast/*",
+        "models/test_bad_model_folders.py",
+        "models/test_families.py",
+        "models/test_lora*.py",
+        "models/test_sharded.py",
+        "roles/test_bad_rewards.py",
+        "roles/test_head_init.py",
+        "roles/test_hl_gauss.py",
+        "roles/test_remote.py",
+        "roles/test_settings_reach_the_loss.py",
+        "roles/test_shaping.py",
+        "roles/test_update.py",
+        "rollout/test_refill.py",
+        "rollout/test_tool_runs.py",
+        "rollout/test_vllm.py",
+        "run/*",
+        "test_every_algorithm.py",
+        "test_pitfalls.py",
+        "test_recipes.py",
+        "test_trainer.py",
+        "tools/*",
+        "viewer/test_report.py",
+    ),
+    "ray": (
+        "scale/test_cluster.py",
+        "scale/test_pitfalls.py",
+        "scale/test_ray*.py",
+        "scale/test_samplers.py",
+    ),
+    "browser": ("viewer/test_browser.py",),
+}
+"""Files whose tests all have this marker. Where the marker is deselected, they are not imported."""
+
+
+def layer_of(path: Path) -> str | None:
+    """The layer that a test file belongs to; None: the fast one."""
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    for layer, patterns in LAYERS.items():
+        if any(fnmatch(name, pattern) for pattern in patterns):
+            return layer
+    return None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.is_dir() or not collection_path.name.startswith("test_"):
+        return None
+    layer = layer_of(collection_path)
+    return True if layer and f"not {layer}" in config.option.markexpr else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        layer = layer_of(item.path) if item.path.is_relative_to(here) else "slow"
+        if layer:
+            item.add_marker(layer)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from telescope.trainer import Trainer
 from tests.fakes import tiny_config
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-pytestmark = pytest.mark.ray
 
 
 def test_a_run_survives_the_death_of_a_node(tmp_path: Path, tiny_model: Path) -> None:

@@ -20,7 +20,6 @@ from tests.fakes import write_tiny_model
 from tests.scale.on_ray import config_for, reward
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.scale.on_ray import close, config_for, reward, three_updates
 from tests.scale.test_ray_failures import history
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from telescope.trainer import Trainer
 from tests.scale.on_ray import close, config_for, reward
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def test_more_workers_than_the_cluster_has_room_for_are_refused(

@@ -20,7 +20,6 @@ from tests.fakes import write_tiny_model
 from tests.scale.on_ray import close, config_for, reward, three_updates
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,7 +23,6 @@ from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="browser tests need Playwright: pip install playwright"
 )
-pytestmark = pytest.mark.browser
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 if not CHROMIUM.exists():
     pytest.skip(f"browser tests need {CHROMIUM}: apt-get install chromium", allow_module_level=True)
