@@ -243,9 +243,8 @@ def test_smoke_runs_from_the_command_line_in_a_folder_of_its_own_each_time(
         assert "export" not in said
         run = tmp_path / "runs" / f"smollm2-arithmetic-smoke-{number}"
         assert (run / "report.html").is_file()
-        assert not (
-            run / "checkpoints"
-        ).exists()  # weights of two steps may be large, and nobody goes on from them
+        # The weights may be large, and a smoke run is never resumed.
+        assert not (run / "checkpoints").exists()
     with pytest.raises(SystemExit):
         main(["train", str(RECIPE), "--smoke", "--resume"])
     assert "nothing to --resume" in capsys.readouterr().err
