@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from telescope.algorithms import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.config import fields, load_config
 from tests import ROOT
 
@@ -20,6 +21,13 @@ METRICS = set(
         r"^\| `([a-z]+/[^`]+)` \|", (ROOT / "docs" / "metrics.md").read_text("utf-8"), re.MULTILINE
     )
 )
+
+
+CHOICES = {
+    "credit.estimator": "|".join(ESTIMATORS),
+    "actor.loss": "|".join(POLICY_LOSSES),
+    "critic.loss": "|".join(VALUE_LOSSES),
+}
 
 
 def tables() -> Iterator[tuple[list[str], list[list[str]]]]:
@@ -58,7 +66,7 @@ def wrong(name: str) -> str | None:
     """What is wrong with a name of ours, if anything is: a setting, a setting with a value, a metric, a command, a file or an object."""
     key, _, value = name.partition(" = ")
     if key in SETTINGS:
-        kind = SETTINGS[key][0]
+        kind = CHOICES.get(key, SETTINGS[key][0])
         words = (
             kind.split("|")
             if re.fullmatch(r"[\w+|#-]+", kind) and isinstance(read(value), str)

@@ -17,7 +17,8 @@ EXAMPLES = ROOT / "examples"
 
 def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
     """What a script prints when it runs in `folder`."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(folder)}
+    environment = {**os.environ, **own}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
         cwd=folder,
@@ -67,6 +68,14 @@ def test_explain_numbers_needs_no_torch(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_own_estimator_trains_and_is_explained_in_both_languages(tmp_path: Path) -> None:
+    printed = run_example("own_estimator.py", "2", folder=tmp_path)
+    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = \.8\^\d·\S+ = \S+ +✓ recorded", printed)
+    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = \.8\^\d·\S+ = \S+ +✓ 记录值", printed)
+    assert "fade" in (tmp_path / "runs" / "fading" / "config.toml").read_text("utf-8")
+    assert "fading" in (tmp_path / "runs" / "fading" / "report.html").read_text("utf-8")
 
 
 def test_every_example_is_listed() -> None:
