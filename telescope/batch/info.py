@@ -57,7 +57,7 @@ class ShapedScore:
 
 @dataclass(frozen=True)
 class RowInfo:
-    """One row of a batch, beside its tensors. Later stages fill in the fields that start as None."""
+    """One row of a batch, beside its tensors. Later stages fill in what starts as None."""
 
     prompt: str = ""
     prompt_index: int = 0

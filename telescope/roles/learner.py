@@ -1,6 +1,6 @@
 """What actor and critic share: an optimizer whose steps do not depend on how rows are split.
 
-- `Learner`: minibatches, gradient accumulation over micro-batches and ranks, optimizer, checkpoints.
+- `Learner`: minibatches, gradients summed over micro-batches and ranks, optimizer, checkpoints.
 - `map_rows`: a forward without a gradient, micro-batch by micro-batch.
 - `micro_batches`, `balance`: how rows are grouped by their numbers of tokens.
 """
@@ -170,7 +170,7 @@ class Learner:
             raise TelescopeError(
                 "a gradient is not finite, so the step was not taken: look at the last rows of "
                 "metrics.jsonl, lower the learning rate or check the reward's scale; "
-                "--resume goes on from the last checkpoint, if there is one"
+                "--resume continues from the last checkpoint, if there is one"
             )
         self.optimizer.step()
         self.discard()

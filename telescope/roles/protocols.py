@@ -46,7 +46,7 @@ class ActorRole(Trained, Protocol):
 
     @property
     def beta(self) -> float:
-        """The coefficient β of the policy loss as it is now. It moves if `actor.beta_target` is set."""
+        """The coefficient β of the policy loss now. It moves if `actor.beta_target` is set."""
 
     def generate_sequences(
         self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False

@@ -1,4 +1,4 @@
-"""A reward function behind an address: scores over HTTP, with a limit on the wait and several tries."""
+"""A reward function on a server: scores over HTTP, with a timeout and retries."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from urllib.parse import urlsplit
 from telescope.errors import TelescopeError
 
 _SPEC = re.compile(r"(?:(?P<name>\w+)=)?(?P<url>https?://\S+)")
-_PASSING = (408, 425, 429)  # of the 4xx: the same question may be answered later
+_RETRIED = (408, 425, 429)  # 4xx codes after which the same request may succeed later
 
 
 class RemoteReward:
-    """Posts {"prompts": […], "completions": […], "columns": {name: […]}} as JSON; the answer is a list of scores as a function's.
+    """Posts {"prompts": […], "completions": […], "columns": {name: […]}} as JSON.
 
-    What may pass (no connection, silence, 5xx, 408, 425, 429) is tried again after 1, 2, 4, … seconds; any other answer is final.
+    The answer is a list of scores, as a reward function returns. A failed connection, a timeout
+    and the codes 5xx, 408, 425 and 429 are tried again after 1, 2, 4, … seconds. Any other answer
+    is final.
     """
 
     def __init__(self, url: str, *, timeout: float, retries: int) -> None:
-        self.url, self.timeout, self.retries = url, timeout, retries
-        self.server = f"the reward server {urlsplit(url)._replace(query='', fragment='').geturl()}"  # a query may hold a key
+        self.url = url
+        self.timeout = timeout
+        self.retries = retries
+        without_query = urlsplit(url)._replace(query="", fragment="")  # a query may hold a key
+        self.server = f"the reward server {without_query.geturl()}"
 
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], **columns: Any
     ) -> list[Any]:
+        question = {"prompts": prompts, "completions": completions, "columns": columns}
         try:
-            body = json.dumps(
-                {"prompts": prompts, "completions": completions, "columns": columns}
-            ).encode()
+            body = json.dumps(question).encode()
         except (TypeError, ValueError) as error:
             raise TelescopeError(
                 f"the data cannot be sent to {self.server} as JSON: {error}"
@@ -44,20 +48,21 @@ class RemoteReward:
             scores = json.loads(answer)
         except ValueError:
             raise TelescopeError(
-                f"{self.server} answered {answer[:60]!r}, which is not JSON: it should be a list of scores"
+                f"{self.server} answered {answer[:60]!r}, which is not JSON: "
+                "it should be a list of scores"
             ) from None
-        if not isinstance(scores, list) or len(scores) != len(completions):
-            found = (
-                f"{len(scores)} scores"
-                if isinstance(scores, list)
-                else f"a {type(scores).__name__}"
-            )
-            raise TelescopeError(
-                f"{self.server} answered {found} for {len(completions)} responses: it should be a list with one for each"
-            )
-        return scores
+        if isinstance(scores, list) and len(scores) == len(completions):
+            return scores
+        found = f"a {type(scores).__name__}"
+        if isinstance(scores, list):
+            found = f"{len(scores)} scores"
+        raise TelescopeError(
+            f"{self.server} answered {found} for {len(completions)} responses: "
+            "it should be a list with one for each"
+        )
 
     def _post(self, body: bytes) -> bytes:
+        """The server's answer, after as many tries as are allowed."""
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         for attempt in range(self.retries + 1):
             if attempt:
@@ -68,34 +73,37 @@ class RemoteReward:
             except urllib.error.HTTPError as error:
                 error.close()
                 problem = f"HTTP {error.code} {error.reason}"
-                if error.code < 500 and error.code not in _PASSING:
+                if error.code < 500 and error.code not in _RETRIED:
                     raise TelescopeError(f"{self.server} refused the request: {problem}") from None
             except TimeoutError:
                 problem = f"no answer within {self.timeout:g} s (reward.timeout)"
             except (OSError, HTTPException) as error:  # URLError is an OSError
-                late = isinstance(getattr(error, "reason", None), TimeoutError)
-                problem = (
-                    f"no connection within {self.timeout:g} s (reward.timeout)"
-                    if late
-                    else str(error) or type(error).__name__
-                )
+                problem = str(error) or type(error).__name__
+                if isinstance(getattr(error, "reason", None), TimeoutError):
+                    problem = f"no connection within {self.timeout:g} s (reward.timeout)"
         tries = f"{self.retries + 1} tries" if self.retries else "one try"
         raise TelescopeError(
-            f"{self.server} gave no scores in {tries}, at last: {problem}; see to it, then continue with --resume"
+            f"{self.server} gave no scores in {tries}, at last: {problem}; "
+            "check the server, then continue with --resume"
         )
 
 
 def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, RemoteReward] | None:
-    """'https://host/path' or 'name=https://host/path' -> (name, function), else None. The name is the path's last part by default."""
+    """Name and function of 'https://host/path' or 'name=https://host/path'; None for others.
+
+    By default the name is the last part of the path.
+    """
     found = _SPEC.fullmatch(spec)
     if not found:
         return None
+    url = found["url"]
     try:
-        parts = urlsplit(found["url"])
-        _ = parts.port  # looked at only when asked for
+        parts = urlsplit(url)
+        _ = parts.port  # checked only when it is read
     except ValueError as error:
         raise TelescopeError(
-            f"{found['url'].partition('?')[0]} is not an address of a reward server: {error}"
+            f"{url.partition('?')[0]} is not an address of a reward server: {error}"
         ) from None
-    name = found["name"] or parts.path.rstrip("/").rpartition("/")[2] or str(parts.hostname)
-    return name, RemoteReward(found["url"], timeout=timeout, retries=retries)
+    last_part = parts.path.rstrip("/").rpartition("/")[2]
+    name = found["name"] or last_part or str(parts.hostname)
+    return name, RemoteReward(url, timeout=timeout, retries=retries)

@@ -1,4 +1,7 @@
-"""What answers the policy while it writes: the interface of an environment, a calculator, and search over a local corpus."""
+"""Environments: what answers the policy while it writes.
+
+The interface, a calculator, and search over a local corpus.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import operator
 import re
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,32 +24,36 @@ from telescope.errors import TelescopeError
 
 
 class Environment(ABC):
-    """Made once per process from the run's rollout settings; a row's own state is what `reset` returns.
+    """Answers the policy's turns. Made once per process, from the run's rollout settings.
 
-    `step` is called by several threads at a time, for different rows. What it raises becomes a message in the transcript, as does
-    an answer that takes longer than `rollout.tool_seconds`.
+    A row's own state is what `reset` returns. `step` is called by several threads at a time, for
+    different rows. An exception becomes a message in the transcript, as does an answer that takes
+    longer than `rollout.tool_seconds`.
     """
 
     call_ends: Sequence[str] = ()
-    """Texts that end a call: the policy's turn is over there. It also ends with EOS."""
+    """Texts that end a call, and with it the policy's turn. A turn also ends with EOS."""
 
     def __init__(self, config: RolloutConfig) -> None:
         self.config = config
 
-    def reset(self, prompt: str, data: Mapping[str, Any]) -> Any:  # noqa: B027 -- a row without a state of its own needs none
-        """The state of a row that begins: its prompt, and its other columns in the data."""
+    def reset(self, prompt: str, data: Mapping[str, Any]) -> Any:  # noqa: B027 -- optional
+        """The state of a row that begins; `data` are its other columns. None by default."""
 
     @abstractmethod
     def step(self, state: Any, text: str) -> str | None:
-        """The text to append to what the policy wrote in its turn, or none: the response is done."""
+        """The text to append to the policy's turn `text`, or None: the response is done."""
 
     def show(self, text: str) -> str:
-        """How what a tool says stands in the transcript; the messages about failures too."""
+        """How a tool's answer appears in the transcript; messages about failures too."""
         return f"<result>{text}</result>"
 
 
 class Calculator(Environment):
-    """<calc>37*48</calc> is answered by <result>1776</result>: + - * / and brackets, exact where the result is a whole number."""
+    """Answers <calc>37*48</calc> with <result>1776</result>.
+
+    Knows + - * / and brackets. An integer result is exact.
+    """
 
     call_ends = ("</calc>",)
 
@@ -55,41 +62,48 @@ class Calculator(Environment):
         return self.show(calculate(called[1])) if called else None
 
 
-_OPERATIONS: dict[type, Any] = {
+_OPERATIONS: dict[type, Callable[..., Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
-}  # fmt: skip
+}
 
 
 def calculate(expression: str) -> str:
-    """The value of an expression, as text. There is no power: a short one can take longer than anybody would wait."""
+    """The value of an expression, as text.
+
+    There is no power operator: a short one can take hours.
+    """
     if len(expression) > 200:
         raise ValueError("the expression is longer than 200 characters")
-
-    def value(node: Any) -> Fraction:
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return Fraction(str(node.value))
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-            return _OPERATIONS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
-            return _OPERATIONS[type(node.op)](value(node.operand))
-        raise ValueError("only numbers, + - * / and brackets")
-
     try:
-        result = value(ast.parse(expression.strip(), mode="eval").body)
+        tree = ast.parse(expression.strip(), mode="eval")
     except SyntaxError:
         raise ValueError("not an expression") from None
+    result = _value(tree.body)
     return str(result.numerator) if result.denominator == 1 else f"{float(result):.10g}"
 
 
-class Search(Environment):
-    """<search>query</search> is answered by the best passages of `rollout.corpus`, as Search-R1 does (Jin et al. 2025, 2503.09516).
+def _value(node: Any) -> Fraction:
+    """The exact value of a parsed expression."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return Fraction(str(node.value))
+    operation = _OPERATIONS.get(type(getattr(node, "op", None)))
+    if operation and isinstance(node, ast.BinOp):
+        return operation(_value(node.left), _value(node.right))
+    if operation and isinstance(node, ast.UnaryOp):
+        return operation(_value(node.operand))
+    raise ValueError("only numbers, + - * / and brackets")
 
-    The corpus is a jsonl or parquet file with a `text` column, or a folder that bm25s saved with its corpus.
+
+class Search(Environment):
+    """Answers <search>query</search> with the best passages of `rollout.corpus`.
+
+    As in Search-R1 (Jin et al. 2025, arXiv:2503.09516). The corpus is a jsonl or parquet file with
+    a `text` column, or a folder that bm25s saved with its corpus.
     """
 
     call_ends = ("</search>",)
@@ -102,18 +116,17 @@ class Search(Environment):
             )
         import bm25s
 
-        place = Path(config.corpus or "").expanduser()
-        if passages is None and place.is_dir():
-            self.index = bm25s.BM25.load(place, load_corpus=True, mmap=True)
-            self.passages: Sequence[Any] = self.index.corpus
+        self.passages: Sequence[Any]
+        corpus = Path(config.corpus or "").expanduser()
+        if passages is None and corpus.is_dir():
+            self.index = bm25s.BM25.load(corpus, load_corpus=True, mmap=True)
+            self.passages = self.index.corpus
         else:
-            self.passages = (
-                [row["text"] for row in read_rows([str(place)], "text")]
-                if passages is None
-                else passages
-            )
+            if passages is None:
+                passages = [row["text"] for row in read_rows([str(corpus)], "text")]
+            self.passages = passages
             self.index = bm25s.BM25()
-            self.index.index(_terms(list(self.passages)), show_progress=False)
+            self.index.index(_terms(list(passages)), show_progress=False)
         self.places = np.arange(len(self.passages))
 
     def step(self, state: Any, text: str) -> str | None:
@@ -121,17 +134,17 @@ class Search(Environment):
         return self.show("\n".join(self.find(asked[1]))) if asked else None
 
     def find(self, query: str) -> list[str]:
-        """The passages that fit best, those without a single word of the query left out."""
+        """The best passages; those without a single word of the query are left out."""
         count = min(self.config.passages, len(self.places))
         found, scores = self.index.retrieve(
             _terms([query]), corpus=self.places, k=count, show_progress=False
         )
-        best = [
-            self.passages[int(i)] for i, score in zip(found[0], scores[0], strict=True) if score > 0
-        ]
-        return [
-            passage["text"] if isinstance(passage, dict) else str(passage) for passage in best
-        ] or ["nothing found"]
+        texts = []
+        for place, score in zip(found[0], scores[0], strict=True):
+            if score > 0:
+                passage = self.passages[int(place)]
+                texts.append(passage["text"] if isinstance(passage, dict) else str(passage))
+        return texts or ["nothing found"]
 
     def show(self, text: str) -> str:
         return f"<information>{text}</information>"
@@ -139,23 +152,28 @@ class Search(Environment):
 
 def _terms(texts: list[str]) -> list[list[str]]:
     """Words in lower case; Chinese, which has no spaces, by characters."""
-    return [re.findall(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+", text.lower()) for text in texts]
+    term = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
+    return [term.findall(text.lower()) for text in texts]
 
 
 def exact_match(
     prompts: Sequence[str], last_turns: Sequence[str], answer: Sequence[Any], **_: Any
 ) -> list[float]:
-    """1 if the <answer> in the policy's last turn is one of the right ones, but for case, punctuation and articles."""
-    given = [re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL) for text in last_turns]
-    right = [of if isinstance(of, list) else [of] for of in answer]
-    return [
-        float(bool(g) and _plain(g[-1]) in {_plain(str(r)) for r in some})
-        for g, some in zip(given, right, strict=True)
-    ]
+    """1 if the <answer> in the policy's last turn is one of the right ones.
+
+    Case, punctuation and articles do not count.
+    """
+    scores = []
+    for text, expected in zip(last_turns, answer, strict=True):
+        given = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+        right = expected if isinstance(expected, list) else [expected]
+        right_texts = {_plain(str(one)) for one in right}
+        scores.append(float(bool(given) and _plain(given[-1]) in right_texts))
+    return scores
 
 
 def _plain(text: str) -> str:
-    bare = "".join(c for c in text.lower() if c not in string.punctuation)
+    bare = "".join(char for char in text.lower() if char not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 

@@ -1,4 +1,7 @@
-"""vLLM as the sampler: an engine inside this process, with a copy of the actor's weights that is renewed before a rollout."""
+"""vLLM as the sampler: an engine in this process, with its own copy of the actor's weights.
+
+The copy is updated before a rollout if the policy has changed.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ from telescope.errors import TelescopeError
 from telescope.rollout.sampler import Rollout, cache_shape
 
 MOST_ROWS = 1024  # that run at a time; further ones wait
-_BLOCK = 128  # tokens: a multiple of what the engine hands out at a time, on any device
+_BLOCK = 128  # tokens: a multiple of vLLM's block size on any device
 
 
 class VllmSampler:
-    """Starts when first used. Where it shares a GPU with training (`colocated`) it sleeps between rollouts.
+    """Starts the engine on first use. On a GPU shared with training it sleeps between rollouts.
 
-    Asleep it has given the cache up and keeps its weights in the machine's memory; what its CUDA graphs need stays on the GPU.
+    While it sleeps, its cache is freed and its weights are in the machine's memory. The memory of
+    its CUDA graphs stays on the GPU. `colocated`: training uses the same GPU.
     """
 
     def __init__(
@@ -40,23 +44,23 @@ class VllmSampler:
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise TelescopeError("rollout.engine = 'vllm' needs vLLM: pip install -e '.[vllm]'")
-        self.path, self.config, self.pad, self.device = (
-            os.path.expanduser(path),
-            config,
-            pad,
-            torch.device(device),
-        )
+        self.path = os.path.expanduser(path)
+        self.config = config
+        self.pad = pad
+        self.device = torch.device(device)
         if self.device.index:
             raise TelescopeError(
-                f"vLLM takes the first GPU that it sees: CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'"
+                "vLLM takes the first GPU that it sees: "
+                f"set CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'"
             )
         self.stop = torch.tensor(list(stop))
-        self.sleeps, self.asleep = colocated and self.device.type == "cuda", False
-        self.version = 0  # the folder's weights
+        self.sleeps = colocated and self.device.type == "cuda"
+        self.asleep = False
+        self.version = 0  # the weights in the folder
         self._stream: Any = None
 
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """All weights, by their names in Hugging Face files; those of the version it has already are left alone."""
+        """Takes all weights by their names in Hugging Face files, unless it has this version."""
         if version == self.version:
             return
         with self._running() as engine:
@@ -75,153 +79,180 @@ class VllmSampler:
         rows: Sequence[int] | None = None,
         limits: Sequence[int] | None = None,
     ) -> Rollout:
-        numbers = range(len(input_ids)) if rows is None else rows
-        prompts = [
-            row[keep].tolist()
-            for row, keep in zip(input_ids.cpu(), attention_mask.bool().cpu(), strict=True)
-        ]
+        """See `Sampler.generate`."""
+        exists = attention_mask.bool().cpu()
+        prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), exists, strict=True)]
+        numbers = range(len(prompts)) if rows is None else rows
+        seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
+        limits = limits or [self.config.rollout.max_response_tokens] * len(prompts)
         with self._running() as engine:
-            most = limits or [self.config.rollout.max_response_tokens] * len(prompts)
-            seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
             sampling = [
                 self._sampling(own, max_tokens=limit)
-                for own, limit in zip(seeds, most, strict=True)
+                for own, limit in zip(seeds, limits, strict=True)
             ]
-            answers = engine.generate(
-                [{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False
-            )
+            requests = [{"prompt_token_ids": ids} for ids in prompts]
+            answers = engine.generate(requests, sampling, use_tqdm=False)
             if self.sleeps:
-                self._wait()  # a step that nobody needs may still run
+                self._synchronize()  # a step whose result is not needed may still run
                 engine.sleep(level=1)
                 self.asleep = True
-        written = [answer.outputs[0] for answer in answers]
+        return self._as_rollout([answer.outputs[0] for answer in answers])
+
+    def _as_rollout(self, outputs: Sequence[Any]) -> Rollout:
+        ids = [torch.tensor(list(output.token_ids)) for output in outputs]
+        log_probs = [torch.tensor(output.logprobs.logprobs) for output in outputs]
+        truncated = [output.finish_reason != "stop" for output in outputs]
         return Rollout(
-            pad_sequence([torch.tensor(list(one.token_ids)) for one in written], True, self.pad).to(
-                self.device
-            ),
-            torch.tensor([len(one.token_ids) for one in written], device=self.device),
-            pad_sequence([torch.tensor(one.logprobs.logprobs) for one in written], True, 0.0).to(
-                self.device
-            ),
-            torch.tensor([one.finish_reason != "stop" for one in written], device=self.device),
+            pad_sequence(ids, True, self.pad).to(self.device),
+            torch.tensor([len(own) for own in ids], device=self.device),
+            pad_sequence(log_probs, True, 0.0).to(self.device),
+            torch.tensor(truncated, device=self.device),
         )
 
-    def _sampling(self, seed: int | None, **changes: Any) -> Any:
-        """Settings of one row; without a seed it is greedy. The temperature is in the logits already (`_divide_logits`)."""
+    def _sampling(self, seed: int | None, *, max_tokens: int) -> Any:
+        """Settings of one row; greedy without a seed.
+
+        The temperature is 1 here, because it is in the logits already (`_divide_logits`).
+        """
         from vllm import SamplingParams
 
         config = self.config.rollout
-        chosen = (
-            {"temperature": 0.0}
-            if seed is None
-            else {"temperature": 1.0, "top_p": config.top_p, "top_k": config.top_k, "seed": seed}
-        )
-        ending = {"ignore_eos": True, "stop_token_ids": [i for i in self.stop.tolist() if i >= 0]}
+        chosen: dict[str, Any] = {"temperature": 0.0}
+        if seed is not None:
+            chosen = {
+                "temperature": 1.0,
+                "top_p": config.top_p,
+                "top_k": config.top_k,
+                "seed": seed,
+            }
         return SamplingParams(
-            **chosen, **{**ending, **changes}, logprobs=0, flat_logprobs=True, detokenize=False
+            **chosen,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            stop_token_ids=[token for token in self.stop.tolist() if token >= 0],
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
         )
 
     @contextmanager
     def _running(self) -> Iterator[Any]:
-        """The engine, awake. It would make a stream of its own the thread's for good: it gets one, and training keeps its own."""
+        """The engine, awake.
+
+        It would change the thread's CUDA stream for good. So it gets a stream of its own here, and
+        training keeps the other.
+        """
         import_vllm()
-        self._wait()
+        self._synchronize()
         if self.device.type == "cuda":
             self._stream = self._stream or torch.cuda.Stream()
-        with torch.cuda.stream(self._stream):  # None: no change
+        with torch.cuda.stream(self._stream):  # None changes nothing
             engine = self._engine
             if self.asleep:
-                torch.cuda.empty_cache()  # what training holds in reserve is of no use to vLLM's allocator
+                torch.cuda.empty_cache()  # vLLM's allocator cannot use what torch holds in reserve
                 engine.wake_up()
                 self.asleep = False
             yield engine
-            self._wait()
+            self._synchronize()
 
-    def _wait(self) -> None:
+    def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     @functools.cached_property
     def _engine(self) -> Any:
-        """A failure to start, or to write one token, means that vLLM has no kernels for this model here."""
+        """Starts the engine and writes one token.
+
+        If either fails, vLLM has no kernels for this model on this device.
+        """
+        try:
+            return self._start_engine()
+        except Exception as error:
+            message = " ".join(str(error).split())[:300]
+            raise TelescopeError(f"vLLM cannot run {self.path} here: {message}") from error
+
+    def _start_engine(self) -> Any:
         from vllm.platforms import current_platform
 
-        config, settings = self.config.rollout, self.config.model
-        try:
-            built_for = current_platform.device_type
-            if built_for != self.device.type:
-                raise ValueError(f"it was built for {built_for}, and device = {self.device.type!r}")
-            length, cache, memory = self._sizes()
-            engine = import_vllm().LLM(
-                model=self.path,
-                dtype=settings.dtype,
-                trust_remote_code=settings.trust_remote_code,
-                skip_tokenizer_init=True,
-                max_model_len=length,
-                max_num_seqs=min(config.batch_size * config.n, MOST_ROWS),
-                kv_cache_memory_bytes=cache,
-                enable_prefix_caching=False,  # what is cached would outlive the weights that computed it
-                logprobs_mode="raw_logprobs",
-                enable_sleep_mode=self.sleeps,
-                enforce_eager=self.device.type == "cpu" or not config.cuda_graphs,
-                use_tqdm_on_load=False,
-                **memory,
-            )
-            if config.temperature != 1:
-                engine.apply_model(
-                    functools.partial(_divide_logits, temperature=config.temperature)
-                )
-            engine.generate(
-                [{"prompt_token_ids": [0]}], self._sampling(None, max_tokens=1), use_tqdm=False
-            )
-        except Exception as error:
-            raise TelescopeError(
-                f"vLLM cannot run {self.path} here: {' '.join(str(error).split())[:300]}"
-            ) from error
+        config = self.config.rollout
+        built_for = current_platform.device_type
+        if built_for != self.device.type:
+            raise ValueError(f"it was built for {built_for}, and device = {self.device.type!r}")
+        length, cache_bytes, memory = self._sizes()
+        engine = import_vllm().LLM(
+            model=self.path,
+            dtype=self.config.model.dtype,
+            trust_remote_code=self.config.model.trust_remote_code,
+            skip_tokenizer_init=True,
+            max_model_len=length,
+            max_num_seqs=self._rows_at_once(),
+            kv_cache_memory_bytes=cache_bytes,
+            enable_prefix_caching=False,  # cached values would outlive the weights
+            logprobs_mode="raw_logprobs",
+            enable_sleep_mode=self.sleeps,
+            enforce_eager=self.device.type == "cpu" or not config.cuda_graphs,
+            use_tqdm_on_load=False,
+            **memory,
+        )
+        if config.temperature != 1:
+            divide = functools.partial(_divide_logits, temperature=config.temperature)
+            engine.apply_model(divide)
+        one_token = self._sampling(None, max_tokens=1)
+        engine.generate([{"prompt_token_ids": [0]}], one_token, use_tqdm=False)
         return engine
 
+    def _rows_at_once(self) -> int:
+        return min(self.config.rollout.batch_size * self.config.rollout.n, MOST_ROWS)
+
     def _sizes(self) -> tuple[int, int, dict[str, float]]:
-        """Tokens of the longest row, bytes of the cache for all rows or as many as fit, and the share of the GPU that it checks."""
+        """Tokens of the longest row, bytes of the cache, and vLLM's memory setting.
+
+        The cache is for all rows, or for as many as fit. vLLM checks the share of the GPU that it
+        is told to use.
+        """
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(
-            self.path, trust_remote_code=self.config.model.trust_remote_code
-        )
+        model = self.config.model
+        config = AutoConfig.from_pretrained(self.path, trust_remote_code=model.trust_remote_code)
         length = self.config.data.max_prompt_tokens + self.config.rollout.max_response_tokens
         length = min(length, getattr(config.get_text_config(), "max_position_embeddings", length))
-        (heads, dim), layers = cache_shape(config)
-        rows = min(self.config.rollout.batch_size * self.config.rollout.n, MOST_ROWS) + 1
-        itemsize = getattr(torch, self.config.model.dtype).itemsize
-        cache = rows * -(-length // _BLOCK) * _BLOCK * 2 * layers * heads * dim * itemsize
+        (heads, size), layers = cache_shape(config)
+        itemsize = getattr(torch, model.dtype).itemsize
+        blocks = -(-length // _BLOCK)  # rounded up
+        bytes_per_row = blocks * _BLOCK * 2 * layers * heads * size * itemsize
+        cache_bytes = (self._rows_at_once() + 1) * bytes_per_row
         if self.device.type == "cpu":
-            return length, cache, {}
+            return length, cache_bytes, {}
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         allowed = self.config.rollout.gpu_memory_utilization * free
-        return length, int(min(cache, allowed)), {"gpu_memory_utilization": allowed / total}
+        return length, int(min(cache_bytes, allowed)), {"gpu_memory_utilization": allowed / total}
 
 
 def import_vllm() -> Any:
-    """The package; it reads these variables when it is imported or an engine starts."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-        "0"  # in this process, so that weights are handed over by reference
-    )
-    threads = str(torch.get_num_threads())  # or else it would leave training a single one
-    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-    for name, value in {
-        **quiet,
-        "OMP_NUM_THREADS": threads,
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    }.items():  # which has no seeds
+    """Imports vLLM, after setting the environment variables that it reads then."""
+    # In this process, so that weights are handed over by reference.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    defaults = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),  # else vLLM leaves training one thread
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it has no seeds per row
+    }
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)
     import vllm
-    import vllm.utils.torch_utils  # from here on it knows of every change of the stream
+    import vllm.utils.torch_utils  # from here on vLLM follows every change of the stream
 
     return vllm
 
 
 def _divide_logits(model: Any, temperature: float) -> None:
-    """vLLM's log-probs are either before the temperature, or after it and top-p / top-k. Ours are between: it goes into the logits."""
+    """Makes the model's logits those at the sampling temperature.
+
+    vLLM's log-probs are either before the temperature, or after it and top-p / top-k. Ours are in
+    between.
+    """
     own = model.compute_logits
 
     def compute_logits(*args: Any, **kwargs: Any) -> Tensor | None:
@@ -232,7 +263,10 @@ def _divide_logits(model: Any, temperature: float) -> None:
 
 
 def _repack_head(model: Any) -> None:
-    """For CPUs the output layer has a packed copy of its weights, which stays as it was where they are the embeddings' too."""
+    """Updates the packed copy of the output layer that vLLM holds on CPUs.
+
+    It is not updated with the weights if they are the embeddings' too.
+    """
     head: Any = getattr(model, "lm_head", None)
     if hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)

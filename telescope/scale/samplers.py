@@ -54,8 +54,7 @@ class WeightChannel:
     def __init__(
         self, address: str, rank: int, size: int, device: torch.device, timeout: timedelta
     ) -> None:
-        import torch.distributed as dist
-
+        dist: Any = torch.distributed
         host, port = address.rsplit(":", 1)
         store = dist.TCPStore(host, int(port), size, is_master=rank == 0, timeout=timeout)
         self.device = device
