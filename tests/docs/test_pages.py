@@ -138,6 +138,7 @@ def _options(command: str) -> set[str]:
     return {*re.findall(r"--[\w.-]+", done.stdout), "--help"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_options_of_commands_exist(page: Path) -> None:
     if page.name == "log.md":

@@ -15,6 +15,7 @@ import pytest
 from telescope.commands import main
 from tests import ROOT
 
+pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs" / "scale.md"
 SHOWN = re.compile(r"```text\n\$ telescope (plan [^\n]*)\n(.*?)```", re.DOTALL)
 
