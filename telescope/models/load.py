@@ -74,7 +74,8 @@ def load_policy(config: ModelConfig, device: torch.device) -> Any:
     if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
         # Some models ship a config that contradicts itself and could not be saved.
         settings.do_sample = True
-    return _prepare(model, config, model.graph_memory)
+    _prepare(model, config, model.graph_memory)
+    return model
 
 
 def load_critic(
@@ -91,7 +92,8 @@ def load_critic(
     if policy is None or not _shares_backbone(policy, config):
         model = new_value_model(config, bins=bins, head_seed=head_seed).to(device)
         memory = GraphMemory() if policy is None else policy.graph_memory
-        return _prepare(model, config, memory)
+        _prepare(model, config, memory)
+        return model
     backbone = copy.deepcopy(policy.base_model)
     backbone.packable = policy.packable
     if device.type == "cuda":
@@ -271,7 +273,7 @@ def checkpointing(model: Any) -> Iterator[None]:
 # ---- helpers
 
 
-def _prepare(model: Any, config: ModelConfig, memory: GraphMemory | None) -> Any:
+def _prepare(model: Any, config: ModelConfig, memory: GraphMemory | None) -> None:
     """Makes a policy or a value model ready: packing, CUDA graphs, checkpointing, compilation.
 
     Without `memory` there are no CUDA graphs.
@@ -293,7 +295,6 @@ def _prepare(model: Any, config: ModelConfig, memory: GraphMemory | None) -> Any
     if config.compile:
         for layer in layers:
             layer.compile(dynamic=True)
-    return model
 
 
 def _is_capturable(backbone: Any, config: ModelConfig) -> bool:

@@ -159,7 +159,8 @@ class GraphRunner:
             return hidden_states(backbone, ids[None], rows.positions[None], rows)
         embeds = backbone.get_input_embeddings()(ids)  # [N, H]
         graph.fill(embeds, layout)
-        out: Tensor = _Replay.apply(graph, embeds, *graph.trained)
+        replay: Any = _Replay.apply  # torch declares no types for it
+        out: Tensor = replay(graph, embeds, *graph.trained)
         return out
 
     def _is_small(self, backbone: Any, rows: PackedRows) -> bool:

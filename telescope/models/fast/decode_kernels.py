@@ -4,7 +4,7 @@ As in kernels.py, each computes in float32 and has a plain PyTorch twin in the t
 """
 
 # Triton's arguments are pointers and compile-time constants, which Python's types do not describe.
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ def joined_linear(x: Tensor, layers: Sequence[Any]) -> Sequence[Tensor]:
         own = [layer.weight for layer in base_layers]
         if joined.bias is not None:
             own += [layer.bias for layer in base_layers]
-        outputs = _JoinedLinear.apply(x, joined, *own)
+        apply: Any = _JoinedLinear.apply  # torch declares no types for it
+        outputs = apply(x, joined, *own)
     else:
         outputs = F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
     return [_add_adapter(layer, x, output) for layer, output in zip(layers, outputs, strict=True)]
@@ -139,7 +140,9 @@ class _JoinedLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, joined: _Joined, *own: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x)
         ctx.joined = joined
-        return F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
+        out = F.linear(x, joined.weight, joined.bias)
+        parts: tuple[Tensor, ...] = out.split(joined.sizes, -1)
+        return parts
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -165,7 +165,8 @@ def linear_log_probs(
 
     hidden is [M, H], targets [M]. The logits [M, V] never exist all at once.
     """
-    log_probs, entropy = _LinearLogProbs.apply(
+    apply: Any = _LinearLogProbs.apply  # torch declares no types for it
+    log_probs, entropy = apply(
         hidden, head.weight, head.bias, targets, temperature, entropy_gradient
     )
     return log_probs, entropy
