@@ -1,9 +1,10 @@
 """From rewards and values to advantages and returns.
 
-States are fence posts, tokens the gaps between them: `values[t]` is V(s_t), before token t is chosen; `rewards[t]` is
-paid for token t. Positions with mask 0 take no time step: n below is the next position with mask 1, and every result
-equals the one with the mask-0 positions deleted. What stands off the mask is never read. Results are 0 off the mask, and in
-the dtype of what they follow from; sums are taken in float32 at least.
+`values[t]` is V(s_t), before token t is chosen; `rewards[t]` is paid for token t.
+
+Positions with mask 0 take no time step. In the formulas, n is the next position with mask 1, so
+every result equals the one with the mask-0 positions deleted. Inputs off the mask are never read,
+results off the mask are 0. A result has the dtype of its input; sums are taken in float32 at least.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from torch import Tensor
 from telescope.algorithms.masked import as_bool, keep
 
 _BLOCK = 64
+"""Columns that one matrix product of `_discounted_suffix_sum` adds up."""
 
 
 def td_errors(
     rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None
 ) -> Tensor:
-    """One-step surprises δ_t = r_t + γ·V(s_n) − V(s_t).
+    """One-step temporal-difference errors, [B, T].
 
-    V after the last action is 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 6.1.
+        δ_t = r_t + γ·V(s_n) − V(s_t)
+
+    V after the last action is 0, or `bootstrap` [B] where a response was cut off.
+    Sutton & Barto 2018, section 6.1.
     """
-    steps = Steps(mask)
-    return steps.expand(
-        _td_errors(steps, steps.compact(rewards), steps.compact(values), gamma, bootstrap), rewards
-    )
+    order = ActionOrder(mask)
+    r = order.compact(rewards)
+    v = order.compact(values)
+    deltas = _td_errors(order, r, v, gamma, bootstrap)
+    return order.expand(deltas, rewards)
 
 
 def gae(
@@ -38,41 +44,52 @@ def gae(
     lam: float | Tensor,
     bootstrap: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Generalized advantage estimation over action tokens -> (advantages, returns), both [B, T].
+    """Generalized advantage estimation over action tokens: (advantages, returns), both [B, T].
 
         δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
 
-    V after the last action is 0, or `bootstrap` [B] where a response was cut off. λ=1 gives return − value, λ=0 gives δ; it may
-    be a number per row, [B]: see `length_adaptive_lam`.
-    Advantages are raw: whitening is the caller's next line. Schulman et al. 2016, arXiv:1506.02438 (there n = t+1).
+    V after the last action is 0, or `bootstrap` [B] where a response was cut off. λ = 1 gives
+    return − value, λ = 0 gives δ. λ may be one number per row, [B]: see `length_adaptive_lam`.
+    Advantages are raw: whitening is the caller's next line.
+    Schulman et al. 2016, arXiv:1506.02438 (there n = t+1).
     """
-    steps = Steps(mask)
-    v = steps.compact(values)
-    deltas = _td_errors(steps, steps.compact(rewards), v, gamma, bootstrap)
+    order = ActionOrder(mask)
+    r = order.compact(rewards)
+    v = order.compact(values)
+    deltas = _td_errors(order, r, v, gamma, bootstrap)
     advantages = _discounted_suffix_sum(deltas, gamma * lam)
-    return steps.expand(advantages, rewards), steps.expand(v.add_(advantages), values)
+    returns = v.add_(advantages)
+    return order.expand(advantages, rewards), order.expand(returns, values)
 
 
 def length_adaptive_lam(mask: Tensor, *, alpha: float) -> Tensor:
-    """λ = 1 − 1/(α·l), at least 0, [B], l the actions of the response: the longer it is, the further back its end is felt.
+    """A λ for each response that grows with its length, [B].
 
+        λ = max(1 − 1/(α·l), 0)
+
+    l is the number of actions in the response. The longer the response, the further back its last
+    reward reaches.
     Yue et al. 2025, arXiv:2504.05118 (VAPO), where α = 0.05 and the critic's targets keep λ = 1.
     """
-    return (1 - 1 / (alpha * as_bool(mask).sum(-1).double().clamp(min=1))).clamp(min=0)
+    length = as_bool(mask).sum(-1).double().clamp(min=1)
+    return (1 - 1 / (alpha * length)).clamp(min=0)
 
 
 def monte_carlo_returns(
     rewards: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None
 ) -> Tensor:
-    """Observed discounted reward from token t on: G_t = r_t + γ·G_n.
+    """Observed discounted rewards from token t on, [B, T].
 
-    After the last action 0, or `bootstrap` [B] where a response was cut off. Sutton & Barto 2018, section 3.3.
+        G_t = r_t + γ·G_n
+
+    G after the last action is 0, or `bootstrap` [B] where a response was cut off.
+    Sutton & Barto 2018, section 3.3.
     """
-    steps = Steps(mask)
-    r = steps.compact(rewards)
+    order = ActionOrder(mask)
+    r = order.compact(rewards)
     if bootstrap is not None:
-        steps.add_at_end(r, gamma * bootstrap)
-    return steps.expand(_discounted_suffix_sum(r, gamma), rewards)
+        order.add_at_end(r, gamma * bootstrap)
+    return order.expand(_discounted_suffix_sum(r, gamma), rewards)
 
 
 def n_step_advantages(
@@ -84,60 +101,73 @@ def n_step_advantages(
     gamma: float,
     bootstrap: Tensor | None = None,
 ) -> Tensor:
-    """A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}, counted in action tokens.
+    """Advantages from n observed rewards and one value, [B, T]; t counts action tokens.
 
-    Past the end the sum stops, so n at least as long as the response gives G_t − V(s_t). GAE mixes them, with N actions
-    left: A_t = (1−λ) Σ_{n<N} λ^{n−1} A^(n)_t + λ^{N−1} A^(N)_t. Sutton & Barto 2018, section 7.1.
+        A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}
+
+    The sum stops at the end of the response, so an n of at least its length gives G_t − V(s_t).
+    With N actions left, GAE is a mixture of these:
+
+        A_t = (1−λ) Σ_{n<N} λ^{n−1} A^(n)_t + λ^{N−1} A^(N)_t
+
+    Sutton & Barto 2018, section 7.1.
     """
     if n < 1:
         raise ValueError(f"n={n}: an n-step advantage needs at least one step")
-    steps = Steps(mask)
-    # float64: the difference of two sums to the end keeps few digits where a large reward comes late
-    deltas = _td_errors(
-        steps, steps.compact(rewards).double(), steps.compact(values).double(), gamma, bootstrap
-    )
-    total = _discounted_suffix_sum(deltas, gamma)  # [B, T], Σ to the end
-    within = total.clone()
-    within[:, :-n] -= gamma**n * total[:, n:]  # less the part that starts n steps later
-    return steps.expand(within, rewards)
+    order = ActionOrder(mask)
+    # float64: the difference of two sums loses digits where a large reward comes late
+    r = order.compact(rewards).double()
+    v = order.compact(values).double()
+    deltas = _td_errors(order, r, v, gamma, bootstrap)
+    to_the_end = _discounted_suffix_sum(deltas, gamma)  # [B, T]
+    within_n = to_the_end.clone()
+    within_n[:, :-n] -= gamma**n * to_the_end[:, n:]
+    return order.expand(within_n, rewards)
 
 
-class Steps:
-    """The action tokens of each row moved to its front, and back: there, time is the column index.
+class ActionOrder:
+    """Moves the action tokens of each row to its front, and back.
 
-    Rows without holes are there already. Whatever `compact` returns is a fresh tensor, so the callers work in place: at
-    a thousand rows of 8k tokens most of the time would otherwise go into allocating temporaries.
+    In that order, column k is time step k. A row without holes in its mask is in order already.
+    `compact` returns a fresh tensor, so its callers may work in place. That matters: at a thousand
+    rows of 8k tokens, allocating temporaries would take most of the time.
     """
 
     def __init__(self, mask: Tensor) -> None:
         self.mask = as_bool(mask)
         self.slot: Tensor | None = None
-        if bool(
-            (self.mask[:, 1:] > self.mask[:, :-1]).any()
-        ):  # a hole: a mask-1 token after a mask-0 one
-            # the k-th action goes to column k (column 0 is never read), mask-0 tokens to a spare one past the end: 0
-            self.slot = self.mask.long().cumsum_(1).masked_fill_(~self.mask, mask.shape[1] + 1)
+        """Column of each token in action order, [B, T]; None if every row is in order already."""
+        after_a_hole = self.mask[:, 1:] > self.mask[:, :-1]
+        if bool(after_a_hole.any()):
+            # Action k goes to column k, counted from 1; column 0 is never read.
+            # Mask-0 tokens, which hold 0, go to a spare column past the end.
+            spare = mask.shape[1] + 1
+            self.slot = self.mask.long().cumsum_(1).masked_fill_(~self.mask, spare)
 
     def compact(self, x: Tensor) -> Tensor:
-        x = keep(x, self.mask).to(
-            torch.promote_types(_float(x), torch.float32)
-        )  # bfloat16 cannot add up a long response
+        """`x` [B, T] in action order, in float32 at least."""
+        # bfloat16 cannot add up a long response
+        wide = torch.promote_types(_float(x), torch.float32)
+        x = keep(x, self.mask).to(wide)
         if self.slot is None:
             return x
         width = -(-(x.shape[1] + 2) // _BLOCK) * _BLOCK
         return x.new_zeros(x.shape[0], width).scatter_(1, self.slot, x)
 
     def expand(self, x: Tensor, like: Tensor) -> Tensor:
-        """Back, in the dtype of `like`."""
-        # past the last action every recursion here gives 0, so nothing has to be masked again
-        return (x if self.slot is None else x.gather(1, self.slot)).to(_float(like))
+        """`x` back in the order of the response, in the dtype of `like`."""
+        # Past the last action every recursion here gives 0: there is nothing to mask again.
+        if self.slot is not None:
+            x = x.gather(1, self.slot)
+        return x.to(_float(like))
 
     def add_at_end(self, x: Tensor, amount: Tensor) -> None:
-        """Adds `amount` [B] to the last action of each row; a row without one gets nothing."""
+        """Adds `amount` [B] to the last action of each row; a row without actions is unchanged."""
         if not x.numel():
             return
         count = self.mask.sum(1)
-        last = (count - (1 if self.slot is None else 0)).clamp(min=0).unsqueeze(1)
+        first_column = 0 if self.slot is None else 1
+        last = (count - 1 + first_column).clamp(min=0).unsqueeze(1)
         x.scatter_add_(1, last, keep(amount.to(x.dtype), count).unsqueeze(1))
 
 
@@ -146,48 +176,47 @@ def _float(x: Tensor) -> torch.dtype:
 
 
 def _td_errors(
-    steps: Steps, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None
+    order: ActionOrder, rewards: Tensor, values: Tensor, gamma: float, bootstrap: Tensor | None
 ) -> Tensor:
+    """`td_errors` of tensors in action order; overwrites `rewards`."""
     deltas = rewards.sub_(values)
     deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V(s_n); 0 after the last action
     if bootstrap is not None:
-        steps.add_at_end(deltas, gamma * bootstrap)
+        order.add_at_end(deltas, gamma * bootstrap)
     return deltas
 
 
 def _discounted_suffix_sum(x: Tensor, decay: float | Tensor) -> Tensor:
-    """y_t = x_t + decay·y_{t+1} along the last axis, exactly, in O(log T) kernels whatever T is; `decay` may differ by row, [B].
+    """Discounted sums to the end of each row, [B, T]; `decay` may be one number per row, [B].
 
-    Blocks of 64 columns are summed by one triangular matmul, the same scan with decay^64 carries block heads to the
-    left, and each block adds the carry that enters from its right.
+        y_t = x_t + decay·y_{t+1}
+
+    Exact, in O(log T) kernels. One triangular matrix product adds up each block of 64 columns.
+    The same scan over the first columns of the blocks, with decay^64, gives what enters each block
+    from its right.
     """
     rows, length = x.shape
     if x.numel() == 0:
         return x
     if x.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _discounted_suffix_sum(
-            x.double(), decay
-        ).float()  # a script that allows TF32 did not mean this sum
+        # A script that allows TF32 did not mean this sum.
+        return _discounted_suffix_sum(x.double(), decay).float()
     width = min(_BLOCK, length)
     step = torch.arange(width, device=x.device)
     gap = step[:, None] - step[None, :]  # from column j (row of the matrix) back to column i
-    base = (
-        decay.to(x.device, torch.float64)[:, None, None] if isinstance(decay, Tensor) else decay
-    )  # [B, 1, 1]
-    powers = torch.where(gap >= 0, base ** gap.clamp(min=0).to(torch.float64), 0.0).to(
-        x.dtype
-    )  # [width, width], or one for each row
-    padded = torch.nn.functional.pad(x, (0, -length % width)) if length % width else x
-    blocks = (
-        padded.reshape(-1, width) if powers.dim() == 2 else padded.reshape(rows, -1, width)
-    ) @ powers
+    base = decay
+    if isinstance(base, Tensor):
+        base = base.to(x.device, torch.float64)[:, None, None]  # [B, 1, 1]
+    # [width, width], or [B, width, width] where the decay differs by row
+    powers = torch.where(gap >= 0, base ** gap.clamp(min=0).to(torch.float64), 0.0).to(x.dtype)
+    padded = x
+    if length % width:
+        padded = torch.nn.functional.pad(x, (0, -length % width))
+    shape = (-1, width) if powers.dim() == 2 else (rows, -1, width)
+    blocks = padded.reshape(shape) @ powers
     blocks = blocks.view(rows, -1, width)  # [B, blocks, width]
     if blocks.shape[1] > 1:
-        carry = _discounted_suffix_sum(
-            blocks[:, :, 0], decay**width
-        )  # y at each block's first column
+        heads = _discounted_suffix_sum(blocks[:, :, 0], decay**width)  # y at each block's start
         fade = (base ** (width - step).to(torch.float64)).to(x.dtype)
-        blocks[:, :-1].addcmul_(
-            carry[:, 1:, None], fade
-        )  # what enters each block from the next one's first column
+        blocks[:, :-1].addcmul_(heads[:, 1:, None], fade)
     return blocks.view(rows, -1)[:, :length]

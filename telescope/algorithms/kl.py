@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-# The value of k3 is capped at 10 (as verl caps it), reached at ref − log_prob = 2.6109.
 _K3_CAP = 10.0
+"""Largest value of k3, as in verl."""
 _K3_CAP_AT = 2.6109
+"""log π_ref(a) − log π(a) at which k3 reaches the cap."""
 
 
 def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Tensor:
@@ -17,22 +18,25 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
 
         k1, kl          d                    unbiased; a single token may be negative
         abs             |d|
-        k2, mse         ½ d²                 biased, never negative; its gradient is that of the true KL
+        k2, mse         ½ d²                 biased, never negative; its gradient is the true KL's
         k3, low_var_kl  e^(−d) + d − 1       unbiased, never negative
-        full            Σ_v π(v) (log π(v) − log π_ref(v))   takes logits (or log-probs) [..., V] instead of one token's
+        full            Σ_v π(v) (log π(v) − log π_ref(v))
 
-    A trailing + (k1+, k3+, …) keeps the value and takes k2's gradient. The value of k3 is capped at 10; its gradient is
-    not cut there (that would free exactly the tokens that have strayed furthest) but stays at the slope of the cap.
+    `full` takes logits (or log-probs) [..., V] instead of one token's log-prob. A trailing +
+    (k1+, k3+, …) keeps the value and takes k2's gradient.
+
+    The value of k3 is capped at 10. Its gradient is not cut there, which would free exactly the
+    tokens that have strayed furthest; it stays at the slope of the cap.
     Schulman 2020, "Approximating KL Divergence".
     """
     if kind == "full":
-        log_p, log_q = (_finite(x.log_softmax(-1)) for x in (log_probs, ref_log_prob))
+        log_p = _finite(log_probs.log_softmax(-1))
+        log_q = _finite(ref_log_prob.log_softmax(-1))
         return (log_p.exp() * (log_p - log_q)).sum(-1)
     if kind.endswith("+"):
+        value = kl_penalty(log_probs, ref_log_prob, kind[:-1])
         d = _finite(log_probs) - _finite(ref_log_prob)
-        return kl_penalty(log_probs, ref_log_prob, kind[:-1]).detach() + d.detach() * (
-            d - d.detach()
-        )
+        return value.detach() + d.detach() * (d - d.detach())
     d = log_probs - ref_log_prob
     if kind in ("k1", "kl"):
         return d
@@ -46,22 +50,27 @@ def kl_penalty(log_probs: Tensor, ref_log_prob: Tensor, kind: str = "k1") -> Ten
         slope = 1 - torch.exp((-d).clamp(max=_K3_CAP_AT))
         return value.detach() + slope.detach() * (d - d.detach())
     raise ValueError(
-        f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full (kl, mse, low_var_kl are their other names)"
+        f"unknown KL kind {kind!r}; use one of k1, abs, k2, k3, full "
+        "(kl, mse, low_var_kl are their other names)"
     )
 
 
 def _finite(log_probs: Tensor) -> Tensor:
-    """A banned token has log-prob −inf, and 0 · −inf and inf − inf are NaN."""
+    """Replaces the −inf of a banned token: 0 · −inf and inf − inf are NaN."""
     return log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
 
 
 def adapt_kl_coef(beta: float, kl: float, *, target: float, horizon: int, n_steps: int) -> float:
-    """One step of the adaptive KL coefficient: β ← β · (1 + clip(kl/target − 1, ±0.2) · n/horizon).
+    """One step of the adaptive KL coefficient.
 
-    `n_steps` is the number of samples since the last call. n/horizon counts for at most 1, so β stays positive however
-    large the batch; a KL that is not finite leaves β as it is. Ziegler et al. 2019, arXiv:1909.08593, section 2.2.
+        β ← β · (1 + clip(kl/target − 1, ±0.2) · min(n/horizon, 1))
+
+    n is `n_steps`, the number of samples since the last call. n/horizon counts for at most 1, so
+    that β stays positive however large the batch. A KL that is not finite leaves β as it is.
+    Ziegler et al. 2019, arXiv:1909.08593, section 2.2.
     """
     if not math.isfinite(kl):
         return beta
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return beta * (1 + error * min(n_steps / horizon, 1.0))
+    progress = min(n_steps / horizon, 1.0)
+    return beta * (1 + error * progress)

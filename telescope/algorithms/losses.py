@@ -1,7 +1,8 @@
 """What the actor and the critic minimise.
 
-A loss function returns its per-token terms, [B, T] and 0 off the mask, so that what is recorded is what was computed;
-`aggregate` turns them into the number that is differentiated.
+A loss function returns its per-token terms, [B, T] and 0 off the mask. The ledger records these
+terms, so that what is recorded is what was computed. `aggregate` turns them into the number that
+is differentiated.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class PolicyTerms:
     ratio: Tensor
     """ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t)."""
     clipped: Tensor
-    """True where the clipped branch won: the gradient through ρ_t is 0. cispo: where ρ_t was capped."""
+    """True where the clipped branch won: the gradient through ρ_t is 0.
+    cispo: where ρ_t was capped."""
     dual_clipped: Tensor
     """True where A < 0 and the dual clip bounded the loss."""
     log_ratio: Tensor
-    """log ρ_t; −mean is the k1 estimate of KL(π_old ‖ π_θ), mean(ρ − 1 − log ρ) the k3 estimate."""
+    """log ρ_t. Estimates of KL(π_old ‖ π_θ): −mean(log ρ) is k1, mean(ρ − 1 − log ρ) is k3."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,13 @@ class ValueTerms:
 
     loss: Tensor
     clipped: Tensor
-    """True where the clipped prediction had the larger error: the gradient is 0 if it lies outside the range."""
+    """True where the clipped prediction had the larger error.
+    Its gradient is 0 where the prediction lies outside the range."""
     log_p: Tensor | None = None
-    """HL-Gauss: log p of the bins that hold the target, [B, T, W] from `first_bin` on; all others have less than 1e-8 of it."""
+    """HL-Gauss: log p of the W bins around the target, [B, T, W].
+    All other bins hold less than 1e-8 of the target's mass."""
     first_bin: Tensor | None = None
+    """HL-Gauss: index of the first of these bins, [B, T]."""
 
 
 def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -62,9 +67,9 @@ def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
     """H = −Σ_v p_v log p_v, in nats: [..., V] -> [...]."""
-    log_p = logits.log_softmax(-1).clamp(
-        min=torch.finfo(logits.dtype).min
-    )  # a banned token's −inf times 0 is NaN
+    # A banned token has log-prob −inf, and −inf times 0 is NaN.
+    lowest = torch.finfo(logits.dtype).min
+    log_p = logits.log_softmax(-1).clamp(min=lowest)
     return -(log_p.exp() * log_p).sum(-1)
 
 
@@ -76,14 +81,18 @@ def importance_weights(
     level: Literal["token", "sequence"],
     cap: float,
 ) -> Tensor:
-    """min(π_old/π_sampler, cap), [B, T] and 0 off the mask: what makes up for a sampler that computes other probabilities than the trainer.
+    """Weights for a sampler whose probabilities differ from the trainer's, [B, T], 0 off the mask.
 
-    token: of each token by itself (biased, steady); sequence: of the whole response (exact but for the cap, noisy).
+        w_t = min(π_old/π_sampler, cap)
+
+    `level` token takes the ratio of each token (biased, little noise). `level` sequence takes the
+    ratio of the whole response (exact but for the cap, noisy).
     """
     log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
     if level == "sequence":
         log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
-    return keep(log_ratio.clamp(-20, 20).exp().clamp(max=cap), mask)
+    ratio = log_ratio.clamp(-20, 20).exp()
+    return keep(ratio.clamp(max=cap), mask)
 
 
 def kept_by_ratio(
@@ -95,16 +104,22 @@ def kept_by_ratio(
     low: float,
     high: float,
 ) -> Tensor:
-    """Where low ≤ π_old/π_sampler ≤ high, bool [B, T]: tokens outside are left out of the update, as if they had not been written.
+    """The tokens that stay in the update because sampler and trainer agree on them, bool [B, T].
 
-    token: the ratio of each token; sequence: of the whole response; geometric: the mean of its tokens' ratios, e^(mean log ratio).
+        low ≤ π_old/π_sampler ≤ high
+
+    `level` token takes the ratio of each token, sequence the ratio of the whole response, geometric
+    the geometric mean of the response's ratios, e^(mean log ratio).
     """
     log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
     if level != "token":
-        total = log_ratio.sum(1, keepdim=True)
-        count = as_bool(mask).sum(1, keepdim=True).clamp(min=1) if level == "geometric" else 1
+        total = log_ratio.sum(1, keepdim=True)  # [B, 1]
+        count: Tensor | int = 1
+        if level == "geometric":
+            count = as_bool(mask).sum(1, keepdim=True).clamp(min=1)
         log_ratio = (total / count).expand_as(log_ratio)
-    return (log_ratio >= math.log(low)) & (log_ratio <= math.log(high)) & as_bool(mask)
+    inside = (log_ratio >= math.log(low)) & (log_ratio <= math.log(high))
+    return inside & as_bool(mask)
 
 
 def clipped_policy_loss(
@@ -117,9 +132,12 @@ def clipped_policy_loss(
     clip_high: float = 0.2,
     dual_clip: float | None = None,
 ) -> PolicyTerms:
-    """PPO's clipped surrogate, as a loss: −min(ρ_t A_t, clip(ρ_t, 1−ε_low, 1+ε_high) A_t).
+    """PPO's clipped surrogate, as a loss.
 
-    With `dual_clip` = c > 1, where A_t < 0 the loss is at most −c·A_t, so that a ratio that has exploded cannot dominate.
+        L_t = −min(ρ_t A_t, clip(ρ_t, 1−ε_low, 1+ε_high) A_t)
+
+    With `dual_clip` = c > 1, the loss is at most −c·A_t where A_t < 0, so that a ratio that has
+    exploded cannot dominate.
     Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
     a = keep(advantages, mask).detach()
@@ -130,8 +148,9 @@ def clipped_policy_loss(
     is_clipped = clipped > unclipped
     is_dual = torch.zeros_like(is_clipped)
     if dual_clip is not None:
-        is_dual = (a < 0) & (loss > -dual_clip * a)
-        loss = torch.where(a < 0, torch.minimum(loss, -dual_clip * a), loss)
+        bound = -dual_clip * a
+        is_dual = (a < 0) & (loss > bound)
+        loss = torch.where(a < 0, torch.minimum(loss, bound), loss)
     return PolicyTerms(
         keep(loss, mask),
         keep(ratio, mask),
@@ -144,15 +163,18 @@ def clipped_policy_loss(
 def surrogate_loss(
     log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor
 ) -> PolicyTerms:
-    """The unclipped surrogate of conservative policy iteration and TRPO, as a loss: −ρ_t A_t.
+    """The unclipped surrogate of conservative policy iteration and TRPO, as a loss.
 
-    TRPO maximises it under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part. Kakade & Langford 2002;
-    Schulman et al. 2015, arXiv:1502.05477.
+        L_t = −ρ_t A_t
+
+    TRPO maximises ρ_t A_t under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part.
+    Kakade & Langford 2002; Schulman et al. 2015, arXiv:1502.05477.
     """
+    a = keep(advantages, mask).detach()
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     never = torch.zeros_like(mask, dtype=torch.bool)
     return PolicyTerms(
-        keep(-ratio * keep(advantages, mask).detach(), mask),
+        keep(-ratio * a, mask),
         keep(ratio, mask),
         never,
         never,
@@ -168,11 +190,18 @@ def clipped_value_loss(
     *,
     clip_value: float | None = 0.2,
 ) -> ValueTerms:
-    """0.5·max((V−R)², (clip(V, V_old ± ε) − R)²), pessimistic as the policy's; `clip_value=None`: the plain 0.5·(V−R)².
+    """Half the squared error, pessimistic like the clipped policy loss.
 
-    R is fixed: no gradient flows into the target. Schulman et al. 2017's code (baselines ppo2).
+        L_t = 0.5·max((V_t − R_t)², (clip(V_t, V_old ± ε) − R_t)²)
+
+    ε is `clip_value`; None gives the plain 0.5·(V_t − R_t)². No gradient flows into the target R.
+    The code of Schulman et al. 2017 (baselines ppo2).
     """
-    return _worse(values, old_values, returns, mask, clip_value, lambda error: 0.5 * error**2)
+
+    def half_square(error: Tensor) -> Tensor:
+        return 0.5 * error**2
+
+    return _larger_error(values, old_values, returns, mask, clip_value, half_square)
 
 
 def huber_value_loss(
@@ -184,31 +213,42 @@ def huber_value_loss(
     clip_value: float | None = 0.2,
     delta: float = 1.0,
 ) -> ValueTerms:
-    """The same with Huber's error: ½e² up to |e| = δ, and δ·(|e| − ½δ) beyond, so that one wild return cannot dominate. Huber 1964."""
+    """`clipped_value_loss` with Huber's error in place of half the square.
+
+        H(e) = ½e² if |e| ≤ δ, else δ·(|e| − ½δ)
+
+    One wild return cannot dominate. Huber 1964.
+    """
 
     def huber(error: Tensor) -> Tensor:
         size = error.abs()
         return torch.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
 
-    return _worse(values, old_values, returns, mask, clip_value, huber)
+    return _larger_error(values, old_values, returns, mask, clip_value, huber)
 
 
 def hl_gauss_loss(
     logits: Tensor, returns: Tensor, mask: Tensor, *, low: float, high: float, sigma: float
 ) -> ValueTerms:
-    """Value as classification: −Σ_k q_k·log p_k, p = softmax(logits) [B, T, K], q = `hl_gauss_targets` of R. dL/dlogits = p − q.
+    """Value as classification over K bins of [low, high].
 
-    The value is `hl_gauss_values`. Imani & White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
+        L_t = −Σ_k q_k·log p_k      dL/dlogits = p − q
+
+    p is softmax(logits) [B, T, K], q is `hl_gauss_targets` of the return. The value is
+    `hl_gauss_values`.
+    Imani & White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
     """
-    bins, width = logits.shape[-1], (high - low) / logits.shape[-1]
+    bins = logits.shape[-1]
+    width = (high - low) / bins
     target = keep(returns, mask).detach().clamp(low, high)
-    q = hl_gauss_targets(target, bins=bins, low=low, high=high, sigma=sigma).to(
-        logits.dtype
-    )  # [B, T, K]
+    q = hl_gauss_targets(target, bins=bins, low=low, high=high, sigma=sigma)
+    q = q.to(logits.dtype)  # [B, T, K]
     log_p = keep(logits, mask.unsqueeze(-1)).log_softmax(-1)
+    # The bins within 6 σ of the target are recorded.
     reach = math.ceil(min(6 * sigma / width, bins))
     window = torch.arange(min(2 * reach + 1, bins), device=logits.device)  # [W]
-    first = (((target - low) / width).floor().long() - reach).clamp(0, bins - len(window))
+    middle = ((target - low) / width).floor().long()
+    first = (middle - reach).clamp(0, bins - len(window))
     near = keep(log_p.gather(-1, first.unsqueeze(-1) + window), mask.unsqueeze(-1))
     return ValueTerms(
         keep(-(q * log_p).sum(-1), mask),
@@ -221,31 +261,33 @@ def hl_gauss_loss(
 def hl_gauss_targets(
     returns: Tensor, *, bins: int, low: float, high: float, sigma: float
 ) -> Tensor:
-    """q_k: the mass in bin k of a Gaussian around R, over its mass in [low, high]; R is taken into that range first. [...] -> [..., K].
+    """The histogram of a Gaussian around each return, in float64: [...] -> [..., K].
 
-    In float64. Σ_k q_k = 1, and Σ_k q_k·(middle of bin k) is R up to w·e^(−2π²(σ/w)²)/π, w the width of a bin (σ = 0.75 w: 5e-6 w),
-    where R is 5 σ from both ends; nearer it is pulled inwards, with σ = 0.75 w by 0.7 w at the end itself.
+        q_k = (Φ((e_{k+1} − R)/σ) − Φ((e_k − R)/σ)) / (Φ((high − R)/σ) − Φ((low − R)/σ))
+
+    e_k are the edges of the bins; R is clipped to [low, high] first. Σ_k q_k = 1. Where R is at
+    least 5 σ from both ends, Σ_k q_k·(middle of bin k) is R up to w·e^(−2π²(σ/w)²)/π, w the width
+    of a bin (5e-6 w with σ = 0.75 w). Nearer to an end it is pulled inwards: with σ = 0.75 w by
+    0.7 w at the end itself.
     """
-    sigma = min(
-        sigma, 1e4 * (high - low)
-    )  # from there on the bins are equal up to 1e-8, and their masses too small to subtract
+    # A larger σ gives bins that are equal up to 1e-8, but whose masses are too small to subtract.
+    sigma = min(sigma, 1e4 * (high - low))
     edges = torch.linspace(low, high, bins + 1, dtype=torch.float64, device=returns.device)  # [K+1]
-    cdf: Tensor = torch.special.ndtr(
-        (edges - returns.double().clamp(low, high).unsqueeze(-1)) / sigma
-    )  # [..., K+1]
+    target = returns.double().clamp(low, high).unsqueeze(-1)  # [..., 1]
+    cdf: Tensor = torch.special.ndtr((edges - target) / sigma)  # [..., K+1]
     return cdf.diff(dim=-1) / (cdf[..., -1:] - cdf[..., :1])
 
 
 def hl_gauss_values(logits: Tensor, *, low: float, high: float) -> Tensor:
     """V = Σ_k p_k·(middle of bin k): [B, T, K] -> [B, T]."""
-    width = (high - low) / logits.shape[-1]
-    middles = low + width * (
-        torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device) + 0.5
-    )
+    bins = logits.shape[-1]
+    width = (high - low) / bins
+    index = torch.arange(bins, dtype=logits.dtype, device=logits.device)
+    middles = low + width * (index + 0.5)  # [K]
     return logits.softmax(-1) @ middles
 
 
-def _worse(
+def _larger_error(
     values: Tensor,
     old_values: Tensor,
     returns: Tensor,
@@ -254,20 +296,19 @@ def _worse(
     error: Callable[[Tensor], Tensor],
 ) -> ValueTerms:
     """The larger error of the prediction and of the prediction clipped to V_old ± ε."""
-    v, old, target = (
-        keep(values, mask),
-        keep(old_values, mask).detach(),
-        keep(returns, mask).detach(),
-    )
+    v = keep(values, mask)
+    old = keep(old_values, mask).detach()
+    target = keep(returns, mask).detach()
     plain = error(v - target)
     if clip_value is None:
         return ValueTerms(plain, torch.zeros_like(mask, dtype=torch.bool))
     clipped = error(torch.clamp(v, old - clip_value, old + clip_value) - target)
-    return ValueTerms(torch.maximum(plain, clipped), (clipped > plain) & as_bool(mask))
+    is_clipped = (clipped > plain) & as_bool(mask)
+    return ValueTerms(torch.maximum(plain, clipped), is_clipped)
 
 
 class Prediction(Protocol):
-    """What the critic says now."""
+    """What the critic predicts now."""
 
     @property
     def values(self) -> Tensor:
@@ -288,12 +329,14 @@ class Targets(Protocol):
 
 
 def mse_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    """`clipped_value_loss` of rows of a batch, with the settings `s`."""
     old = rows["values"]
     target = rows["returns"]
     return clipped_value_loss(prediction.values, old, target, rows.mask, clip_value=s.clip_value)
 
 
 def huber_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    """`huber_value_loss` of rows of a batch, with the settings `s`."""
     old = rows["values"]
     target = rows["returns"]
     return huber_value_loss(
@@ -302,6 +345,7 @@ def huber_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
 
 
 def hl_gauss_terms(prediction: Prediction, rows: Targets, s: Any) -> ValueTerms:
+    """`hl_gauss_loss` of rows of a batch, with the settings `s`."""
     assert prediction.logits is not None
     bins = bins_of(s)
     return hl_gauss_loss(
@@ -331,9 +375,10 @@ def aggregate(
         seq-mean-token-mean      mean over rows of the row's mean
         seq-mean-token-sum-norm  seq-mean-token-sum / horizon
 
-    The denominators are those of the tensor, unless given: a micro-batch passes `num_tokens` and `num_rows` of its whole
-    minibatch (and `horizon`, the response limit, in place of its own width), and then the losses and gradients of the
-    micro-batches add up to those of the minibatch, however it was split. Rows without a token are not rows.
+    The denominators are counted in this tensor unless they are given; the default of `horizon` is
+    T. A micro-batch passes `num_tokens` and `num_rows` of its whole minibatch, and the response
+    limit as `horizon`. Then the losses and gradients of the micro-batches add up to those of the
+    minibatch, however it was split. Rows without a token do not count.
     """
     rows = as_bool(mask).any(-1)
     n_rows = rows.sum().clamp(min=1) if num_rows is None else num_rows
@@ -347,15 +392,14 @@ def aggregate(
     if mode == "seq-mean-token-mean":
         return masked_mean(loss, mask, -1).sum() / n_rows
     if mode == "seq-mean-token-sum-norm":
-        return (
-            masked_sum(loss, mask)
-            / n_rows
-            / (max(loss.shape[-1], 1) if horizon is None else horizon)
-        )
+        if horizon is None:
+            horizon = max(loss.shape[-1], 1)
+        return masked_sum(loss, mask) / n_rows / horizon
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 
 def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    # cut at ±20 (a ratio of 5e8) so that exp cannot overflow
-    log_ratio = (keep(log_probs, mask) - keep(old_log_probs, mask).detach()).clamp(-20.0, 20.0)
+    """(log ρ, ρ) with ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t), both [B, T]."""
+    log_ratio = keep(log_probs, mask) - keep(old_log_probs, mask).detach()
+    log_ratio = log_ratio.clamp(-20.0, 20.0)  # a ratio of 5e8: exp cannot overflow
     return log_ratio, log_ratio.exp()

@@ -1,7 +1,7 @@
-"""Statistics over the tokens that count.
+"""Sums, means and variances over the tokens that count.
 
-A mask is 1 (or True) where a token counts. Whatever stands elsewhere (garbage, inf, NaN) is replaced before any
-arithmetic, because NaN × 0 is NaN: neither the result nor its gradient can see it.
+A mask is 1 (or True) where a token counts. Values elsewhere (garbage, inf, NaN) are replaced by 0
+before any arithmetic, because NaN × 0 is NaN. They change neither the result nor its gradient.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from torch import Tensor
 
 def keep(values: Tensor, mask: Tensor) -> Tensor:
     """`values` on the mask, exactly 0 off it, in the value and in the gradient."""
-    return torch.where(
-        as_bool(mask), values, torch.zeros((), dtype=values.dtype, device=values.device)
-    )
+    zero = torch.zeros((), dtype=values.dtype, device=values.device)
+    return torch.where(as_bool(mask), values, zero)
 
 
 def as_bool(mask: Tensor) -> Tensor:
+    """`mask` as a bool tensor."""
     return mask if mask.dtype is torch.bool else mask != 0
 
 
@@ -35,7 +35,10 @@ def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor
 
 
 def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor:
-    """Variance of the mask-1 elements: Σ (x − μ)² / (n − 1), or / n if not `unbiased`. 0 with fewer than two elements."""
+    """Variance of the mask-1 elements; 0 with fewer than two of them.
+
+    Σ (x − μ)² / (n − 1)      or Σ (x − μ)² / n if not `unbiased`
+    """
     _, var = _moments(values, mask, unbiased)
     return var.to(values.dtype)
 
@@ -49,10 +52,13 @@ def whitening(values: Tensor, mask: Tensor, *, eps: float = 1e-8) -> tuple[Tenso
 def masked_whiten(
     values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8
 ) -> Tensor:
-    """(x − μ) / sqrt(σ² + eps) with ONE mean and one Bessel-corrected variance over all mask-1 elements of the tensor.
+    """Shifts and scales the mask-1 elements to mean 0 and variance 1; 0 off the mask.
 
-    `shift_mean=False` scales only and leaves the mean where it was. 0 off the mask. A single element whitens to 0, an
-    empty mask to zeros. Andrychowicz et al. 2021, arXiv:2006.05990, section 3.5 (advantage normalisation).
+        (x − μ) / sqrt(σ² + eps)
+
+    μ is ONE mean and σ² one variance (n − 1) over all mask-1 elements of the tensor.
+    `shift_mean=False` scales only and keeps the mean. A single element becomes 0, an empty mask
+    gives zeros. Andrychowicz et al. 2021, arXiv:2006.05990, section 3.5 (advantage normalisation).
     """
     mean, std = whitening(values, mask, eps=eps)
     whitened = (keep(values, mask).double() - mean) / std
@@ -62,9 +68,11 @@ def masked_whiten(
 
 
 def _moments(values: Tensor, mask: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
-    # float64: the float32 mean of equal numbers is off by an ulp, and dividing that by a tiny σ makes a signal of it
+    """Mean and variance of the mask-1 elements, float64."""
+    # In float32 the mean of equal numbers is off by an ulp. Divided by a tiny σ, that is a signal.
     kept = keep(values, mask).double()
     n = as_bool(mask).expand_as(values).sum()
     mean = kept.sum() / n.clamp(min=1)
     squares = keep((kept - mean) ** 2, mask).sum()
-    return mean, squares / (n - 1 if unbiased else n).clamp(min=1)
+    freedom = n - 1 if unbiased else n
+    return mean, squares / freedom.clamp(min=1)

@@ -1,7 +1,11 @@
-"""Policy losses of the field beside PPO's clip and the plain surrogate; each returns per-token terms, [B, T] and 0 off the mask.
+"""Policy losses beside PPO's clip and the plain surrogate.
 
-Losses that compare a whole response (gspo, geo_mean) need its whole row at once, which every micro-batch has. Those that compare the
-tokens of a minibatch (clip_cov, kl_cov) are told which of them were `selected`, by functions that see the whole minibatch.
+Each returns per-token terms, [B, T] and 0 off the mask. In the formulas, ρ_t = π(a_t)/π_old(a_t),
+A_t is the advantage, π is short for π(a_t), and sg stops the gradient.
+
+gspo and geo_mean compare whole responses; every micro-batch has whole rows. clip_cov and kl_cov
+compare the tokens of a minibatch. Their `selected` tokens are chosen by functions that see the
+whole minibatch.
 """
 
 from __future__ import annotations
@@ -19,16 +23,17 @@ from telescope.algorithms.masked import as_bool, keep, masked_mean
 def kl_penalty_loss(
     log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float
 ) -> PolicyTerms:
-    """PPO with a penalty in place of the clip: −ρ_t A_t + β·(ρ_t − 1 − log ρ_t), the last an estimate of KL(π_old ‖ π).
+    """PPO with a KL penalty in place of the clip.
 
-    Schulman et al. 2017, arXiv:1707.06347, section 4; `adapt_penalty` moves β.
+        L_t = −ρ_t A_t + β·(ρ_t − 1 − log ρ_t)
+
+    The penalty is an estimate of KL(π_old ‖ π); `adapt_penalty` moves β.
+    Schulman et al. 2017, arXiv:1707.06347, section 4.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
-    return _terms(
-        -ratio * _fixed(advantages, mask) + beta * (torch.expm1(log_ratio) - log_ratio),
-        log_ratio,
-        mask,
-    )
+    kl = torch.expm1(log_ratio) - log_ratio
+    loss = -ratio * _fixed(advantages, mask) + beta * kl
+    return _terms(loss, log_ratio, mask)
 
 
 def gspo_loss(
@@ -40,18 +45,21 @@ def gspo_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyTerms:
-    """PPO's clip on the response's ratio s = e^(mean log ρ) instead of the token's: −min(s A_t, clip(s) A_t).
+    """PPO's clip on the ratio of the response instead of the token's.
 
-    The gradient reaches token t as if s were its own ratio: s_t = sg(s)·π/sg(π). Zheng et al. 2025, arXiv:2507.18071.
+        L_t = −min(s_t A_t, clip(s_t, 1−ε_low, 1+ε_high) A_t)      s = e^(mean log ρ)
+
+    s_t = sg(s)·π/sg(π): the gradient reaches token t as if s were its own ratio.
+    Zheng et al. 2025, arXiv:2507.18071.
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
-    mean = masked_mean(keep(log_probs, mask) - keep(old_log_probs, mask), mask, -1).detach()[
-        :, None
-    ]
     own = keep(log_probs, mask)
+    mean = masked_mean(own - keep(old_log_probs, mask), mask, -1)
+    mean = mean.detach()[:, None]  # [B, 1]
     s = (own - own.detach() + mean).clamp(max=10.0).exp()
     a = _fixed(advantages, mask)
-    unclipped, clipped = -s * a, -s.clamp(1 - clip_low, 1 + clip_high) * a
+    unclipped = -s * a
+    clipped = -s.clamp(1 - clip_low, 1 + clip_high) * a
     return _terms(torch.maximum(unclipped, clipped), log_ratio, mask, clipped > unclipped)
 
 
@@ -64,9 +72,12 @@ def cispo_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyTerms:
-    """REINFORCE weighed by a clipped ratio: −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π.
+    """REINFORCE weighed by a clipped ratio.
 
-    `clipped` is True where the weight was capped; no token loses its gradient. MiniMax 2025, arXiv:2506.13585.
+        L_t = −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π
+
+    `clipped` is True where the weight was capped; no token loses its gradient.
+    MiniMax 2025, arXiv:2506.13585.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     weight = ratio.clamp(1 - clip_low, 1 + clip_high).detach()
@@ -83,14 +94,18 @@ def sapo_loss(
     tau_positive: float,
     tau_negative: float,
 ) -> PolicyTerms:
-    """A soft gate instead of a clip: −(4/τ)·sigmoid(τ(ρ_t − 1))·A_t, τ by the sign of A_t; its slope at ρ = 1 is A_t.
+    """A soft gate instead of a clip.
 
+        L_t = −(4/τ)·sigmoid(τ(ρ_t − 1))·A_t
+
+    τ depends on the sign of A_t. At ρ = 1 the slope is that of the plain surrogate, −A_t.
     Gao et al. 2025, arXiv:2511.20347.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     a = _fixed(advantages, mask)
     tau = torch.where(a > 0, tau_positive, tau_negative)
-    return _terms(-4 / tau * torch.sigmoid(tau * (ratio - 1)) * a, log_ratio, mask)
+    loss = -4 / tau * torch.sigmoid(tau * (ratio - 1)) * a
+    return _terms(loss, log_ratio, mask)
 
 
 def geo_mean_loss(
@@ -102,17 +117,21 @@ def geo_mean_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyTerms:
-    """The geometric mean of the response's ratios times its mean advantage: −e^(mean c_t)·mean(A), the same on every token of it.
+    """The geometric mean of the response's ratios times its mean advantage, on every token of it.
 
-    c_t is log ρ_t, not above ε_high where A_t > 0, not below −ε_low where A_t < 0, and 0 where A_t = 0: such a token does not
-    count in the ratio (verl's choice; in the paper all tokens of a response have one A). Zhao et al. 2025, arXiv:2507.20673 (GMPO).
+        L_t = −e^(mean c)·mean(A)
+
+    c_t is log ρ_t, at most ε_high where A_t > 0, at least −ε_low where A_t < 0, and 0 where
+    A_t = 0. Such a token does not count in the ratio: verl's choice; in the paper all tokens of a
+    response have the same A. Zhao et al. 2025, arXiv:2507.20673 (GMPO).
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
-    a, free = _fixed(advantages, mask), keep(log_probs, mask) - keep(old_log_probs, mask).detach()
-    limited = torch.where(
-        a > 0, free.clamp(max=clip_high), torch.where(a < 0, free.clamp(min=-clip_low), 0.0)
-    )
-    ratio = masked_mean(limited, mask, -1).clamp(max=80.0).exp()  # e^88 is the largest float32
+    a = _fixed(advantages, mask)
+    free = keep(log_probs, mask) - keep(old_log_probs, mask).detach()
+    limited_below = torch.where(a < 0, free.clamp(min=-clip_low), 0.0)
+    limited = torch.where(a > 0, free.clamp(max=clip_high), limited_below)
+    # float32 ends at e^88
+    ratio = masked_mean(limited, mask, -1).clamp(max=80.0).exp()  # [B]
     loss = -(ratio * masked_mean(a, mask, -1))[:, None].expand_as(a)
     return _terms(loss, log_ratio, mask, (limited != free) & (a != 0))
 
@@ -128,22 +147,27 @@ def dppo_loss(
     clip_high: float,
     ratio_cap: float,
 ) -> PolicyTerms:
-    """−sg(min(ρ_t, cap))·A_t·log π, and 0 where the step would go on outside the trust region.
+    """REINFORCE weighed by a capped ratio, inside a trust region.
 
-    Outside is: A_t > 0, π above π_old and their divergence above ε_high; A_t < 0, π below π_old and divergence above ε_low. The
-    divergence is between «this token» and «another one»: tv |π − π_old|, kl of those two probabilities, KL(π_old ‖ π).
+        L_t = −sg(min(ρ_t, cap))·A_t·log π      0 where the step would leave the trust region
+
+    The step would leave it where A_t > 0, π > π_old and their divergence is above ε_high, or where
+    A_t < 0, π < π_old and the divergence is above ε_low. The divergence is that of two choices,
+    this token or any other: tv is |π − π_old|, kl is KL(π_old ‖ π).
     Qi et al. 2026, arXiv:2602.04879.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     a = _fixed(advantages, mask)
-    new, old = keep(log_probs, mask).detach().exp(), keep(old_log_probs, mask).detach().exp()
+    new = keep(log_probs, mask).detach().exp()
+    old = keep(old_log_probs, mask).detach().exp()
     distance = (new - old).abs()
     if divergence == "kl":
-        other_new, other_old = ((1 - p).clamp(min=1e-10) for p in (new, old))
+        other_new = (1 - new).clamp(min=1e-10)
+        other_old = (1 - old).clamp(min=1e-10)
         distance = -old * log_ratio.detach() + (1 - old) * (other_old.log() - other_new.log())
-    outside = torch.where(
-        a > 0, (new > old) & (distance > clip_high), (new < old) & (distance > clip_low)
-    )
+    too_high = (new > old) & (distance > clip_high)
+    too_low = (new < old) & (distance > clip_low)
+    outside = torch.where(a > 0, too_high, too_low)
     loss = -ratio.clamp(max=ratio_cap).detach() * a * keep(log_probs, mask)
     return _terms(keep(loss, ~outside), log_ratio, mask, outside)
 
@@ -151,18 +175,17 @@ def dppo_loss(
 def dro_loss(
     log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, beta: float
 ) -> PolicyTerms:
-    """−A_t·log π + β/2·(log ρ_t)²: the regression of log ρ on A/β, so that off-policy tokens teach too.
+    """Regression of log ρ on A/β, which learns from off-policy tokens too.
+
+        L_t = −A_t·log π + β/2·(log ρ_t)²
 
     Richemond et al. 2024, arXiv:2405.19107.
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     own = keep(log_probs, mask)
-    return _terms(
-        -_fixed(advantages, mask) * own
-        + beta / 2 * (own - keep(old_log_probs, mask).detach()) ** 2,
-        log_ratio,
-        mask,
-    )
+    free = own - keep(old_log_probs, mask).detach()  # log ρ, not clamped
+    loss = -_fixed(advantages, mask) * own + beta / 2 * free**2
+    return _terms(loss, log_ratio, mask)
 
 
 def clip_cov_loss(
@@ -175,19 +198,19 @@ def clip_cov_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyTerms:
-    """PPO's clip, and no gradient for the tokens that `select_clip_cov` chose: those that drive the entropy down.
+    """PPO's clip, with loss 0 on the `selected` tokens, which drive the entropy down.
 
-    Cui et al. 2025, arXiv:2505.22617.
+    `select_clip_cov` selects them. Cui et al. 2025, arXiv:2505.22617.
     """
-    t = clipped_policy_loss(
+    terms = clipped_policy_loss(
         log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
     )
     return PolicyTerms(
-        keep(t.loss, ~as_bool(selected)),
-        t.ratio,
-        t.clipped | as_bool(selected),
-        t.dual_clipped,
-        t.log_ratio,
+        keep(terms.loss, ~as_bool(selected)),
+        terms.ratio,
+        terms.clipped | as_bool(selected),
+        terms.dual_clipped,
+        terms.log_ratio,
     )
 
 
@@ -204,20 +227,19 @@ def select_clip_cov(
     clip_high: float,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """A random `share` of all tokens (at least one), out of those with low < covariance < high that PPO does not clip, bool [B, T]."""
-    t = clipped_policy_loss(
+    """Random tokens with low < covariance < high that PPO does not clip, bool [B, T].
+
+    Their number is `share` of all tokens, at least one, if there are so many.
+    """
+    terms = clipped_policy_loss(
         log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
     )
     cov = covariance(log_probs, advantages, mask)
-    candidates = (
-        ((cov > low) & (cov < high) & as_bool(mask) & ~t.clipped)
-        .flatten()
-        .nonzero()
-        .squeeze(1)
-        .cpu()
-    )
+    possible = (cov > low) & (cov < high) & as_bool(mask) & ~terms.clipped
+    candidates = possible.flatten().nonzero().squeeze(1).cpu()
     count = max(int(share * as_bool(mask).sum()), 1)
-    return _chosen(candidates[torch.randperm(len(candidates), generator=generator)[:count]], mask)
+    shuffled = torch.randperm(len(candidates), generator=generator)
+    return _chosen(candidates[shuffled[:count]], mask)
 
 
 def kl_cov_loss(
@@ -229,39 +251,54 @@ def kl_cov_loss(
     *,
     beta: float,
 ) -> PolicyTerms:
-    """−ρ_t A_t, and β·|log ρ_t| besides for the tokens that `select_kl_cov` chose. Cui et al. 2025, arXiv:2505.22617."""
+    """The plain surrogate, with a penalty on the `selected` tokens.
+
+        L_t = −ρ_t A_t + β·|log ρ_t|      the penalty only where selected
+
+    `select_kl_cov` selects them. Cui et al. 2025, arXiv:2505.22617.
+    """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
-    return _terms(
-        -ratio * _fixed(advantages, mask) + beta * keep(log_ratio.abs(), selected), log_ratio, mask
-    )
+    penalty = beta * keep(log_ratio.abs(), selected)
+    loss = -ratio * _fixed(advantages, mask) + penalty
+    return _terms(loss, log_ratio, mask)
 
 
 def select_kl_cov(log_probs: Tensor, advantages: Tensor, mask: Tensor, *, share: float) -> Tensor:
     """The `share` of the tokens (at least one) with the largest covariance, bool [B, T]."""
-    count = int(as_bool(mask).sum())
-    cov = covariance(log_probs, advantages, mask).masked_fill(~as_bool(mask), -torch.inf).flatten()
-    return _chosen(cov.topk(min(max(int(share * count), 1), count)).indices, mask)
+    total = int(as_bool(mask).sum())
+    count = min(max(int(share * total), 1), total)
+    cov = covariance(log_probs, advantages, mask).masked_fill(~as_bool(mask), -torch.inf)
+    return _chosen(cov.flatten().topk(count).indices, mask)
 
 
 def covariance(log_probs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """(log π − mean)·(A − mean), means over all mask-1 tokens of the tensor: a token's part in how fast entropy falls."""
-    lp, a = keep(log_probs, mask).detach(), _fixed(advantages, mask)
+    """A token's part in how fast the entropy falls, [B, T].
+
+        (log π − mean(log π))·(A_t − mean(A))
+
+    The means are over all mask-1 tokens of the tensor. Cui et al. 2025, arXiv:2505.22617.
+    """
+    lp = keep(log_probs, mask).detach()
+    a = _fixed(advantages, mask)
     return keep((lp - masked_mean(lp, mask)) * (a - masked_mean(a, mask)), mask)
 
 
 def _chosen(index: Tensor, mask: Tensor) -> Tensor:
+    """True at these indices of the flattened tensor, in the shape of `mask`."""
     chosen = torch.zeros(mask.numel(), dtype=torch.bool, device=mask.device)
     chosen[index.to(mask.device)] = True
     return chosen.view(mask.shape)
 
 
 def _fixed(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Advantages on the mask, without a gradient."""
     return keep(advantages, mask).detach()
 
 
 def _terms(
     loss: Tensor, log_ratio: Tensor, mask: Tensor, clipped: Tensor | None = None
 ) -> PolicyTerms:
+    """The terms of a loss without a dual clip; `clipped` None: it clips no token."""
     never = torch.zeros_like(mask, dtype=torch.bool)
     return PolicyTerms(
         keep(loss, mask),

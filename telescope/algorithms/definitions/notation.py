@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 SHOWN_TERMS = 6
-"""A longer sum is printed as its first three terms, … (with what the left-out ones come to) and its last."""
-DIGITS, MOST_DIGITS = 4, 16
+"""A longer sum is printed as its first three terms, …(the sum of those left out) and its last."""
+DIGITS = 4
+"""Significant digits of a printed number, unless the arithmetic needs more."""
+MOST_DIGITS = 16
 ZERO = 1e-12
-"""Less than this is what is left of 1 − 1."""
+"""A smaller number is the rounding error of 1 − 1; it is printed as 0."""
+LISTED = 8
+"""A longer list is printed as its first four numbers, … and its last two."""
 
 
 @dataclass(frozen=True)
@@ -39,57 +43,81 @@ def series(symbol: str, at: Sequence[int], numbers: Sequence[float], base: float
     shown: list[int | None] = list(range(len(at)))
     if len(at) > SHOWN_TERMS:
         shown = [0, 1, 2, None, len(at) - 1]
-    names = ["…" if k is None else f"{weight_of(base, k)}{symbol}{subscript(at[k])}" for k in shown]
-    return Series(" + ".join(names), added(terms, enough(terms)), math.fsum(terms), terms)
+    names = []
+    for k in shown:
+        names.append("…" if k is None else f"{weight_of(base, k)}{symbol}{subscript(at[k])}")
+    formula = " + ".join(names)
+    substituted = added(terms, enough(terms))
+    return Series(formula, substituted, math.fsum(terms), terms)
 
 
 def added(terms: Sequence[float], digits: int) -> str:
+    """A sum of numbers: .651 − .018 + .4."""
     first, *rest = _shown(terms)
-    parts = [f" {'−' if x < 0 else '+'} {num(abs(x), digits)}" for x in rest]
+    parts = []
+    for x in rest:
+        sign = "−" if x < 0 else "+"
+        parts.append(f" {sign} {num(abs(x), digits)}")
     if len(terms) > SHOWN_TERMS:
         parts[2] = f" + …({num(rest[2], digits)})"
     return num(first, digits) + "".join(parts)
 
 
 def plus(x: float, y: float) -> str:
+    """x + y with numbers: .651 + (−.018)."""
     digits = enough([x, y])
     return f"{num(x, digits)} + {par(y, digits)}"
 
 
 def less(x: float, y: float) -> str:
+    """x − y with numbers: .651 − (−.018)."""
     digits = enough([x, -y])
     return f"{num(x, digits)} − {par(y, digits)}"
 
 
 def one_step(r: float, gamma: float, later: float, value: float) -> str:
-    digits = exact(lambda r, gamma, later, value: r + gamma * later - value, r, gamma, later, value)
+    """δ = r + γ·V(s_n) − V(s_t) with numbers: 0 + .99·.7 − .651."""
+
+    def delta(r: float, gamma: float, later: float, value: float) -> float:
+        return r + gamma * later - value
+
+    digits = exact(delta, r, gamma, later, value)
     return f"{num(r, digits)} + {num(gamma, digits)}·{par(later, digits)} − {par(value, digits)}"
 
 
 def enough(terms: Sequence[float], *more: float) -> int:
-    """With how many digits these numbers still add up to what they do, within a thousandth: four, but more in .99999987 − 1."""
+    """How many digits the numbers need so that their printed sum is right within a thousandth.
+
+    Four are enough for most sums, but not for .99999987 − 1.
+    """
     return exact(lambda *numbers: sum(numbers), *_shown(terms), *more)
 
 
 def exact(formula: Callable[..., float], *numbers: float) -> int:
-    """With how many digits these numbers, put into the formula, still give what they do, within a thousandth."""
+    """How many digits the numbers need so that the formula of them is right within a thousandth."""
     total = formula(*numbers)
     if not ZERO <= abs(total) < math.inf:
         return DIGITS
-    good = (
-        n
-        for n in range(DIGITS, MOST_DIGITS)
-        if abs(formula(*(float(_rounded(x, n)) for x in numbers)) - total) <= 1e-3 * abs(total)
-    )
-    return next(good, MOST_DIGITS)
+    for digits in range(DIGITS, MOST_DIGITS):
+        printed = [float(_rounded(x, digits)) for x in numbers]
+        if abs(formula(*printed) - total) <= 1e-3 * abs(total):
+            return digits
+    return MOST_DIGITS
 
 
 def _shown(terms: Sequence[float]) -> Sequence[float]:
-    return terms if len(terms) <= SHOWN_TERMS else [*terms[:3], math.fsum(terms[3:-1]), terms[-1]]
+    """The terms that are printed; those left out of a long sum are added up to one."""
+    if len(terms) <= SHOWN_TERMS:
+        return terms
+    return [*terms[:3], math.fsum(terms[3:-1]), terms[-1]]
 
 
 def weight_of(base: float, k: int) -> str:
-    return "" if k == 0 or base == 1 else f"{num(base)}{superscript(k) if k > 1 else ''}·"
+    """base^k as a factor: .95²·; nothing if it is 1."""
+    if k == 0 or base == 1:
+        return ""
+    power = superscript(k) if k > 1 else ""
+    return f"{num(base)}{power}·"
 
 
 def num(x: float, digits: int = DIGITS) -> str:
@@ -107,12 +135,15 @@ def _rounded(x: float, digits: int) -> str:
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """[.651, .58, .4]; of more than eight the first four and the last two."""
+    """[.651, .58, .4]; a long list is shortened."""
     shown = [num(x) for x in numbers]
-    return "[" + ", ".join(shown if len(shown) <= 8 else [*shown[:4], "…", *shown[-2:]]) + "]"
+    if len(shown) > LISTED:
+        shown = [*shown[:4], "…", *shown[-2:]]
+    return "[" + ", ".join(shown) + "]"
 
 
 def par(x: float, digits: int = DIGITS) -> str:
+    """A number, in parentheses if it is negative."""
     return f"({num(x, digits)})" if x < 0 else num(x, digits)
 
 

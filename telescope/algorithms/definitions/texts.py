@@ -16,12 +16,17 @@ CREDIT: Mapping[str, Words] = {
         kid_zh="后来的好事，前面的词也有一份功劳。",
         kid_en="Earlier words get a share of the good things that come later.",
         kid_formula_zh="功劳 = 这一步的惊喜 + 后面的惊喜（越远打折越多）",
-        kid_formula_en="credit = this surprise + later surprises (the farther, the less they count)",
+        kid_formula_en=(
+            "credit = this surprise + later surprises (the farther, the less they count)"
+        ),
     ),
     "advantage_sum:cut": Words(
         kid_zh="回答被截断了：真正得到的之外，结尾用了一次猜测。",
         kid_en="The answer was cut off: besides what really came there is one guess, at the end.",
-        kid_formula_zh="功劳 = 后来真正得到的小分 + 没写完的那部分预测员的猜测（都是越远打折越多） − 写之前的猜测",
+        kid_formula_zh=(
+            "功劳 = 后来真正得到的小分 + 没写完的那部分预测员的猜测（都是越远打折越多） "
+            "− 写之前的猜测"
+        ),
         kid_formula_en=(
             "credit = the marks that really came + the forecaster's guess for what was cut "
             "off (the farther, the less they count) − guess before"
@@ -33,7 +38,9 @@ CREDIT: Mapping[str, Words] = {
         kid_zh="从后往前算，得到同一个数。",
         kid_en="Worked out from the end backwards: the same number.",
         kid_formula_zh="功劳 = 这一步的惊喜 + 折扣 × 远处再打的折 × 下一个词的功劳",
-        kid_formula_en="credit = this surprise + discount × extra discount × the next word's credit",
+        kid_formula_en=(
+            "credit = this surprise + discount × extra discount × the next word's credit"
+        ),
     ),
     "advantage:last": Words(
         zh="最后一个 token，之后没有 δ 了：A 就是 δ",
@@ -166,7 +173,9 @@ SIDE_BY_SIDE: Mapping[str, Words] = {
         kid_formula_en="one step = mark + discount × guess after − guess before",
     ),
     "n_step": Words(
-        kid_formula_zh="看两步 = 小分 + 下一个小分（打一次折）+ 那时的猜测（打两次折）− 写之前的猜测",
+        kid_formula_zh=(
+            "看两步 = 小分 + 下一个小分（打一次折）+ 那时的猜测（打两次折）− 写之前的猜测"
+        ),
         kid_formula_en=(
             "two steps = mark + the next mark (discounted once) + the guess then (discounted "
             "twice) − guess before"
@@ -184,7 +193,10 @@ SIDE_BY_SIDE: Mapping[str, Words] = {
         ),
     ),
     "monte_carlo:cut": Words(
-        kid_formula_zh="等到最后 = 真正得到的小分 + 没写完的那部分预测员的猜测（都是越远打折越多） − 写之前的猜测",
+        kid_formula_zh=(
+            "等到最后 = 真正得到的小分 + 没写完的那部分预测员的猜测（都是越远打折越多） "
+            "− 写之前的猜测"
+        ),
         kid_formula_en=(
             "to the end = the marks that really came + the forecaster's guess for what was "
             "cut off (the farther, the less they count) − guess before"
@@ -195,14 +207,19 @@ SIDE_BY_SIDE: Mapping[str, Words] = {
 
 CLIP: Mapping[str, Words] = {
     "clip": Words(
-        kid_formula_zh="学习分 = 「变化倍数 × 比一比的功劳」与「限制住的倍数 × 比一比的功劳」中小的那个",
+        kid_formula_zh=(
+            "学习分 = 「变化倍数 × 比一比的功劳」与「限制住的倍数 × 比一比的功劳」中小的那个"
+        ),
         kid_formula_en=(
             "lesson = the smaller (min) of change × compared credit and limited change × "
             "compared credit"
         ),
     ),
     "clip:floor": Words(
-        kid_formula_zh="学习分 = 「变化倍数 × 比一比的功劳」与「限制住的倍数 × 比一比的功劳」中小的那个（min），但不低于最后那个数（max）",
+        kid_formula_zh=(
+            "学习分 = 「变化倍数 × 比一比的功劳」与「限制住的倍数 × 比一比的功劳」"
+            "中小的那个（min），但不低于最后那个数（max）"
+        ),
         kid_formula_en=(
             "lesson = the smaller (min) of change × compared credit and limited change × "
             "compared credit, but not below the last number (max)"
@@ -276,7 +293,10 @@ VALUE: Mapping[str, Words] = {
         ),
     ),
     "value_loss:huber": Words(
-        kid_formula_zh="预测员的扣分 = H(新猜测 − 目标)，取限制前后较大（max）的；H 是差的平方的一半，差太大时改成按直线增加",
+        kid_formula_zh=(
+            "预测员的扣分 = H(新猜测 − 目标)，取限制前后较大（max）的；"
+            "H 是差的平方的一半，差太大时改成按直线增加"
+        ),
         kid_formula_en=(
             "the forecaster's penalty = H(new guess − target), the larger (max) with and "
             "without its limit; H is half the square, and a straight line where the "
@@ -311,7 +331,10 @@ VALUE: Mapping[str, Words] = {
         kid_en="The better the guess, the smaller the penalty.",
     ),
     "value_loss:histogram": Words(
-        zh="交叉熵：目标 R 摊成一个高斯分布 q，p 是 critic 预测的直方图（v 是它的均值）；v 等于 R 时也不为 0",
+        zh=(
+            "交叉熵：目标 R 摊成一个高斯分布 q，p 是 critic 预测的直方图（v 是它的均值）；"
+            "v 等于 R 时也不为 0"
+        ),
         en=(
             "cross-entropy of the critic's histogram p, whose mean is v, with the fixed R "
             "spread out as q; not 0 even where v is R"
@@ -322,7 +345,9 @@ VALUE: Mapping[str, Words] = {
             "them, so a little penalty always stays."
         ),
         kid_formula_zh="预测员的扣分 = 他给目标附近的盒子押了多少：押得越少，扣得越多",
-        kid_formula_en="the forecaster's penalty = how little he bet on the boxes around the target",
+        kid_formula_en=(
+            "the forecaster's penalty = how little he bet on the boxes around the target"
+        ),
     ),
 }
 """The critic's error."""
@@ -340,13 +365,18 @@ KL: Mapping[str, Words] = {
         kid_formula_en="drift = how sure the writer was − how sure its old self was",
     ),
     "kl:abs": Words(
-        zh="KL 的估计，取差的绝对值，不会是负的；参考模型在这里起作用（或在 KL 损失里），从不进入比率 ρ",
+        zh=(
+            "KL 的估计，取差的绝对值，不会是负的；参考模型在这里起作用（或在 KL 损失里），"
+            "从不进入比率 ρ"
+        ),
         en=(
             "an estimate of the KL, the size of the difference, never negative; the "
             "reference acts here (or in a KL loss), never in the ratio ρ"
         ),
         kid_formula_zh="跑偏 = 写作者的把握和原来那个它的把握相差多少（不分正负）",
-        kid_formula_en="drift = how far the writer's sureness was from its old self's (without a sign)",
+        kid_formula_en=(
+            "drift = how far the writer's sureness was from its old self's (without a sign)"
+        ),
         whole=True,
     ),
     "kl:k2": Words(
@@ -370,7 +400,9 @@ KL: Mapping[str, Words] = {
             "e is 2.718…, and e^(…) a power of it. This drift is never negative; drifting "
             "far costs a little."
         ),
-        kid_formula_zh="跑偏 = 由 d（写作者的把握 − 原来那个它的把握）算出的数，d 离 0 越远越大，最多 10",
+        kid_formula_zh=(
+            "跑偏 = 由 d（写作者的把握 − 原来那个它的把握）算出的数，d 离 0 越远越大，最多 10"
+        ),
         kid_formula_en=(
             "drift = a number made of d (how sure the writer was − how sure its old self "
             "was): larger the farther d is from 0, at most 10"
