@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -142,11 +143,14 @@ def check(folder: Path) -> None:
 
 def build(steps: Check) -> Path:
     """Builds the wheel into dist/ and returns its path."""
+    # Without this, modules that were moved since the last build would stay in the wheel.
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
     target = ROOT / "dist"
     for old in target.glob("*.whl"):
         old.unlink()
     build_wheel = ("-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps")
     steps.run("build", sys.executable, *build_wheel, "--wheel-dir", target, ROOT)
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
     (wheel,) = target.glob("*.whl")
     return wheel
 
