@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from telescope.algorithms.definitions import DEFAULT_ESTIMATOR
 from telescope.algorithms.definitions.notation import less, listed, num, one_step, plus
-from telescope.explain.arithmetic import policy_term, value_term
+from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
-from telescope.explain.trace import Tracer, fill
+from telescope.explain.trace import Tracer
 from telescope.explain.words import Lang
 
 _OF_TOKEN = {

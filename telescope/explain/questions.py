@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
 from telescope.explain.facts import Facts, facts
 from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import plain
-from telescope.explain.trace import fill
 from telescope.explain.words import Lang, Level, ui
 
 EXAMPLE = from_numbers(

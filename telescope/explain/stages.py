@@ -16,9 +16,9 @@ from rich.text import Text
 
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
+from telescope.explain.arithmetic import fill
 from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
-from telescope.explain.trace import fill
 from telescope.explain.words import Lang
 
 _SAID: dict[str, dict[Lang, str]] = {

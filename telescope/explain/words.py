@@ -38,16 +38,21 @@ def texts() -> dict[str, dict[str, Any]]:
 
 
 def ui(key: str, lang: Lang, level: Level, *values: object) -> str:
+    """A label, with its values filled in."""
     return _of("ui", key, level)[lang].format(*values)
 
 
 def column_name(key: str, lang: Lang, level: Level) -> str:
+    """The head of a column of the token table."""
     return _of("column", key, level)[lang]
 
 
 def _of(table: str, key: str, level: Level) -> dict[str, str]:
-    kid = texts()[f"{table}_kid"] if level == "kid" else {}
-    return kid.get(key) or texts()[table][key]
+    """The texts of a key; a child has some of its own."""
+    found: dict[str, str] = texts()[table][key]
+    if level == "kid":
+        found = texts()[f"{table}_kid"].get(key, found)
+    return found
 
 
 def formula(trace: Trace, lang: Lang, level: Level) -> str:
