@@ -70,13 +70,7 @@ class Actor:
         self.device: torch.device = model.device
         self.padded = not is_packable(model)
         self.loss = config.actor  # its beta may move
-        single = config.actor.epochs == config.actor.minibatches == 1
-        on_policy = (
-            single and config.actor.reject == "off" and not config.rollout.one_step_off_policy
-        )
-        compares_two_forwards = config.credit.definition.needs.sum_pi_squared
-        on_policy = on_policy and not compares_two_forwards
-        self.skips_old = config.actor.old_log_probs == "auto" and on_policy
+        self.skips_old = _can_skip_old_log_probs(config)
         self.learner = Learner(
             model,
             config.actor,
@@ -111,11 +105,11 @@ class Actor:
         An update of a single minibatch computes them anyway, with the same weights. Then the
         sampler's own log-probs stand in until that forward.
         """
-        batch = batch.with_columns(
-            old_log_probs=batch["rollout_log_probs"]
-            if self.skips_old
-            else self.compute_log_prob(batch)
-        )
+        if self.skips_old:
+            old_log_probs = batch["rollout_log_probs"]
+        else:
+            old_log_probs = self.compute_log_prob(batch)
+        batch = batch.with_columns(old_log_probs=old_log_probs)
         if not self.config.credit.definition.needs.sum_pi_squared:
             return batch
         # π² normalised is the policy at half the temperature, so for any token a
@@ -355,6 +349,18 @@ class Actor:
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,
         )
+
+
+def _can_skip_old_log_probs(config: Config) -> bool:
+    """Whether the update's only forward is by the policy that wrote the responses.
+
+    Then it gives π_old, and a forward of its own would compute the same numbers.
+    """
+    actor = config.actor
+    one_forward = actor.epochs == actor.minibatches == 1
+    needs_old_before = actor.reject != "off" or config.credit.definition.needs.sum_pi_squared
+    same_policy = not config.rollout.one_step_off_policy
+    return actor.old_log_probs == "auto" and one_forward and same_policy and not needs_old_before
 
 
 def _beta(config: ActorConfig) -> float:
