@@ -17,25 +17,27 @@ from telescope.ledger.schema import METADATA, VERSION
 
 
 def path_of(run: Path | str, step: int) -> Path:
+    """The ledger file of a step."""
     return Path(run) / "ledger" / f"step_{step:06d}.parquet"
 
 
 def steps(run: Path | str) -> list[int]:
-    """The steps that have a ledger file, in order; other files are left alone."""
-    names = [
-        re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name)
-        for path in (Path(run) / "ledger").glob("step_*.parquet")
-    ]
-    return sorted(int(name[1]) for name in names if name)
+    """The steps that have a ledger file, in order; other files are skipped."""
+    found = []
+    for path in (Path(run) / "ledger").glob("step_*.parquet"):
+        name = re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name)
+        if name:
+            found.append(int(name[1]))
+    return sorted(found)
 
 
 def read(run: Path | str, step: int, columns: list[str] | None = None) -> pa.Table:
-    """What was recorded for a step (all of it, or some columns): one row per response, lists per token."""
+    """What was recorded for a step, all of it or some columns: one row per response."""
     return _open(run, step).read(columns)
 
 
 def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[Sample]:
-    """The responses recorded for a step (those at `index`, in that order) as samples."""
+    """The responses recorded for a step as samples: all of them, or those at `index`, in order."""
     table = read(run, step)
     wanted = range(table.num_rows) if index is None else index
     outside = [i for i in wanted if not 0 <= i < table.num_rows]
@@ -48,39 +50,39 @@ def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[
 
 def sample_of(table: pa.Table, index: int) -> Sample:
     """One row of a ledger table as a sample."""
-    return _sample(
-        table.slice(index, 1).to_pylist()[0],
-        json.loads(table.schema.metadata[METADATA]),
-        index,
-        table.num_rows,
-    )
+    row = table.slice(index, 1).to_pylist()[0]
+    meta = json.loads(table.schema.metadata[METADATA])
+    return _sample(row, meta, index, table.num_rows)
 
 
 def _open(run: Path | str, step: int) -> parquet.ParquetFile:
+    """The file of a step, checked to be readable by this version."""
     path = path_of(run, step)
     try:
         file = parquet.ParquetFile(path)
     except FileNotFoundError:
-        there = steps(run)
-        has = (
-            f"it has steps {there[0]} to {there[-1]}"
-            if there
-            else "it has no ledger (ledger.samples = off?)"
-        )
+        recorded = steps(run)
+        has = "it has no ledger (ledger.samples = off?)"
+        if recorded:
+            has = f"it has steps {recorded[0]} to {recorded[-1]}"
         raise TelescopeError(f"no ledger of step {step} in {run}: {has}") from None
     except (pa.ArrowInvalid, OSError) as error:
+        problem = str(error).splitlines()[0]
         raise TelescopeError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}; another step may be whole (explain: --step)"
+            f"{path} cannot be read: {problem}; try another step (explain: --step)"
         ) from None
-    version = json.loads((file.schema_arrow.metadata or {}).get(METADATA, b"{}")).get("version", 0)
+    metadata = file.schema_arrow.metadata or {}
+    version = json.loads(metadata.get(METADATA, b"{}")).get("version", 0)
     if version > VERSION:
         raise TelescopeError(
-            f"{path} was written by a newer Telescope (ledger version {version}, this one reads {VERSION}): update it"
+            f"{path} was written by a newer Telescope "
+            f"(ledger version {version}, this one reads {VERSION}): update Telescope"
         )
     return file
 
 
 def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -> Sample:
+    """Row `index` of the `count` rows of a file as a sample."""
     return Sample(
         token_ids=row["responses"],
         token_bytes=row["token_bytes"],

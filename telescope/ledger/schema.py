@@ -1,6 +1,7 @@
-"""What a ledger file holds: made from the column table of telescope.batch, so that the two cannot differ.
+"""What a ledger file holds: one row per response, with lists of one entry per token.
 
-One row per response, with a list per token. One row per token was tried: docs/log.md has the figures.
+The columns are made from the column table of telescope.batch, so that the two cannot differ.
+One row per token was tried too: docs/log.md has the figures.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ import pyarrow as pa
 
 from telescope.batch import COLUMNS
 
-VERSION = 3  # a reader takes any file of its own version or older
-METADATA = b"telescope"  # JSON: version, run, step, settings
+VERSION = 3
+"""Version of the format. A reader takes files of its own version and older ones."""
+METADATA = b"telescope"
+"""Key of the file's metadata, a JSON object: version, run, step, settings."""
 
 _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}
-_FLOATS, _BOOLS = pa.list_(pa.float32()), pa.list_(pa.bool_())
+_FLOATS = pa.list_(pa.float32())
+_BOOLS = pa.list_(pa.bool_())
 
-_OF_UPDATES = ("selected",)  # columns that live as long as an update, and are recorded with it
+_OF_UPDATES = ("selected",)
+"""Columns that belong to one update and are recorded with it."""
 PER_TOKEN = {
-    name: _TYPES[c.dtype]
-    for name, c in COLUMNS.items()
-    if c.anchor in ("action", "state") and name not in _OF_UPDATES
+    name: _TYPES[column.dtype]
+    for name, column in COLUMNS.items()
+    if column.anchor in ("action", "state") and name not in _OF_UPDATES
 }
-PER_ROW = {name: _TYPES[c.dtype] for name, c in COLUMNS.items() if c.anchor == "row"}
+"""Columns with one entry per token, and the type of an entry."""
+PER_ROW = {name: _TYPES[column.dtype] for name, column in COLUMNS.items() if column.anchor == "row"}
+"""Columns with one entry per response."""
 
 ACTOR_UPDATE = {
     "old_log_probs": _FLOATS,
@@ -41,10 +48,13 @@ CRITIC_UPDATE = {
     "first_bin": pa.list_(pa.int32()),
 }
 UPDATES = {"actor_updates": ACTOR_UPDATE, "critic_updates": CRITIC_UPDATE}
+"""Column -> what is recorded of each update that a response took part in, per token."""
 
 
-def _update(fields: dict[str, pa.DataType]) -> pa.DataType:
-    return pa.list_(pa.struct([("epoch", pa.int16()), ("minibatch", pa.int16()), *fields.items()]))
+def _updates_type(fields: dict[str, pa.DataType]) -> pa.DataType:
+    """A list of updates, each a struct of these fields."""
+    place = [("epoch", pa.int16()), ("minibatch", pa.int16())]
+    return pa.list_(pa.struct([*place, *fields.items()]))
 
 
 SCHEMA = pa.schema(
@@ -58,6 +68,6 @@ SCHEMA = pa.schema(
         ("parts", pa.map_(pa.string(), pa.float64())),
         ("token_bytes", pa.list_(pa.binary())),
         *((name, pa.list_(kind)) for name, kind in PER_TOKEN.items()),
-        *((name, _update(fields)) for name, fields in UPDATES.items()),
+        *((name, _updates_type(fields)) for name, fields in UPDATES.items()),
     ]
 )

@@ -1,14 +1,17 @@
-"""Writes what the step computed: the batch's own columns and the losses' own terms, nothing derived a second time."""
+"""Writes what a step computed: the batch's columns and the terms of the losses.
+
+Nothing is computed a second time, so the record cannot differ from what was trained on.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,50 +23,65 @@ from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.ledger.reader import path_of
-from telescope.ledger.schema import METADATA, PER_ROW, PER_TOKEN, SCHEMA, UPDATES, VERSION
+from telescope.ledger.schema import (
+    ACTOR_UPDATE,
+    CRITIC_UPDATE,
+    METADATA,
+    PER_ROW,
+    PER_TOKEN,
+    SCHEMA,
+    VERSION,
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
 """Called by a loss with the rows of a micro-batch and its per-token terms."""
 
 Noted = tuple[int, int, list[int], dict[str, Tensor]]
-"""Epoch, minibatch, samples and their terms."""
+"""Epoch, minibatch, numbers of the samples, and their terms (one row per sample)."""
 
 
 def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
-    """The note of a step that is not recorded."""
+    """The `Note` of a step that is not recorded."""
 
 
 class Notes:
-    """What the losses of a step report about its first `limit` samples. Travels from the processes that compute to the one that writes."""
+    """What the losses of a step report about its first `limit` samples.
+
+    A rank takes notes, and the process that writes the ledger adds them to its own.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._notes: dict[str, list[Noted]] = {"actor": [], "critic": []}
 
     def note(self, role: str, epoch: int, minibatch: int) -> Note:
-        """What a role's loss reports its terms to during one minibatch."""
+        """The function to which a role's loss reports its terms during one minibatch."""
 
         def keep(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
             if not self.limit:
                 return
             samples = rows.host("sample")
             chosen = [place for place, sample in enumerate(samples) if sample < self.limit]
-            if chosen:  # indexing copies: what is noted cannot change any more
-                index = torch.tensor(chosen).to(rows.mask.device, non_blocking=True)
-                copies = {name: value.detach()[index] for name, value in terms.items()}
-                self._notes[role].append(
-                    (epoch, minibatch, [samples[place] for place in chosen], copies)
-                )
+            if not chosen:
+                return
+            index = torch.tensor(chosen).to(rows.mask.device, non_blocking=True)
+            # Indexing copies: later changes of the terms do not reach the note.
+            copies = {name: value.detach()[index] for name, value in terms.items()}
+            numbers = [samples[place] for place in chosen]
+            self._notes[role].append((epoch, minibatch, numbers, copies))
 
         return keep
 
     def take(self) -> dict[str, list[Noted]]:
-        """What was noted since the last call."""
-        notes, self._notes = self._notes, {"actor": [], "critic": []}
+        """Returns what was noted since the last call, and forgets it."""
+        notes = self._notes
+        self._notes = {"actor": [], "critic": []}
         return notes
 
     def add(self, notes: Mapping[str, list[Noted]]) -> None:
-        """What another process has noted."""
+        """Adds what another process has noted."""
         for role, more in notes.items():
             self._notes[role] += more
 
@@ -72,9 +90,9 @@ class Ledger(Notes):
     """Collects one step and writes it as one file, which appears whole or not at all."""
 
     def __init__(self, config: Config, tokenizer: Any) -> None:
-        wanted, everything = config.ledger.samples, config.rollout.batch_size * config.rollout.n
-        super().__init__(everything if wanted == "all" else 0 if wanted == "off" else wanted)
-        self.config, self.tokenizer = config, tokenizer
+        super().__init__(_samples_per_step(config))
+        self.config = config
+        self.tokenizer = tokenizer
         self._bytes = TokenBytes(tokenizer)
         self._writer = ThreadPoolExecutor(1, "ledger")
         self._writing: Future[Any] | None = None
@@ -83,9 +101,10 @@ class Ledger(Notes):
     def write(
         self, step: int, batch: TokenBatch, *, kl_coef: float, beta: float | None = None
     ) -> None:
-        """Writes the first `ledger.samples` responses of the batch as `step`, while the next step goes on; clears what was noted.
+        """Writes the first `ledger.samples` responses of the batch and what was noted about them.
 
-        `kl_coef` and `beta` are those of the step, where they move.
+        Returns at once: the file is written in the background, during the next step. `kl_coef` and
+        `beta` are the coefficients of this step; adaptive ones differ from the config's.
         """
         self.wait()
         notes = self.take()
@@ -94,8 +113,9 @@ class Ledger(Notes):
             self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef, beta)
 
     def wait(self) -> None:
-        """Until what was handed to `write` is on disk; raises what went wrong there."""
-        writing, self._writing = self._writing, None
+        """Waits until the last `write` is on disk, and raises its error if it failed."""
+        writing = self._writing
+        self._writing = None
         self._urgent.set()
         if writing is not None:
             writing.result()
@@ -108,15 +128,13 @@ class Ledger(Notes):
         kl_coef: float,
         beta: float | None,
     ) -> None:
-        self._urgent.wait(
-            0.05
-        )  # by then the next rollout keeps a GPU busy, and Python has little else to do
-        self._save(
-            self._table(step, batch, notes, kl_coef, beta), path_of(self.config.run_dir, step)
-        )
+        # After 50 ms the next rollout keeps a GPU busy and leaves Python time for this.
+        self._urgent.wait(0.05)
+        table = self._table(step, batch, notes, kl_coef, beta)
+        self._save(table, path_of(self.config.run_dir, step))
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
-        """What `write` writes."""
+        """The table that `write` would write; clears what was noted."""
         return self._table(step, batch, self.take(), kl_coef)
 
     def _table(
@@ -128,15 +146,32 @@ class Ledger(Notes):
         beta: float | None = None,
     ) -> pa.Table:
         count = min(self.limit, len(batch))
-        exists = (
-            batch["attention_mask"][:count, batch["prompts"].shape[1] :].bool().cpu().numpy()
-        )  # [N, T]
+        prompt_width = batch["prompts"].shape[1]
+        exists = batch["attention_mask"][:count, prompt_width:].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)
+        columns = self._of_rows(batch, count)
+        for name, kind in PER_TOKEN.items():
+            if name in batch:
+                flat = batch[name][:count].cpu().numpy()[exists]
+                columns[name] = _lists(flat, lengths, kind)
+        columns["actor_updates"] = _updates(notes["actor"], ACTOR_UPDATE, lengths)
+        columns["critic_updates"] = _updates(notes["critic"], CRITIC_UPDATE, lengths)
+        meta = {
+            "version": VERSION,
+            "run": self.config.name,
+            "step": step,
+            "settings": self._settings(kl_coef, beta),
+        }
+        return _arrow_table(columns, meta)
+
+    def _of_rows(self, batch: TokenBatch, count: int) -> dict[str, Any]:
+        """The columns of whole responses: their ids, texts and scores."""
         info = batch.info[:count]
         scores = batch.scores[:count]
-        columns: dict[str, Any] = {
-            name: batch[name][:count].cpu().numpy() for name in PER_ROW if name in batch
-        }
+        columns: dict[str, Any] = {}
+        for name in PER_ROW:
+            if name in batch:
+                columns[name] = batch[name][:count].cpu().numpy()
         columns |= {
             "prompt": [row.prompt for row in info],
             "prompt_index": [row.prompt_index for row in info],
@@ -146,34 +181,10 @@ class Ledger(Notes):
             "parts": [list(score.parts.items()) for score in scores],
             "token_bytes": [[self._bytes[i] for i in row.response.ids] for row in info],
         }
-        columns |= {
-            name: _lists(batch[name][:count].cpu().numpy()[exists], lengths, kind)
-            for name, kind in PER_TOKEN.items()
-            if name in batch
-        }
-        for (name, fields), role in zip(UPDATES.items(), ("actor", "critic"), strict=True):
-            columns[name] = _updates(notes[role], fields, lengths)
-        there = [
-            f for f in SCHEMA if f.name in columns
-        ]  # some columns only some estimators have, some terms only some losses
-        arrays = [
-            columns[f.name]
-            if isinstance(columns[f.name], pa.Array)
-            else pa.array(columns[f.name], f.type)
-            for f in there
-        ]
-        schema = pa.schema([(f.name, array.type) for f, array in zip(there, arrays, strict=True)])
-        meta = {
-            "version": VERSION,
-            "run": self.config.name,
-            "step": step,
-            "settings": self._settings(kl_coef, beta),
-        }
-        return pa.Table.from_arrays(
-            arrays, schema=schema.with_metadata({METADATA: json.dumps(meta).encode()})
-        )
+        return columns
 
     def _save(self, table: pa.Table, path: Path) -> None:
+        """Writes the file under a temporary name first: it appears whole or not at all."""
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             path.parent.mkdir(exist_ok=True)
@@ -182,11 +193,12 @@ class Ledger(Notes):
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise TelescopeError(
-                f"cannot write {path}: {error.strerror or error}; free some space, then continue with --resume"
+                f"cannot write {path}: {error.strerror or error}; "
+                "free some space, then continue with --resume"
             ) from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
-        """The resolved settings that went into the numbers; `kl_coef` and `beta` of this step."""
+        """The settings that went into the numbers, with `kl_coef` and `beta` of this step."""
         config = self.config
         credit = config.credit.model_dump() | {"kl_coef": kl_coef, "whiten": config.credit.whitens}
         actor = config.actor.model_dump()
@@ -200,22 +212,34 @@ class Ledger(Notes):
         }
 
 
+def _samples_per_step(config: Config) -> int:
+    """How many responses of a step are recorded."""
+    wanted = config.ledger.samples
+    if wanted == "off":
+        return 0
+    if wanted == "all":
+        return config.rollout.batch_size * config.rollout.n
+    return wanted
+
+
 class TokenBytes(dict[int, bytes]):
     """The bytes a token stands for, by id; one character may be split over several tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
-        self.tokenizer, self.special = tokenizer, set(tokenizer.all_special_ids)
-        byte_level = "ByteLevel" in str(
-            getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", "")
-        )
-        self.alphabet = _byte_level() if byte_level else {}
+        self.tokenizer = tokenizer
+        self.special = set(tokenizer.all_special_ids)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        is_byte_level = "ByteLevel" in str(getattr(backend, "decoder", ""))
+        self.alphabet = _byte_level() if is_byte_level else {}
 
     def __missing__(self, token: int) -> bytes:
-        self[token] = found = self._of(token, self.tokenizer.convert_ids_to_tokens(token) or "")
-        return found
+        text = self.tokenizer.convert_ids_to_tokens(token) or ""
+        self[token] = self._of(token, text)
+        return self[token]
 
     def _of(self, token: int, text: str) -> bytes:
+        """The bytes of a token that the vocabulary writes as `text`."""
         if token in self.special:
             return text.encode()
         byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
@@ -227,47 +251,84 @@ class TokenBytes(dict[int, bytes]):
 
 
 def _byte_level() -> dict[str, int]:
-    """GPT-2's byte-level alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    """GPT-2's byte-level alphabet, from character to byte.
+
+    A printable byte is written as itself, any other as a character from U+0100 on.
+    """
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in plain]
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def _lists(flat: np.ndarray, lengths: np.ndarray, kind: pa.DataType) -> pa.ListArray:
+def _arrow_table(columns: Mapping[str, Any], meta: Mapping[str, Any]) -> pa.Table:
+    """The columns as a table, in the order of the schema.
+
+    Some columns exist only with some estimators, some terms only with some losses.
+    """
+    fields = []
+    arrays = []
+    for field in SCHEMA:
+        if field.name not in columns:
+            continue
+        column = columns[field.name]
+        array = column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        fields.append((field.name, array.type))
+        arrays.append(array)
+    schema = pa.schema(fields, metadata={METADATA: json.dumps(meta).encode()})
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _offsets(lengths: Sequence[int] | Array) -> pa.Array:
+    """Where each list begins, and where the last one ends."""
+    ends = np.cumsum(lengths)
+    return pa.array(np.concatenate([[0], ends]).astype(np.int32), pa.int32())
+
+
+def _lists(flat: Array, lengths: Array, kind: pa.DataType) -> pa.ListArray:
     """Values of all rows one after the other, to one list per row."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = pa.array(list(flat), kind) if pa.types.is_list(kind) else pa.array(flat).cast(kind)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return pa.ListArray.from_arrays(_offsets(lengths), values)
+
+
+class _Update(NamedTuple):
+    """One response's part in one update: row `place` of `terms`."""
+
+    epoch: int
+    minibatch: int
+    terms: dict[str, Array]
+    place: int
+    length: int
 
 
 def _updates(
-    notes: list[tuple[int, int, list[int], dict[str, Tensor]]],
-    fields: dict[str, pa.DataType],
-    lengths: np.ndarray,
+    notes: Sequence[Noted], kinds: Mapping[str, pa.DataType], lengths: Array
 ) -> pa.ListArray:
     """For each row the updates it took part in, in time order."""
-    fields = {
-        name: kind for name, kind in fields.items() if all(name in terms for *_, terms in notes)
-    }
-    of_row: list[list[tuple[int, int, dict[str, np.ndarray], int]]] = [[] for _ in lengths]
+    noted = [name for name in kinds if all(name in terms for *_, terms in notes)]
+    of_row: list[list[_Update]] = [[] for _ in lengths]
     for epoch, minibatch, rows, terms in notes:
-        arrays = {name: terms[name].cpu().numpy() for name in fields}
+        arrays = {name: terms[name].cpu().numpy() for name in noted}
         for place, row in enumerate(rows):
-            of_row[row].append((epoch, minibatch, arrays, place))
-    for entries in of_row:
-        entries.sort(key=lambda entry: entry[:2])  # they may come from several processes
-    flat = [(*entry, lengths[row]) for row, entries in enumerate(of_row) for entry in entries]
-    sizes = np.array([length for *_, length in flat], dtype=np.int64)
+            of_row[row].append(_Update(epoch, minibatch, arrays, place, lengths[row]))
+    for updates in of_row:
+        # Notes of several processes come in any order.
+        updates.sort(key=lambda update: (update.epoch, update.minibatch))
+    every = [update for updates in of_row for update in updates]
     children = [
-        pa.array([epoch for epoch, *_ in flat], pa.int16()),
-        pa.array([minibatch for _, minibatch, *_ in flat], pa.int16()),
+        pa.array([update.epoch for update in every], pa.int16()),
+        pa.array([update.minibatch for update in every], pa.int16()),
     ]
-    for name, kind in fields.items():
-        values = [arrays[name][place, :length] for _, _, arrays, place, length in flat]
-        empty = np.zeros(0, dtype=bool if pa.types.is_boolean(kind.value_type) else np.float32)
-        children.append(_lists(np.concatenate(values) if values else empty, sizes, kind.value_type))
-    structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *fields])
-    offsets = np.concatenate([[0], np.cumsum([len(entries) for entries in of_row])]).astype(
-        np.int32
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    children += [_term(every, name, kinds[name].value_type) for name in noted]
+    structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *noted])
+    counts = [len(updates) for updates in of_row]
+    return pa.ListArray.from_arrays(_offsets(counts), structs)
+
+
+def _term(updates: Sequence[_Update], name: str, kind: pa.DataType) -> pa.ListArray:
+    """One term of these updates, a list per update with an entry of type `kind` per token."""
+    lengths = np.array([update.length for update in updates], dtype=np.int64)
+    if updates:
+        flat = np.concatenate([u.terms[name][u.place, : u.length] for u in updates])
+    else:
+        flat = np.zeros(0, dtype=bool if pa.types.is_boolean(kind) else np.float32)
+    return _lists(flat, lengths, kind)
