@@ -1,4 +1,6 @@
-"""Numbers typed by hand: a TOML, JSON or CSV file with any subset of what a response has becomes a Sample, several of them a batch.
+"""Numbers typed by hand: a TOML, JSON or CSV file becomes a Sample, or a batch of them.
+
+The file gives any subset of what a response has:
 
     tokens = ["是", "的", "！"]
     score  = 1.0                     # on the last token; or `scores = [0, 0, 1]`
@@ -6,18 +8,23 @@
     gamma  = 1.0
     lam    = 0.95
 
-In a CSV each column is a list, one row per token, and a setting stands in the first row of its own column. What follows
-from the numbers is left to `arithmetic.fill`, so that a number that was given as well is checked.
+In a CSV each column is a list, one row per token; a setting stands in the first row of its own
+column. What follows from the numbers is computed by `arithmetic.fill`, so that a number that was
+given as well can be checked.
 
-Whitening takes all responses of a batch. Several are given as tables, what they share beside them, or as rows of every list:
+Whitening takes all responses of a batch. A file gives several as tables, with what they share
+outside of them, or as lists of lists:
 
     lam = 0.95                                  values = [[0.3, 0.4, 0.6], [0.5, 0.2]]
     [[responses]]                               score  = [1.0, 0.0]
     values = [0.3, 0.4, 0.6]
-    score  = 1.0                                In JSON also as a list of objects; in a CSV the column `response`
-    [[responses]]                               says which one a token belongs to.
+    score  = 1.0
+    [[responses]]
     values = [0.5, 0.2]
     score  = 0.0
+
+In JSON, a list of objects is a batch too. In a CSV, the column `response` says to which response a
+token belongs.
 """
 
 from __future__ import annotations
@@ -111,13 +118,14 @@ SETTING_NAMES = {
 """Name in a file -> setting."""
 
 IGNORED = ("id", "kind", "description", "expected")
+"""Names that a file may hold for its own use."""
 _BARE_POINT = re.compile(
     r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE
 )
 """The point of .3. Texts and comments are matched too, so that no point is found inside them."""
 SMALLEST = 1e-30
 LARGEST = 1e30
-"""Bounds of what is divided by and of any number: no product of a few of them overflows."""
+"""Bounds of a divisor and of any number: no product of a few of them overflows."""
 DIVISORS = (
     "whiten_std",
     "lam_alpha",
@@ -126,40 +134,53 @@ DIVISORS = (
     "reject_low",
     "reject_high",
 )
+"""Settings that a formula divides by."""
 
 
 def read_numbers(path: str | Path) -> list[Sample]:
-    """The responses that a .toml, .json or .csv file describes, with only what it gives; of several, μ and σ of their batch too."""
+    """The responses that a .toml, .json or .csv file describes, with only what it gives.
+
+    Several responses also get the μ and σ of their batch.
+    """
     path = Path(path)
-    try:
-        text = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise TelescopeError(
-            f"cannot read {path} ({error.strerror}): give a .toml, .json or .csv file"
-        ) from None
-    except UnicodeDecodeError:
-        raise TelescopeError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+    text = _text_of(path)
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
         ".json": json.loads,
         ".csv": _csv,
     }
-    if path.suffix.lower() not in readers:
+    suffix = path.suffix.lower()
+    if suffix not in readers:
         raise TelescopeError(f"{path}: the name must end in .toml, .json or .csv")
     try:
-        data = _read(readers[path.suffix.lower()], text)
+        data = _read(readers[suffix], text)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise TelescopeError(f"{path} is not valid {path.suffix[1:].upper()}: {error}") from None
+        raise TelescopeError(f"{path} is not valid {suffix[1:].upper()}: {error}") from None
     try:
         return batch_from_numbers(data)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
 
 
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise TelescopeError(
+            f"cannot read {path} ({error.strerror}): give a .toml, .json or .csv file"
+        ) from None
+    except UnicodeDecodeError:
+        raise TelescopeError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+
+
 def _read(reader: Callable[[str], Any], text: str) -> Any:
-    """TOML and JSON want a digit before the point; where that is all that is wrong, .3 is read as 0.3."""
+    """Reads the text; .3 is read as 0.3.
+
+    TOML and JSON want a digit before the point. It is filled in only if the text is not valid
+    as it stands.
+    """
     try:
         return reader(text)
     except ValueError:
@@ -173,20 +194,22 @@ def _read(reader: Callable[[str], Any], text: str) -> Any:
 
 
 def batch_from_numbers(data: Any) -> list[Sample]:
-    batch, rows = list[Sample](), _responses(data)
+    """The responses that a file's content describes, whitened together."""
+    batch: list[Sample] = []
+    rows = _responses(data)
     for i, row in enumerate(rows):
         try:
             batch.append(from_numbers(row))
         except TelescopeError as error:
-            raise TelescopeError(
-                f"response {i}: {error}" if len(rows) > 1 else str(error)
-            ) from None
+            where = f"response {i}: " if len(rows) > 1 else ""
+            raise TelescopeError(f"{where}{error}") from None
     return whiten_together(batch)
 
 
 def _responses(data: Any) -> list[dict[str, Any]]:
     """The names and numbers of each response, with those that all share."""
-    data = {"responses": data} if isinstance(data, list) else data
+    if isinstance(data, list):
+        data = {"responses": data}
     rows = data.get("responses", [data]) if isinstance(data, dict) else [data]
     if not isinstance(rows, list) or not rows:
         raise TelescopeError(
@@ -200,36 +223,91 @@ def _responses(data: Any) -> list[dict[str, Any]]:
     if "responses" in data:
         shared = {key: value for key, value in data.items() if key != "responses"}
         return [{**shared, **row} for row in rows]
+    return _split(data)
+
+
+def _split(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One response for each row of the lists of lists; a single one if there are none."""
     lists = {key: value for key, value in data.items() if isinstance(value, list)}
     if not any(isinstance(x, list) for value in lists.values() for x in value):
-        return rows
-    first, count = next((key, len(value)) for key, value in lists.items())
+        return [data]
+    first = next(iter(lists))
+    count = len(lists[first])
     for key, value in lists.items():
         if len(value) != count:
             raise TelescopeError(
-                f"{key} has {len(value)} rows and {first} has {count}: every list needs one per response"
+                f"{key} has {len(value)} rows and {first} has {count}: "
+                "every list needs one per response"
             )
     return [
-        {key: value[b] if key in lists else value for key, value in data.items()}
-        for b in range(count)
+        {key: value[row] if key in lists else value for key, value in data.items()}
+        for row in range(count)
     ]
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
+    """The response that these names and numbers describe, with only what they give."""
     lists, scalars = _named(data)
     settings = _settings(scalars, data)
     tokens = lists.pop("tokens", None)
     score = lists.get("token_level_scores")
-    if isinstance(score, int | float):
+    is_one_score = isinstance(score, int | float)
+    if is_one_score:
         del lists["token_level_scores"]
     columns = {name: _numbers(name, value) for name, value in lists.items()}
-    if tokens is not None and not (
-        isinstance(tokens, list) and all(isinstance(t, str | int) for t in tokens)
-    ):
-        raise TelescopeError('tokens must be a list of texts, e.g. ["是", "的"]')
-    lengths = {name: len(value) for name, value in columns.items()} | (
-        {} if tokens is None else {"tokens": len(tokens)}
+    _check_tokens(tokens)
+    length = _common_length(columns, tokens)
+    mask = _mask(columns.pop("mask", [1.0] * length))
+    last = max(t for t, m in enumerate(mask) if m)
+    if is_one_score:
+        scores = [0.0] * length
+        scores[last] = _number("score", score)
+        columns["token_level_scores"] = scores
+    _check(columns, scalars, mask)
+    padding = {t: _held(columns, t) for t in range(last + 1, length)}
+    for name, column in columns.items():
+        columns[name] = [x if m else 0.0 for x, m in zip(column, mask, strict=True)]
+    actor_updates = _actor_updates(columns.get("old_log_probs"), columns.pop("log_probs", None))
+    predictions = columns.pop("vpreds", columns.get("values"))
+    critic_updates = []
+    if predictions is not None:
+        critic_updates.append(CriticUpdate(0, 0, predictions, [], []))
+    texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
+    total = None
+    if "token_level_scores" in columns:
+        total = math.fsum(columns["token_level_scores"])
+    bootstrap = scalars.get("bootstrap", 0.0)
+    return Sample(
+        token_ids=list(range(length)),
+        token_bytes=[text.encode("utf-8", "surrogatepass") for text in texts],
+        mask=mask,
+        columns=columns,
+        settings=settings,
+        prompt=scalars.get("prompt", ""),
+        response="".join(texts),
+        score=total,
+        truncated=scalars.get("truncated", bool(bootstrap)),
+        bootstrap=bootstrap,
+        whiten_mean=scalars.get("whiten_mean"),
+        whiten_std=scalars.get("whiten_std"),
+        actor_updates=actor_updates,
+        critic_updates=critic_updates,
+        padding=padding,
     )
+
+
+def _check_tokens(tokens: Any) -> None:
+    if tokens is None:
+        return
+    if not isinstance(tokens, list) or not all(isinstance(t, str | int) for t in tokens):
+        raise TelescopeError('tokens must be a list of texts, e.g. ["是", "的"]')
+
+
+def _common_length(columns: Mapping[str, list[float]], tokens: list[Any] | None) -> int:
+    """The number of tokens, which all lists must have."""
+    lengths = {name: len(value) for name, value in columns.items()}
+    if tokens is not None:
+        lengths["tokens"] = len(tokens)
     if not lengths or not max(lengths.values()):
         raise TelescopeError(
             "no token: give at least one list with a number per token, e.g. values = [0.3, 0.4]"
@@ -240,55 +318,37 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
             raise TelescopeError(
                 f"{name} has {n} numbers and {first} has {length}: every list needs one per token"
             )
-    mask = [int(m) for m in columns.pop("mask", [1.0] * length)]
+    return length
+
+
+def _mask(numbers: Sequence[float]) -> list[int]:
+    mask = [int(m) for m in numbers]
     if not any(mask) or any(m not in (0, 1) for m in mask):
         raise TelescopeError(
-            f"mask = {mask}: 1 for a token the policy wrote, 0 for one it did not, and at least one 1"
+            f"mask = {mask}: give 1 for a token the policy wrote and 0 for any other, "
+            "and at least one 1"
         )
-    if isinstance(score, int | float):
-        last = max(t for t, m in enumerate(mask) if m)
-        columns["token_level_scores"] = [
-            _number("score", score) if t == last else 0.0 for t in range(length)
-        ]
-    _check(columns, scalars, mask)
-    end = max(t for t, m in enumerate(mask) if m) + 1
-    held = {
-        name: column
-        for name, column in columns.items()
-        if name in ("values", "token_level_rewards")
-    }
-    padding = {
-        t: {name: column[t] for name, column in held.items() if column[t]}
-        for t in range(end, length)
-    }
-    columns = {
-        name: [x if m else 0.0 for x, m in zip(value, mask, strict=True)]
-        for name, value in columns.items()
-    }
-    new, predictions = columns.pop("log_probs", None), columns.pop("vpreds", columns.get("values"))
-    old, scores = columns.get("old_log_probs"), columns.get("token_level_scores")
-    texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
-    bootstrap, place = scalars.get("bootstrap", 0.0), -1 if new else 0
-    return Sample(
-        token_ids=list(range(length)),
-        token_bytes=[text.encode("utf-8", "surrogatepass") for text in texts],
-        mask=mask,
-        columns=columns,
-        settings=settings,
-        prompt=scalars.get("prompt", ""),
-        response="".join(texts),
-        score=None if scores is None else math.fsum(scores),
-        truncated=scalars.get("truncated", bool(bootstrap)),
-        bootstrap=bootstrap,
-        whiten_mean=scalars.get("whiten_mean"),
-        whiten_std=scalars.get("whiten_std"),
-        # without numbers of an update: its first minibatch, where π is still π_old and the critic still says V
-        actor_updates=[]
-        if old is None
-        else [ActorUpdate(place, place, old, new or old, [], [], [], [])],
-        critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions, [], [])],
-        padding=padding,
-    )
+    return mask
+
+
+def _held(columns: Mapping[str, list[float]], t: int) -> dict[str, float]:
+    """The values and rewards of slot t that are not 0."""
+    held = {}
+    for name, column in columns.items():
+        if name in ("values", "token_level_rewards") and column[t]:
+            held[name] = column[t]
+    return held
+
+
+def _actor_updates(old: list[float] | None, new: list[float] | None) -> list[ActorUpdate]:
+    """The update that the log-probs describe.
+
+    Without new ones it is the first minibatch, where π is still π_old.
+    """
+    if old is None:
+        return []
+    place = -1 if new else 0
+    return [ActorUpdate(place, place, old, new or old, [], [], [], [])]
 
 
 def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -315,11 +375,13 @@ def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _suggestion(key: str, known: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(key, list(known.values()), 1)
-    near = near or difflib.get_close_matches(key, known, 1)
+    if not near:
+        near = difflib.get_close_matches(key, known, 1)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
 def _scalar(key: str, name: str, value: Any) -> Any:
+    """The value of setting `name`, which the file calls `key`."""
     if name in ("whiten", "truncated", "bootstrap_truncated"):
         if str(value).lower() not in ("true", "false"):
             raise TelescopeError(f"{key} = {value!r}: use true or false")
@@ -373,6 +435,7 @@ _SETTINGS = {*_setting_names(), "temperature", "value_loss"}
 
 
 def _owners(name: str) -> str:
+    """Which algorithms have this setting."""
     for choice in CHOICES:
         if name in choice.owners():
             return f"it belongs to {choice.name} = {', '.join(choice.owners()[name])}"
@@ -396,10 +459,11 @@ def _first_mistake(error: ValidationError, data: Mapping[str, Any]) -> str:
 def _numbers(name: str, value: Any) -> list[float]:
     if not isinstance(value, list):
         raise TelescopeError(f"{name} = {value!r}: give a list with one number per token")
-    return [
-        float(x) if name == "mask" and isinstance(x, bool) else _number(f"{name}[{t}]", x)
-        for t, x in enumerate(value)
-    ]
+    numbers = []
+    for t, x in enumerate(value):
+        is_flag = name == "mask" and isinstance(x, bool)
+        numbers.append(float(x) if is_flag else _number(f"{name}[{t}]", x))
+    return numbers
 
 
 def _number(name: str, value: Any) -> float:
@@ -418,6 +482,7 @@ def _check_log_prob(name: str, x: float) -> None:
 
 
 def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask: list[int]) -> None:
+    """Raises the first mistake that shows only when several of the numbers are seen together."""
     for name in ("old_log_probs", "log_probs", "ref_log_prob", "rollout_log_probs"):
         for t, x in enumerate(columns.get(name, ())):
             if mask[t]:
@@ -425,7 +490,8 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
     for t, x in enumerate(columns.get("token_level_scores", ())):
         if x and not mask[t]:
             raise TelescopeError(
-                f"a score of {x:g} on token {t}, which the policy did not write (mask 0): put it on one with mask 1"
+                f"a score of {x:g} on token {t}, which the policy did not write (mask 0): "
+                "put it on one with mask 1"
             )
     if "log_probs" in columns and "old_log_probs" not in columns:
         raise TelescopeError(
@@ -434,28 +500,31 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
     if ("whiten_mean" in scalars) != ("whiten_std" in scalars):
         raise TelescopeError("give whiten_mean and whiten_std together, or neither")
     has_kl = "kl" in columns or {"old_log_probs", "ref_log_prob"} <= columns.keys()
-    if (
-        scalars.get("kl_coef")
-        and "token_level_scores" in columns
-        and "token_level_rewards" not in columns
-        and not has_kl
-    ):
+    needs_rewards = "token_level_scores" in columns and "token_level_rewards" not in columns
+    if scalars.get("kl_coef") and needs_rewards and not has_kl:
         raise TelescopeError(
-            f"beta = {scalars['kl_coef']:g} needs the kl of each token, or old_log_probs and ref_log_prob"
+            f"beta = {scalars['kl_coef']:g} needs the kl of each token, "
+            "or old_log_probs and ref_log_prob"
         )
 
 
 def _csv(text: str) -> dict[str, Any]:
-    """One row per token; where there is a column `response`, rows with the same entry are one response."""
-    header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
-    names, rows = [key.strip() for key in header], [row for row in rows if row]
+    """The columns of a CSV, one row per token.
+
+    Rows with the same entry in the column `response`, if there is one, are one response.
+    """
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    header = lines[0] if lines else []
+    names = [key.strip() for key in header]
+    rows = [row for row in lines[1:] if row]
     if any(len(row) != len(header) for row in rows):
         raise TelescopeError(
             f"the header has {len(header)} names; every row needs as many cells (they may be empty)"
         )
     if "response" not in names:
         return _columns(names, rows, rows)
-    at, groups = names.index("response"), dict[str, list[list[str]]]()
+    at = names.index("response")
+    groups: dict[str, list[list[str]]] = {}
     for row in rows:
         groups.setdefault(row.pop(at).strip(), []).append(row)
     del names[at]
@@ -465,7 +534,11 @@ def _csv(text: str) -> dict[str, Any]:
 def _columns(
     names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Columns of cells; numbers as numbers. An empty cell is a 0 among scores; a setting stands in these rows, else in any of `every`."""
+    """The columns and settings of one response, numbers as numbers.
+
+    An empty cell among the scores is 0. A setting is the first cell of its column that is not
+    empty, in the rows of this response or else in any of `every`.
+    """
     out: dict[str, Any] = {}
     for column, key in enumerate(names):
         cells = [row[column] for row in rows]
@@ -473,25 +546,16 @@ def _columns(
         if name == "tokens":
             out[key] = cells
         elif name is not None:
-            out[key] = [
-                _cell(cell.strip() or ("0" if name == "token_level_scores" else ""))
-                for cell in cells
-            ]
+            empty = "0" if name == "token_level_scores" else ""
+            out[key] = [_cell(cell.strip() or empty) for cell in cells]
         else:
-            out[key] = _cell(
-                next(
-                    (
-                        cell.strip()
-                        for cell in (*cells, *(row[column] for row in every))
-                        if cell.strip()
-                    ),
-                    "",
-                )
-            )
+            cells += [row[column] for row in every]
+            given = [cell.strip() for cell in cells if cell.strip()]
+            out[key] = _cell(given[0] if given else "")
     return out
 
 
-def _cell(text: str) -> Any:
+def _cell(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""One response with every number PPO computed for it: what a trace, a table or a page is made from.
+"""One response with every number PPO computed for it: what a trace, a table or a page shows.
 
-It comes from a ledger row, from numbers typed by hand, or from running the four roles on a prompt and a response.
-Per-token lists are as long as the response, padding left out; `None` stands for what is not known.
+It comes from a ledger row, from numbers typed by hand, or from running the four roles on a prompt
+and a response. Per-token lists are as long as the response, without padding; `None` stands for
+what is not known.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ class ActorUpdate:
 
     epoch: int
     minibatch: int
-    """Both −1: of no run, but typed by hand."""
+    """Epoch and minibatch are −1 if the numbers were typed by hand."""
     old_log_probs: list[float]
-    """As the loss used them: in the first minibatch they are the policy's own, so that the ratio is exactly 1."""
+    """As the loss used them. In the first minibatch they are the policy's own: the ratio is 1."""
     log_probs: list[float]
     ratio: list[float]
     clipped: list[bool]
     dual_clipped: list[bool]
     loss: list[float]
     weight: list[float] = field(default_factory=list)
-    """What the loss was multiplied by for the sampler's mismatch; 0: rejected."""
+    """Importance weights for the sampler's mismatch; 0: the token was rejected."""
     selected: list[bool] = field(default_factory=list)
-    """Tokens that clip_cov or kl_cov treats apart."""
+    """Tokens that clip_cov or kl_cov selected."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,18 @@ class CriticUpdate:
     epoch: int
     minibatch: int
     values: list[float]
-    """V under the weights of that moment; the values of the rollout are the sample's own column."""
+    """V under the weights of this update. The values of the rollout are a column of the sample."""
     clipped: list[bool]
     loss: list[float]
     log_p: list[list[float]] = field(default_factory=list)
-    """Of the bins from first_bin on, which hold the target."""
+    """HL-Gauss: log p of the bins around the target, from `first_bin` on."""
     first_bin: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Sample:
+    """A response: its tokens, their columns, and the updates it took part in."""
+
     token_ids: list[int]
     token_bytes: list[bytes]
     """UTF-8 pieces; one Chinese character may be split over several tokens."""
@@ -87,7 +90,7 @@ class Sample:
     parts: dict[str, float] = field(default_factory=dict)
     truncated: bool = False
     bootstrap: float = 0.0
-    """V after the last token where the response was cut off and that was asked for, else 0."""
+    """V after the last token of a truncated response if the run bootstraps from it, else 0."""
     scale: float | None = None
     """What an estimator without a critic divides by."""
     whiten_mean: float | None = None
@@ -96,13 +99,14 @@ class Sample:
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Of numbers typed by hand: the slots after the end of the response, and what they held in `values` and rewards; not used."""
+    """Numbers typed by hand after the last token that the policy wrote: slot -> column -> number.
+    They are shown, but nothing is computed from them."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def to_json(self) -> dict[str, Any]:
-        """For the page and --json: bytes as lists of numbers, numbers that are not finite as null."""
+        """The sample as JSON: bytes become lists of numbers, NaN and infinity become null."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain["settings"] = self.settings.by_name()
         plain["token_bytes"] = [list(piece) for piece in self.token_bytes]
@@ -113,6 +117,7 @@ class Sample:
 
 
 def _finite(value: Any) -> Any:
+    """`value` with None in place of every NaN and infinity."""
     if isinstance(value, dict):
         return {key: _finite(x) for key, x in value.items()}
     if isinstance(value, list):

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from telescope.algorithms.definitions import texts
 from telescope.algorithms.definitions.base import Estimator, Term, Token, UpdatedToken, Words, clamp
@@ -33,6 +33,7 @@ from telescope.explain.arithmetic import (
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
 
 TOLERANCE = 1e-5
+"""Largest difference between a result and the record, relative to the inputs if those exceed 1."""
 
 COLUMN_OF_TERM = {
     "delta": "deltas",
@@ -105,9 +106,11 @@ class Tracer:
         self.kept = kept_of(self.full)
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
+        """See `traces`."""
         return _TokenTracer(self, t).all(update) if self._written(t) else []
 
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
+        """See `compare`."""
         return _TokenTracer(self, t).other_estimates(ns, lams) if self._written(t) else []
 
     def verdicts(self, t: int, update: int = -1) -> dict[str, bool]:
@@ -126,6 +129,7 @@ class Tracer:
         return out
 
     def _follows(self, trace: Trace, recorded: float, t: int, update: int) -> bool:
+        """Whether the recorded number follows from numbers as they should be."""
         for other in self._should.traces(t, update):
             if other.name == trace.name:
                 return close(other.result, recorded, ()) if other.ok is None else other.ok
@@ -143,6 +147,7 @@ class Tracer:
         return Tracer(replace(self.sample, columns=kept))
 
     def _written(self, t: int) -> bool:
+        """Whether the policy wrote token t."""
         length = len(self.sample)
         if not 0 <= t < length:
             raise TelescopeError(
@@ -186,17 +191,20 @@ class _TokenTracer:
         return [self.token.number(name) for name in names]
 
     def recorded(self, column: str) -> float | None:
+        """The token's number in a column of the record."""
         found = self.sample.columns.get(column)
         return None if found is None else found[self.t]
 
     def checked(self, term: Term, recorded: float | None, words: Mapping[str, Words]) -> Trace:
+        """A term compared with the record."""
+        ok = None if recorded is None else close(term.result, recorded, term.inputs)
         return Trace(
             term.name,
             term.formula,
             term.substituted,
             term.result,
             recorded,
-            None if recorded is None else close(term.result, recorded, term.inputs),
+            ok,
             term.state,
             term.variant,
             words,
@@ -205,6 +213,7 @@ class _TokenTracer:
     # ---- before the estimator ----
 
     def kl(self) -> list[Trace]:
+        """The KL estimate that the reward is reduced by."""
         numbers = self.number("old_log_probs", "ref_log_prob")
         if numbers is None:
             return []
@@ -217,6 +226,7 @@ class _TokenTracer:
         return [self.checked(term, self.recorded("kl"), texts.KL)]
 
     def reward(self) -> list[Trace]:
+        """The token's score less its KL penalty."""
         beta = self.settings.credit.kl_coef
         score = self.number("token_level_scores")
         if score is None:
@@ -241,38 +251,36 @@ class _TokenTracer:
     # ---- the estimator ----
 
     def _estimator_terms(self) -> list[Term]:
+        """The terms of the run's estimator."""
         definition = self.settings.estimator_definition
         if definition.terms is not None:
             return definition.terms(self.token, self.settings.credit)
         return default_terms(definition, self.token, self.settings.credit)
 
     def credit(self, terms: Sequence[Term]) -> list[Trace]:
+        """Terms of the estimator, compared with the columns that record them."""
         definition = self.settings.estimator_definition
         words = {"advantage": definition.words, **definition.texts}
         made = []
         for term in terms:
             column = COLUMN_OF_TERM.get(term.name, "advantages")
-            made.append(self.checked(term, self.recorded(column) if term.checked else None, words))
+            recorded = self.recorded(column) if term.checked else None
+            made.append(self.checked(term, recorded, words))
         return made
 
     def other_estimates(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
+        """Other estimates of the same advantage; the one that the run uses is compared."""
         s = self.settings
-        terms = compare_terms(
-            self.token,
-            s.gamma,
-            used=s.estimator,
-            ns=ns,
-            lams=lams,
-            lam=s.lam(len(self.tracer.actions)),
-        )
-        return [
-            self.checked(
-                term, self.recorded("advantages") if term.checked else None, texts.SIDE_BY_SIDE
-            )
-            for term in terms
-        ]
+        own_lam = s.lam(len(self.tracer.actions))
+        terms = compare_terms(self.token, s.gamma, used=s.estimator, ns=ns, lams=lams, lam=own_lam)
+        made = []
+        for term in terms:
+            recorded = self.recorded("advantages") if term.checked else None
+            made.append(self.checked(term, recorded, texts.SIDE_BY_SIDE))
+        return made
 
     def whitened(self) -> list[Trace]:
+        """The advantage that the policy loss uses."""
         numbers = self.number("advantages")
         if numbers is None:
             return []
@@ -294,6 +302,7 @@ class _TokenTracer:
     # ---- the actor's update ----
 
     def policy(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
+        """The token's part in the policy loss of one update; `was` is the update as recorded."""
         made = self.weight(update, was)
         if any(trace.state == "rejected" for trace in made):
             return made
@@ -303,6 +312,7 @@ class _TokenTracer:
         return made + self.kl_loss(update)
 
     def ratio(self, update: ActorUpdate, was: ActorUpdate | None) -> Trace:
+        """ρ: how much more probable the token is than at the time of the rollout."""
         new = update.log_probs[self.t]
         old = update.old_log_probs[self.t]
         is_first = new == old and update.epoch == update.minibatch == 0
@@ -317,7 +327,7 @@ class _TokenTracer:
         return self.checked(term, recorded, {})
 
     def weight(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
-        """What the loss is multiplied by, where sampler and trainer disagree."""
+        """The importance weight of the loss, if sampler and trainer may disagree."""
         actor = self.settings.actor
         sampler = self.full.columns.get("rollout_log_probs")
         if sampler is None or (actor.importance == "off" and actor.reject == "off"):
@@ -362,6 +372,7 @@ class _TokenTracer:
         return made
 
     def _objective_term(self, token: UpdatedToken) -> Term:
+        """The term of a policy loss that has none of its own: its formula and its numbers."""
         definition = self.settings.policy_loss_definition
         assert definition is not None
         found = definition.objective(token, self.settings.actor)
@@ -372,7 +383,7 @@ class _TokenTracer:
         return Term("objective", formula, f"[{listed}]", found.value, inputs)
 
     def _with_recorded_flag(self, trace: Trace, term: Term, was: ActorUpdate | None) -> Trace:
-        """The recorded clip flags must be ours too, unless two branches agree up to rounding."""
+        """Compares the clip flags too; they may differ if two branches agree up to rounding."""
         has_states = term.state in ("inside", "kept", "clipped", "dual")
         if trace.recorded is None or was is None or not was.clipped or not has_states:
             return trace
@@ -394,16 +405,15 @@ class _TokenTracer:
         name = f"log π{self.i} − log π_ref{self.i}"
         formula, substituted = estimate.texts(name, new, numbers[0])
         coef = num(actor.kl_loss_coef)
+        formula = f"L_KL{self.i} = {coef}·[{formula}]"
+        substituted = f"{coef}·[{substituted}]"
         result = actor.kl_loss_coef * estimate.scalar(new - numbers[0])
-        return [
-            Trace(
-                "kl_loss", f"L_KL{self.i} = {coef}·[{formula}]", f"{coef}·[{substituted}]", result
-            )
-        ]
+        return [Trace("kl_loss", formula, substituted, result)]
 
     # ---- the critic's update ----
 
     def value(self, update: CriticUpdate, was: CriticUpdate | None) -> list[Trace]:
+        """The token's part in the value loss of one update; `was` is the update as recorded."""
         if not self.token.has("values", "returns"):
             return []
         definition = self.settings.value_loss_definition
@@ -423,18 +433,22 @@ def default_terms(definition: Estimator, token: Token, settings: Any) -> list[Te
     """Terms of an estimator that has none of its own: its formula, and the numbers that went in."""
     i = subscript(token.index)
     for rule in definition.rules:
-        if rule.column == "advantages" and token.has(*rule.inputs):
-            result = rule.step(token.actions, settings, token.k)
-            numbers = {name: token.number(name) for name in rule.inputs}
-            own = definition.settings.model_fields
-            numbers |= {name: getattr(settings, name) for name in own}
-            listed = ", ".join(
-                f"{name} {num(x) if isinstance(x, int | float) else x}"
-                for name, x in numbers.items()
-            )
-            inputs = [x for x in numbers.values() if isinstance(x, int | float)]
-            formula = definition.formula.replace("A_t", f"A{i}")
-            return [Term("advantage", formula, f"[{listed}]", result, [result, *inputs])]
+        if rule.column != "advantages" or not token.has(*rule.inputs):
+            continue
+        result = rule.step(token.actions, settings, token.k)
+        numbers = {name: token.number(name) for name in rule.inputs}
+        own = definition.settings.model_fields
+        numbers |= {name: getattr(settings, name) for name in own}
+        listed = []
+        inputs = []
+        for name, x in numbers.items():
+            is_number = isinstance(x, int | float)
+            listed.append(f"{name} {num(x) if is_number else x}")
+            if is_number:
+                inputs.append(x)
+        formula = definition.formula.replace("A_t", f"A{i}")
+        substituted = f"[{', '.join(listed)}]"
+        return [Term("advantage", formula, substituted, result, [result, *inputs])]
     if not token.has("advantages"):
         return []
     a = token.number("advantages")
@@ -442,16 +456,26 @@ def default_terms(definition: Estimator, token: Token, settings: Any) -> list[Te
 
 
 def agree(trace: Trace, flag: str | None, flags: Sequence[str], ties: bool) -> Trace:
-    """Compares the recorded clip flag with ours; where the branches tie, the recorded one counts."""
+    """Compares the recorded clip flag with ours; if the branches tie, the recorded one counts."""
     if trace.state == flag or (flag is None and trace.state not in flags):
         return trace
-    return replace(trace, state=flag or "inside") if ties else replace(trace, ok=False)
+    if ties:
+        return replace(trace, state=flag or "inside")
+    return replace(trace, ok=False)
 
 
 def close(x: float, y: float, inputs: Iterable[float]) -> bool:
-    """float32 leaves about 1e-7 of the largest number that went in."""
-    return abs(x - y) < TOLERANCE * max(1.0, abs(x), *(abs(number) for number in inputs))
+    """Whether x and y agree, relative to the largest number that went in if that exceeds 1.
+
+    float32 keeps about 1e-7 of that number.
+    """
+    largest = max(1.0, abs(x), *(abs(number) for number in inputs))
+    return abs(x - y) < TOLERANCE * largest
 
 
-def _pick(updates: Sequence[Any], index: int) -> Any:
+_Update = TypeVar("_Update", ActorUpdate, CriticUpdate)
+
+
+def _pick(updates: Sequence[_Update], index: int) -> _Update | None:
+    """Update `index`, counted from the end if negative; None if there is none."""
     return updates[index] if -len(updates) <= index < len(updates) else None

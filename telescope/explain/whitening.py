@@ -1,4 +1,7 @@
-"""Whitening over a batch: one μ and one σ from the tokens of all its responses, beside what each response alone would give."""
+"""Whitening over a batch: one μ and one σ from the tokens of all its responses.
+
+Beside it, for comparison: what each response by itself would give.
+"""
 
 from __future__ import annotations
 
@@ -14,76 +17,46 @@ from telescope.explain.trace import Trace
 
 
 def whiten_together(batch: Sequence[Sample]) -> list[Sample]:
-    """The responses as one batch, in their order: each with μ and σ of the advantages of all, unless they were given."""
-    first, own = batch[0], [advantages(sample) for sample in batch]
-    for i, sample in enumerate(batch):
-        one, other = _shared(first), _shared(sample)
-        for name in one:
-            if one[name] != other[name]:
-                said = f"{name} is {one[name]} in response 0 and {other[name]} in response {i}"
-                raise TelescopeError(f"{said}: a batch has one, write it once beside the responses")
-    if (
-        not first.settings.whiten
-        or first.whiten_mean is not None
-        or len(batch) == 1
-        or not any(own)
-    ):
-        mean, std = first.whiten_mean, first.whiten_std
-    elif all(own):
-        mean, std = moments([a for row in own for a in row])
-    else:
-        lacking = next(i for i, row in enumerate(own) if not row)
-        raise TelescopeError(
-            f"response {lacking} has no advantages: whitening takes all responses, give each its rewards and values"
-        )
-    return [
-        replace(x, index=i, count=len(batch), whiten_mean=mean, whiten_std=std)
-        for i, x in enumerate(batch)
-    ]
+    """The responses as one batch, in their order.
 
-
-def advantages(sample: Sample) -> list[float]:
-    """Of the tokens that the policy wrote, before whitening; none where they do not follow from what is known."""
-    return [
-        a
-        for a, m in zip(fill(sample).columns.get("advantages", ()), sample.mask, strict=False)
-        if m
-    ]
-
-
-def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
-    """How μ and σ come about, and what they would make of token t if every response were whitened by itself.
-
-    None where there is no batch, or where its μ and σ do not come from these responses.
+    Each gets the μ and σ of the advantages of all of them, unless μ and σ were given.
     """
-    every = [a for x in batch for a in advantages(x)]
-    mean, std = moments(every)
-    if (
-        len(batch) < 2
-        or not sample.settings.whiten
-        or (sample.whiten_mean, sample.whiten_std) != (mean, std)
-    ):
-        return []
-    n, squares = len(every), math.fsum((a - mean) * (a - mean) for a in every)
-    made = [
-        Trace("batch_mean", "μ = ΣA/n", f"{num(math.fsum(every))}/{n}", mean),
-        Trace(
-            "batch_variance",
-            "var = Σ(A − μ)²/(n − 1)",
-            f"{num(squares)}/{n - 1}",
-            squares / (n - 1),
-        ),
-        Trace("batch_std", "σ = √(var + 1e-8)", f"√({num(squares / (n - 1))} + 1e-8)", std),
+    _check_shared(batch)
+    mean, std = _batch_moments(batch)
+    count = len(batch)
+    return [
+        replace(sample, index=i, count=count, whiten_mean=mean, whiten_std=std)
+        for i, sample in enumerate(batch)
     ]
-    if sample.mask[t]:
-        a, (mean, std), i = (
-            fill(sample).columns["advantages"][t],
-            moments(advantages(sample)),
-            subscript(t),
-        )
-        sub = f"({less(a, mean)})/{num(std)}"
-        made.append(Trace("row", f"Â{i}[row] = (A{i} − μ_row)/σ_row", sub, (a - mean) / std))
-    return made
+
+
+def _batch_moments(batch: Sequence[Sample]) -> tuple[float | None, float | None]:
+    """μ and σ of a batch: the given ones, or those of the advantages of all its responses."""
+    first = batch[0]
+    own = [advantages(sample) for sample in batch]
+    is_given = first.whiten_mean is not None
+    if not first.settings.whiten or is_given or len(batch) == 1 or not any(own):
+        return first.whiten_mean, first.whiten_std
+    for i, row in enumerate(own):
+        if not row:
+            raise TelescopeError(
+                f"response {i} has no advantages: whitening takes all responses, "
+                "give each its rewards and values"
+            )
+    return moments([a for row in own for a in row])
+
+
+def _check_shared(batch: Sequence[Sample]) -> None:
+    """Raises an error if a setting differs between two responses."""
+    first = _shared(batch[0])
+    for i, sample in enumerate(batch):
+        other = _shared(sample)
+        for name in first:
+            if first[name] != other[name]:
+                raise TelescopeError(
+                    f"{name} is {first[name]} in response 0 and {other[name]} in response {i}: "
+                    "a batch has one, write it once beside the responses"
+                )
 
 
 def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
@@ -92,3 +65,43 @@ def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
         "whiten_mean": sample.whiten_mean,
         "whiten_std": sample.whiten_std,
     }
+
+
+def advantages(sample: Sample) -> list[float]:
+    """Raw advantages of the tokens that the policy wrote; empty if they are not known."""
+    column = fill(sample).columns.get("advantages", ())
+    return [a for a, m in zip(column, sample.mask, strict=False) if m]
+
+
+def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
+    """How μ and σ come about, and what token t would be if each response were whitened by itself.
+
+    Empty if there is no batch, or if the sample's μ and σ do not come from these responses.
+    """
+    every = [a for x in batch for a in advantages(x)]
+    mean, std = moments(every)
+    is_own = (sample.whiten_mean, sample.whiten_std) == (mean, std)
+    if len(batch) < 2 or not sample.settings.whiten or not is_own:
+        return []
+    n = len(every)
+    total = math.fsum(every)
+    squares = math.fsum((a - mean) * (a - mean) for a in every)
+    var = squares / (n - 1)
+    made = [
+        Trace("batch_mean", "μ = ΣA/n", f"{num(total)}/{n}", mean),
+        Trace("batch_variance", "var = Σ(A − μ)²/(n − 1)", f"{num(squares)}/{n - 1}", var),
+        Trace("batch_std", "σ = √(var + 1e-8)", f"√({num(var)} + 1e-8)", std),
+    ]
+    if sample.mask[t]:
+        made.append(_alone(sample, t))
+    return made
+
+
+def _alone(sample: Sample, t: int) -> Trace:
+    """Token t, whitened with μ and σ of its own response."""
+    a = fill(sample).columns["advantages"][t]
+    mean, std = moments(advantages(sample))
+    i = subscript(t)
+    formula = f"Â{i}[row] = (A{i} − μ_row)/σ_row"
+    substituted = f"({less(a, mean)})/{num(std)}"
+    return Trace("row", formula, substituted, (a - mean) / std)
