@@ -179,3 +179,9 @@ def test_statistics_of_four_numbers():
     assert masked_mean(values, mask, -1).tolist() == [2, 6]
     assert masked_var(values, mask, unbiased=False) == 5
     close(masked_var(values, mask), tensor(20 / 3))
+
+
+def test_a_hundred_millionth_is_added_to_the_variance():
+    """±0.0001 have a variance of 2e-8. With 1e-8 added, σ is √3·1e-4 and both whiten to ±1/√3."""
+    whitened = masked_whiten(tensor([[1e-4, -1e-4]]), torch.ones(1, 2))
+    close(whitened, tensor([[3**-0.5, -(3**-0.5)]]))

@@ -214,3 +214,10 @@ def test_rejection_by_the_whole_response_takes_all_of_it_or_nothing():
         [True, True, False],
         [True] * 3,
     ]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+def test_a_ratio_at_a_bound_is_kept(level):
+    same = torch.zeros(1, 2)  # every ratio is exactly 1
+    kept = kept_by_ratio(same, same, torch.ones(1, 2), level=level, low=1.0, high=1.0)
+    assert kept.tolist() == [[True, True]]

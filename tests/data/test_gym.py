@@ -203,6 +203,7 @@ def test_each_task_that_the_recipe_names_makes_problems_that_its_own_answers_sol
 # ---- the recipe with a tiny model in place of SmolLM2
 
 
+@pytest.mark.slow
 def test_the_recipe_learns_from_reasoning_gyms_scores(tmp_path: Path) -> None:
     """Replaced: the model by a tiny random one, whose tokens are letters and digits, and sizes."""
     given = [

@@ -43,6 +43,7 @@ CASES = [
     ("dppo_tv", {**CLIP, "ratio_cap": 20.0}, "ratio_cap", 1.5),
     ("dppo_kl", {**CLIP, "ratio_cap": 20.0}, "clip_low", 0.01),
     ("dppo_kl", {**CLIP, "ratio_cap": 20.0}, "clip_high", 0.01),
+    ("dppo_kl", {**CLIP, "ratio_cap": 20.0}, "ratio_cap", 1.5),
     ("dro", {"beta": 1.0}, "beta", 0.3),
 ]
 MEAN_OF_ROWS = ("gspo", "geo_mean", "sapo")
@@ -94,18 +95,30 @@ def test_a_changed_setting_gives_the_loss_of_its_formula(
 COVARIANCES = [("actor.cov_share", "0.3"), ("actor.cov_low", "-1.0"), ("actor.cov_high", "5.0")]
 
 
-@pytest.mark.parametrize(
-    ("loss", "setting", "value"),
-    [
-        ("clip_cov", "cov_share", "0.05"),
-        ("clip_cov", "cov_low", "1.0"),
-        ("clip_cov", "cov_high", "-0.5"),
-        ("clip_cov", "clip_low", "0.05"),
-        ("clip_cov", "clip_high", "0.6"),
-        ("kl_cov", "cov_share", "0.05"),
-        ("kl_cov", "beta", "3.0"),
-    ],
-)
+SELECTING = [
+    ("clip_cov", "cov_share", "0.05"),
+    ("clip_cov", "cov_low", "1.0"),
+    ("clip_cov", "cov_high", "-0.5"),
+    ("clip_cov", "clip_low", "0.05"),
+    ("clip_cov", "clip_high", "0.6"),
+    ("kl_cov", "cov_share", "0.05"),
+    ("kl_cov", "beta", "3.0"),
+]
+
+
+def test_every_setting_of_every_loss_is_changed_in_this_file() -> None:
+    changed = {(loss, setting) for loss, _, setting, _ in CASES}
+    changed |= {(loss, setting) for loss, setting, _ in SELECTING}
+    changed |= {("kl_penalty", "beta_target")}  # moves beta after the update, not in it
+    there_are = {
+        (name, setting)
+        for name, loss in algorithms.POLICY_LOSSES.items()
+        for setting in loss.settings.model_fields
+    }
+    assert changed == there_are
+
+
+@pytest.mark.parametrize(("loss", "setting", "value"), SELECTING)
 def test_settings_of_the_losses_that_select_tokens_reach_them(
     make_config, loss: str, setting: str, value: str
 ) -> None:
