@@ -1,4 +1,4 @@
-"""Telescope: PPO post-training in which every token's credit can be seen, recomputed and explained."""
+"""PPO post-training in which every token's credit can be seen, recomputed and explained."""
 
 from __future__ import annotations
 

@@ -64,8 +64,9 @@ def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:
 
 
 def credit_metrics(batch: TokenBatch) -> dict[str, float]:
-    """What the batch looks like, every mean over the tokens the policy wrote (or over rows, for scores and lengths)."""
-    mask, rows = batch.mask, max(len(batch), 1)
+    """Means over the tokens that the policy wrote; over rows for scores and lengths."""
+    mask = batch.mask
+    rows = max(len(batch), 1)
     unexplained = masked_var(batch["returns"] - batch["values"], mask)
     spread = masked_var(batch["returns"], mask)
     metrics: dict[str, Tensor | float] = {

@@ -75,7 +75,7 @@ class ModelConfig(Section):
     lora_alpha: int | None = Field(
         None,
         gt=0,
-        description="the adapters' output is multiplied by this / lora_rank; default: 2 · lora_rank",
+        description="adapters' output is multiplied by this / lora_rank; default: 2 · lora_rank",
     )
     lora_targets: list[str] = Field(
         [], description="linear layers that get adapters; none: all but the output layer"
@@ -98,7 +98,7 @@ class ModelConfig(Section):
 class DataConfig(Section):
     files: list[str] = Field(
         [],
-        description="training prompts: parquet or jsonl files; none: `task`, else the built-in task",
+        description="training prompts: parquet or jsonl files; none: `task` or the built-in task",
     )
     eval_files: list[str] = Field(
         [], description="held-out prompts for `eval`; none with `files`: no evaluation"
