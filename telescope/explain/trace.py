@@ -228,25 +228,25 @@ class _TokenTracer:
     def reward(self) -> list[Trace]:
         """The token's score less its KL penalty."""
         beta = self.settings.credit.kl_coef
-        score = self.number("token_level_scores")
-        if score is None:
+        if not self.token.has("token_level_scores"):
             return []
-        kl = self.number("kl")
-        if kl is not None:
-            digits = exact(lambda score, b, kl: score - b * kl, score[0], beta, kl[0])
-            penalty = f"{num(beta, digits)}·{par(kl[0], digits)}"
-            term = Term(
-                "reward",
-                f"r{self.i} = score{self.i} − β·kl{self.i}",
-                f"{num(score[0], digits)} − {penalty}",
-                score[0] - beta * kl[0],
-                [score[0], kl[0]],
-            )
+        score = self.token.number("token_level_scores")
+        if self.token.has("kl"):
+            term = self._penalised_reward(score, beta, self.token.number("kl"))
         elif beta:
             return []
         else:
-            term = Term("reward", f"r{self.i} = score{self.i}", num(score[0]), score[0], score)
+            term = Term("reward", f"r{self.i} = score{self.i}", num(score), score, [score])
         return [self.checked(term, self.recorded("token_level_rewards"), {})]
+
+    def _penalised_reward(self, score: float, beta: float, kl: float) -> Term:
+        def reward(score: float, beta: float, kl: float) -> float:
+            return score - beta * kl
+
+        digits = exact(reward, score, beta, kl)
+        formula = f"r{self.i} = score{self.i} − β·kl{self.i}"
+        substituted = f"{num(score, digits)} − {num(beta, digits)}·{par(kl, digits)}"
+        return Term("reward", formula, substituted, reward(score, beta, kl), [score, kl])
 
     # ---- the estimator ----
 
@@ -332,26 +332,32 @@ class _TokenTracer:
         sampler = self.full.columns.get("rollout_log_probs")
         if sampler is None or (actor.importance == "off" and actor.reject == "off"):
             return []
-        recorded = was.weight[self.t] if was is not None and was.weight else None
-        kept = self.tracer.kept
-        if not kept[self.t]:
+        if not self.tracer.kept[self.t]:
             bounds = f"[{num(actor.reject_low)}, {num(actor.reject_high)}]"
             formula = f"w{self.i} = 0: π_old/π_sampler is not in {bounds}"
             term = Term("weight", formula, "0", 0.0, state="rejected")
         elif actor.importance == "off":
             term = Term("weight", f"w{self.i} = 1: kept", "1", 1.0)
         else:
-            at = self.tracer.steps.at if actor.importance == "sequence" else [self.t]
-            gap = math.fsum(update.old_log_probs[k] - sampler[k] for k in at if kept[k])
-            ratio = math.exp(clamp(gap, -20.0, 20.0))
-            cap = num(actor.importance_cap)
-            name = "Π π_old/π_sampler"
-            if actor.importance == "token":
-                name = f"π_old{self.i}/π_sampler{self.i}"
-            result = min(ratio, actor.importance_cap)
-            formula = f"w{self.i} = min({name}, {cap})"
-            term = Term("weight", formula, f"min({num(ratio)}, {cap})", result)
+            term = self._importance_weight(update.old_log_probs, sampler)
+        recorded = was.weight[self.t] if was is not None and was.weight else None
         return [self.checked(term, recorded, {})]
+
+    def _importance_weight(self, old: Sequence[float], sampler: Sequence[float]) -> Term:
+        """min(π_old/π_sampler, cap), of the token or of the whole response."""
+        actor = self.settings.actor
+        if actor.importance == "token":
+            at = [self.t]
+            name = f"π_old{self.i}/π_sampler{self.i}"
+        else:
+            at = self.tracer.steps.at
+            name = "Π π_old/π_sampler"
+        gap = math.fsum(old[k] - sampler[k] for k in at if self.tracer.kept[k])
+        ratio = math.exp(clamp(gap, -20.0, 20.0))
+        cap = num(actor.importance_cap)
+        formula = f"w{self.i} = min({name}, {cap})"
+        result = min(ratio, actor.importance_cap)
+        return Term("weight", formula, f"min({num(ratio)}, {cap})", result)
 
     def objective(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
         """The terms of the run's policy loss."""
