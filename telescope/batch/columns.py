@@ -8,7 +8,8 @@ A response of six tokens has seven states. States are fence posts, tokens are th
     rewards   r0     r1     r2     r3      r4     r5
 
 Prompts are left-padded to P tokens. Responses are right-padded to T, the longest of the batch.
-Index t is the t-th response token. Every float column is exactly 0 off the mask.
+Index t is the t-th response token. A valid token is one that the policy chose: its
+`response_mask` is 1. Every float column of the response is exactly 0 where the mask is 0.
 """
 
 from __future__ import annotations
@@ -68,28 +69,31 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "token ids as sampled, never re-tokenised",
                "采样得到的 token id，从不重新分词"),
         Column("response_mask", "action", "int", GENERATE, "",
-               "1 = the policy chose this token; 0 = padding, or a token that a tool wrote",
-               "1 = 由策略选出；0 = 填充，或工具写入的 token"),
+               "1 = a valid token: the policy chose it; 0 = padding, or a token that a tool wrote",
+               "1 = 有效 token，由策略选出；0 = 填充，或工具写入的 token"),
         Column("sample", "row", "int", GENERATE, "",
                "which response of the step this is",
                "本步的第几个回答"),
         Column("policy_version", "row", "int", GENERATE, "",
-               "policy updates before this response was sampled",
-               "采样该回答时策略已经历的更新次数"),
+               "training steps that had updated the policy before this response was sampled",
+               "采样该回答之前，已更新过策略的训练步数"),
         Column("group", "row", "int", GENERATE, "",
                "which prompt it answers: all responses to one prompt share the number",
                "回答的是哪个提示：同一提示的回答共用一个编号"),
         Column("truncated", "row", "bool", GENERATE, "",
                "the response stopped at its limit of tokens or turns instead of EOS",
-               "回答因长度或轮数上限而被截断，没有写出 EOS"),
+               "回答因长度或交互次数的上限而被截断，没有写出 EOS"),
         Column("rollout_log_probs", "action", "float", GENERATE, "log π(a_t|s_t)",
                "the sampler's own log-probability, at the sampling temperature",
                "采样器自己给出的对数概率（采样温度下）"),
         Column("old_log_probs", "action", "float", GENERATE, "log π_old(a_t|s_t)",
-               "the same from the training forward; π_old is the policy at rollout time. With "
+               "the same from the training forward; π_old is the policy just before this step's "
+               "update. It is the rollout policy too, unless `rollout.one_step_off_policy`. With "
                "one epoch and one minibatch, the update's own forward computes it, and this "
                "column holds the sampler's values",
-               "训练前向算出的对数概率；π_old 是采样时的策略。只有一轮、一个小批时，由更新自己的前向计算，此列取采样器的值"),
+               "训练前向算出的对数概率；π_old 是本步更新之前的策略，除非开启 "
+               "`rollout.one_step_off_policy`，它也就是采样时的策略。只有一轮、一个小批时，"
+               "由更新自己的前向计算，此列取采样器的值"),
         Column("sum_pi_squared", "action", "float", GENERATE, "Σ_v π(v|s_t)²",
                "how concentrated π is; only for estimators that need it",
                "π 有多集中；只用于需要它的估计器"),
@@ -103,8 +107,10 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "log-probability under the frozen reference",
                "冻结的参考模型给出的对数概率"),
         Column("token_level_scores", "action", "float", _REWARD, "score_t",
-               "task score paid on s_t → s_{t+1}; sparse scores sit on the last mask-1 token",
-               "任务得分，记在转移 s_t → s_{t+1} 上；稀疏得分记在最后一个有效 token"),
+               "task score (after shaping) of s_t → s_{t+1}; a score of the whole response is on "
+               "the last valid token",
+               "任务得分（整形之后），记在转移 s_t → s_{t+1} 上；整条回答的得分记在"
+               "最后一个有效 token"),
         Column("greedy_score", "row", "float", _REWARD, "",
                "score of the greedy response to the same prompt; only for estimators with a "
                "greedy baseline",
@@ -120,11 +126,12 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "reward of token t",
                "token t 的奖励"),
         Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)",
-               "one-step surprise; n = the next mask-1 position",
-               "一步的“意外”；n 是下一个有效位置"),
-        Column("advantages", "action", "float", _CREDIT, "A_t = δ_t + γλ·A_n",
+               "one-step surprise (TD error); n = the next valid token",
+               "一步的“意外”（TD 误差）；n 是下一个有效 token"),
+        Column("advantages", "action", "float", _CREDIT,
+               "by credit.estimator; gae: A_t = δ_t + γλ·A_n",
                "raw advantage, before whitening",
-               "原始优势，白化之前"),
+               "未白化的优势"),
         Column("baselines", "state", "float", _CREDIT, "b_t",
                "without a critic: what the outcome is compared with, A_t = (outcome − "
                "b_t)/scale",
@@ -132,18 +139,20 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
         Column("scale", "row", "float", _CREDIT, "",
                "what the difference is divided by: σ + 1e-6 of the group, or 1",
                "差值所除的数：本组的 σ + 1e-6，或 1"),
-        Column("returns", "state", "float", _CREDIT, "R_t = A_t + V(s_t)",
-               "the λ-return: the critic's target, from the raw advantage",
-               "λ-return，critic 的目标，用原始优势计算"),
+        Column("returns", "state", "float", _CREDIT, "by credit.estimator; gae: R_t = A_t + V(s_t)",
+               "the critic's target, if there is a critic; gae: the λ-return, from the raw "
+               "advantage",
+               "critic 的目标（有 critic 时）；gae 下是 λ-return，用未白化的优势计算"),
         Column("whiten_mean", "row", "float", _CREDIT, "μ",
-               "mean of A over all mask-1 tokens of the batch, the same in every row; 0 "
+               "mean of A over all valid tokens of the batch, the same in every row; 0 "
                "without whitening",
                "整批有效 token 上 A 的均值，每行相同；不白化时为 0"),
-        Column("whiten_std", "row", "float", _CREDIT, "σ = √(σ² + 1e-8)",
-               "their standard deviation (n − 1); 1 without whitening",
-               "相应的标准差（n − 1）；不白化时为 1"),
+        Column("whiten_std", "row", "float", _CREDIT, "σ = √(var + 1e-8)",
+               "their standard deviation; var is the variance of A over these N tokens, with "
+               "N − 1; 1 without whitening",
+               "相应的标准差；var 是这 N 个 token 上 A 的方差（除以 N − 1）；不白化时为 1"),
         Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ",
-               "the advantage the actor's loss uses; μ, σ over all mask-1 tokens of the whole "
+               "the advantage the actor's loss uses; μ, σ over all valid tokens of the whole "
                "batch",
                "actor 损失所用的优势；μ、σ 取自整批有效 token"),
         Column("selected", "action", "bool", _UPDATE, "",

@@ -64,7 +64,8 @@ class ModelConfig(Section):
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="of weights and computation; with bfloat16 the optimizer keeps float32 copies",
+        description="dtype of weights and computation; with bfloat16 the optimizer keeps float32 "
+        "copies",
     )
     lora_rank: int = Field(
         0,
@@ -106,7 +107,7 @@ class DataConfig(Section):
     prompt_key: str = Field(
         "prompt", description="column with the prompt, as text or as chat messages"
     )
-    max_prompt_tokens: int = Field(512, ge=1, description="longest prompt")
+    max_prompt_tokens: int = Field(512, ge=1, description="longest prompt, in tokens")
     overlong: Literal["drop", "error"] = Field(
         "drop", description="what happens to longer prompts; dropped ones are counted"
     )
@@ -117,7 +118,7 @@ class DataConfig(Section):
     options: dict[str, Any] = Field(
         {}, description="task: reasoning-gym's own options, e.g. {max_terms = 2}"
     )
-    size: int = Field(10_000, ge=1, description="task: how many different problems to train on")
+    size: int = Field(10_000, ge=1, description="task: number of different problems to train on")
     instruction: str | None = Field(
         None, description="task: system message before each problem; none: the problem alone"
     )
@@ -130,12 +131,16 @@ class DataConfig(Section):
 
 
 class RolloutConfig(Section):
-    batch_size: int = Field(256, ge=1, description="prompts per step")
-    n: int = Field(1, ge=1, description="samples per prompt")
+    batch_size: int = Field(256, ge=1, description="prompts per training step")
+    n: int = Field(1, ge=1, description="responses per prompt")
     max_response_tokens: int = Field(
-        512, ge=1, description="a response that reaches it is cut off (`truncated`)"
+        512,
+        ge=1,
+        description="most tokens of a response; one that reaches it is cut off (`truncated`)",
     )
-    temperature: float = Field(1.0, gt=0, description="of sampling, and of every log-prob")
+    temperature: float = Field(
+        1.0, gt=0, description="sampling temperature; every log-prob is taken at it"
+    )
     top_p: float = Field(
         1.0,
         gt=0,
@@ -147,12 +152,12 @@ class RolloutConfig(Section):
         0,
         ge=0,
         description="replace prompts whose n responses score the same (DAPO); "
-        "at most this many rounds per step; 0: off",
+        "at most this many rounds per training step; 0: off",
     )
     engine: Literal["torch", "vllm"] = Field(
         "torch",
         description="torch samples with the actor's own weights; vllm (extra `vllm`) with a copy "
-        "that is updated after each step",
+        "of them, refreshed before each rollout",
     )
     environment: str | None = Field(
         None,
@@ -160,10 +165,14 @@ class RolloutConfig(Section):
         "'module:Class' or 'file.py:Class'; none: no tools",
     )
     max_turns: int = Field(
-        4, ge=2, description="environment: turns of the policy, its final answer included"
+        4,
+        ge=2,
+        description="environment: most turns of the policy per response, its final answer included",
     )
     tool_seconds: float = Field(
-        10.0, gt=0, description="environment: timeout of a tool call; the policy is told about it"
+        10.0,
+        gt=0,
+        description="environment: seconds until a tool call times out; the policy is told about it",
     )
     corpus: str | None = Field(
         None,
@@ -172,7 +181,7 @@ class RolloutConfig(Section):
     passages: int = Field(3, ge=1, description="search: passages in the answer to a query")
     one_step_off_policy: bool = Field(
         False,
-        description="sample step k+1 while step k trains, with weights one update older; "
+        description="sample step k+1 while step k trains, with weights one training step older; "
         "needs ray.samplers",
     )
     cuda_graphs: bool = Field(
@@ -182,7 +191,8 @@ class RolloutConfig(Section):
         0.8,
         gt=0,
         lt=1,
-        description="share of the free GPU memory for the sampler's cache; other prompts wait",
+        description="share (0 to 1) of the free GPU memory for the sampler's cache; prompts that "
+        "do not fit wait",
     )
 
 
@@ -194,7 +204,7 @@ class RewardConfig(Section):
     )
     timeout: float = Field(60.0, gt=0, description="seconds to wait for a reward server")
     retries: int = Field(
-        3, ge=0, description="further tries when a reward server fails, after 1, 2, 4, … s"
+        3, ge=0, description="further tries when a reward server fails, after 1, 2, 4, … seconds"
     )
     model: str | None = Field(
         None, description="HF sequence-classification reward model, added to the functions"
@@ -214,11 +224,11 @@ class RewardConfig(Section):
     overlong_tokens: int = Field(
         0,
         ge=0,
-        description="then subtract a penalty that grows over the last tokens before the limit; "
+        description="then subtract a penalty that grows over this many tokens before the limit; "
         "0: none",
     )
     overlong_penalty: float = Field(
-        1.0, gt=0, description="that penalty at rollout.max_response_tokens"
+        1.0, gt=0, description="that penalty for a response of rollout.max_response_tokens tokens"
     )
     attention: str | None = Field(
         None,
@@ -229,12 +239,18 @@ class RewardConfig(Section):
 
 class OptimizerConfig(Section):
     lr: float = Field(1e-6, gt=0, description="learning rate after warm-up")
-    warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        description="training steps of linear learning-rate warm-up (not optimizer steps)",
+    )
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="learning rate after warm-up: constant, or falling to 0"
     )
     weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    max_grad_norm: float = Field(
+        1.0, gt=0, description="a gradient with a larger L2 norm is scaled down to this norm"
+    )
     epochs: int = Field(1, ge=1, description="passes over each rollout batch")
     minibatches: int = Field(1, ge=1, description="optimizer steps per pass")
     micro_batch_tokens: int = Field(
@@ -315,13 +331,14 @@ class CreditConfig(Section):
 
     estimator: str = Field(
         DEFAULT_ESTIMATOR,
-        description="how rewards, and values where there is a critic, become advantages",
+        description="how rewards (and values, if there is a critic) become advantages",
     )
     gamma: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="discount per action token; not used where the outcome is shared",
+        description="discount per valid token; ignored by estimators that use only the total "
+        "reward of a response (grpo, rloo, …)",
     )
     whiten: bool | Literal["auto"] = Field(
         "auto",
@@ -331,12 +348,17 @@ class CreditConfig(Section):
     bootstrap_truncated: bool = Field(
         False, description="a cut-off response ends with V of its last state instead of 0"
     )
-    kl_coef: float = Field(0.02, ge=0, description="β: KL penalty in the token rewards; 0: none")
-    kl_kind: KlKind = Field("k1", description="KL estimate in the rewards")
-    kl_target: float | None = Field(
-        None, gt=0, description="adapt β towards this KL per token; default: β is fixed"
+    kl_coef: float = Field(
+        0.02, ge=0, description="β: weight of the KL penalty in the token rewards; 0: none"
     )
-    kl_horizon: int = Field(10_000, ge=1, description="samples over which β adapts")
+    kl_kind: KlKind = Field(
+        "k1",
+        description="KL estimate in the rewards; verl's names kl, mse, low_var_kl mean k1, k2, k3",
+    )
+    kl_target: float | None = Field(
+        None, gt=0, description="adapt β towards this KL, in nats per token; default: β is fixed"
+    )
+    kl_horizon: int = Field(10_000, ge=1, description="responses over which β adapts")
 
     @field_validator("estimator")
     @classmethod
@@ -371,11 +393,18 @@ class ActorConfig(OptimizerConfig):
     loss: str = Field(
         DEFAULT_POLICY_LOSS, description="what the actor minimises; the default is PPO's clip"
     )
-    entropy_coef: float = Field(0.0, ge=0, description="entropy bonus")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus; 0: none")
     kl_loss_coef: float = Field(
-        0.0, ge=0, description="KL to the reference in the loss, besides the one in the rewards"
+        0.0,
+        ge=0,
+        description="weight of the KL to the reference in the loss, besides credit.kl_coef in the "
+        "rewards; 0: none",
     )
-    kl_loss_kind: KlLossKind = Field("k3", description="KL estimate in the loss")
+    kl_loss_kind: KlLossKind = Field(
+        "k3",
+        description="KL estimate in the loss; with +: the value of this estimate, and the "
+        "(unbiased) gradient of k2",
+    )
     aggregation: Aggregation = Field(
         "auto", description="how token losses become one number; auto: as the loss's paper does"
     )
@@ -388,7 +417,7 @@ class ActorConfig(OptimizerConfig):
         "off",
         description="weigh the loss by π_old/π_sampler, where sampler and trainer disagree",
     )
-    importance_cap: float = Field(2.0, gt=0, description="largest such weight")
+    importance_cap: float = Field(2.0, gt=0, description="largest importance weight")
     reject: Literal["off", "token", "sequence", "geometric"] = Field(
         "off",
         description="leave out tokens, or responses, whose π_old/π_sampler is out of bounds",
@@ -396,7 +425,10 @@ class ActorConfig(OptimizerConfig):
     reject_low: float = Field(0.5, gt=0, description="smallest π_old/π_sampler that is kept")
     reject_high: float = Field(2.0, gt=0, description="largest π_old/π_sampler that is kept")
     target_kl: float | None = Field(
-        None, gt=0, description="stop the step's actor updates once KL(π_old ‖ π) exceeds it"
+        None,
+        gt=0,
+        description="end a training step's actor update once KL(π_old ‖ π) of a minibatch exceeds "
+        "this, in nats per token",
     )
 
     @field_validator("loss")
@@ -440,7 +472,7 @@ class CriticConfig(OptimizerConfig):
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
     loss: str = Field(
         DEFAULT_VALUE_LOSS,
-        description="of a value prediction: half its squared error, Huber's, or a histogram",
+        description="value loss: mse (half the squared error), huber, or hl_gauss (a histogram)",
     )
     head_init: Literal["zero", "normal"] = Field(
         "zero", description="value head: zeros, or N(0, initializer_range²) as in transformers"
@@ -473,27 +505,31 @@ class CriticConfig(OptimizerConfig):
 
 
 class CheckpointConfig(Section):
-    every: int = Field(50, ge=0, description="steps between checkpoints; 0: only at the end")
-    keep: int = Field(2, ge=1, description="newest checkpoints that stay on disk")
+    every: int = Field(
+        50, ge=0, description="training steps between checkpoints; 0: only at the end"
+    )
+    keep: int = Field(2, ge=1, description="number of newest checkpoints that stay on disk")
 
 
 class LedgerConfig(Section):
     samples: Annotated[int, Field(ge=1)] | Literal["all", "off"] = Field(
-        32, description="responses of each step whose every number is recorded"
+        32,
+        description="responses recorded per training step: the first so many, in batch order; "
+        "all; or off",
     )
-    every: int = Field(1, ge=1, description="steps between ledger files")
+    every: int = Field(1, ge=1, description="training steps between ledger files")
 
 
 class LogConfig(Section):
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
-        [], description="besides metrics.jsonl"
+        [], description="where metrics go besides metrics.jsonl"
     )
-    every: int = Field(1, ge=1, description="steps between lines on a plain terminal")
+    every: int = Field(1, ge=1, description="training steps between lines on a plain terminal")
 
 
 class EvalConfig(Section):
     every: int = Field(
-        0, ge=0, description="steps between evaluations during training; 0: only before and after"
+        0, ge=0, description="training steps between evaluations; 0: only before and after training"
     )
     samples: int = Field(
         512,
@@ -508,10 +544,12 @@ class EvalConfig(Section):
     k: int = Field(
         0,
         ge=0,
-        description="also eval/pass@k and eval/maj@k, from `n` samples of each prompt; 0: neither",
+        description="also eval/pass@k and eval/maj@k, from `n` responses per prompt; 0: neither",
     )
     n: int | None = Field(
-        None, ge=1, description="samples for pass@k and maj@k; more than k: steadier; default: k"
+        None,
+        ge=1,
+        description="responses per prompt for pass@k and maj@k; more than k: steadier; default: k",
     )
     answer: str | None = Field(
         None,
@@ -522,10 +560,15 @@ class EvalConfig(Section):
 
 class RayConfig(Section):
     workers: int = Field(
-        1, ge=1, description="processes that shard every model (FSDP2), one GPU each if there are"
+        1,
+        ge=1,
+        description="worker processes over which every model is sharded (FSDP2); one GPU each, or "
+        "CPUs if there is no GPU",
     )
     samplers: int = Field(
-        0, ge=0, description="workers that only sample, each with the whole policy; 0: none"
+        0,
+        ge=0,
+        description="sampling workers: they only sample, each with the whole policy; 0: none",
     )
     fsdp_size: int | None = Field(
         None,
@@ -555,12 +598,14 @@ class Config(Section):
 
     name: str = Field("run", min_length=1, description="the run's folder under `dir`")
     dir: str = Field("runs", description="folder of the run folders")
-    steps: int = Field(200, ge=0, description="rollout batches to train on")
+    steps: int = Field(200, ge=0, description="training steps, one rollout batch each")
     critic_warmup: int = Field(
-        0, ge=0, description="first steps that train only the critic: value pre-training"
+        0, ge=0, description="first training steps that train only the critic: value pre-training"
     )
     seed: int = Field(
-        0, ge=0, description="of data order, sampling, minibatches and a random value head"
+        0,
+        ge=0,
+        description="random seed of data order, sampling, minibatches and a random value head",
     )
     backend: Literal["local", "ray"] = Field(
         "local",
@@ -611,7 +656,7 @@ class Config(Section):
 
     @classmethod
     def builtin(cls, **changes: Any) -> Config:
-        """The built-in job with changes: `Config.builtin(steps=20, actor={"lr": 1e-4})`."""
+        """The built-in recipe with changes: `Config.builtin(steps=20, actor={"lr": 1e-4})`."""
         from telescope.config.load import merge, validate
 
         recipe = tomllib.loads(BUILTIN_RECIPE.read_text("utf-8"))

@@ -34,16 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         choices=SHAPES,
-        help="of the model; default: from config.json, if model.path is a folder",
+        help="size of the model; default: from config.json, if model.path is a folder",
     )
     parser.add_argument(
-        "--prompt-tokens", type=int, help="of each prompt; default: data.max_prompt_tokens"
+        "--prompt-tokens", type=int, help="tokens per prompt; default: data.max_prompt_tokens"
     )
     parser.add_argument(
-        "--response-tokens", type=int, help="of each response; default: rollout.max_response_tokens"
+        "--response-tokens",
+        type=int,
+        help="tokens per response; default: rollout.max_response_tokens",
     )
     rates = (
-        ("--gpu-gib", Rates.gib, "memory of a GPU"),
+        ("--gpu-gib", Rates.gib, "GiB of memory per GPU"),
         ("--tflops", Rates.tflops, "TFLOP/s per GPU that training reaches"),
         ("--bandwidth", Rates.bandwidth, "TB/s of a GPU's memory, for decoding"),
         ("--network", Rates.network, "GB/s between a GPU and the others"),

@@ -45,7 +45,7 @@ class GaeSettings(Settings):
         0.95, ge=0, le=1, description="λ: 0 trusts the critic, 1 the observed reward"
     )
     lam_critic: float | None = Field(
-        None, ge=0, le=1, description="λ of the critic's targets; default: the same"
+        None, ge=0, le=1, description="λ of the critic's targets; default: lam"
     )
     lam_alpha: float | None = Field(
         None, gt=0, description="λ by length instead of lam: 1 − 1/(this × tokens of the response)"

@@ -36,14 +36,17 @@ class ClipRange(Settings):
 
 class ClipSettings(ClipRange):
     dual_clip: float | None = Field(
-        None, gt=1, description="bound the loss of tokens with A < 0 at this many |A|"
+        None, gt=1, description="bound the loss of tokens with A < 0 at this × |A|"
     )
 
 
 class KlPenaltySettings(Settings):
     beta: float = Field(1.0, ge=0, description="weight of the penalty for leaving π_old")
     beta_target: float | None = Field(
-        None, gt=0, description="double or halve beta to keep KL(π_old ‖ π) of a step near this"
+        None,
+        gt=0,
+        description="double or halve beta to keep KL(π_old ‖ π) of a training step near this, in "
+        "nats per token",
     )
 
 
@@ -80,7 +83,7 @@ class ClipCovSettings(ClipRange):
 
 class KlCovSettings(BetaSettings):
     cov_share: float = Field(
-        0.0002, gt=0, le=1, description="share of the tokens that pay the penalty"
+        0.0002, gt=0, le=1, description="share of the tokens that get the penalty"
     )
 
 

@@ -44,10 +44,10 @@ class HlGaussSettings(Settings):
         -2.0, ge=-1e30, description="lower end of the bins; a few bins below the returns"
     )
     value_high: float = Field(
-        2.0, le=1e30, description="upper end; a return outside counts as the end"
+        2.0, le=1e30, description="upper end of the bins; a return outside counts as the end"
     )
     sigma: float = Field(
-        0.75, gt=0, le=1000, description="of the Gaussian around a return, in widths of a bin"
+        0.75, gt=0, le=1000, description="σ of the Gaussian around a return, in bin widths"
     )
 
     @model_validator(mode="after")
