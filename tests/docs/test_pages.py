@@ -88,6 +88,13 @@ def test_the_glossaries_have_the_same_rows() -> None:
     assert english == chinese
 
 
+def test_contributing_shows_the_import_layers() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    layers = next(rule["layers"] for rule in linter["contracts"] if rule["type"] == "layers")
+    shown = " > ".join(layers).replace("telescope.", "")
+    assert shown in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
 def test_every_recipe_is_in_the_gallery() -> None:
     gallery = (ROOT / "docs" / "recipes.md").read_text("utf-8")
     assert [name for name in shipped_recipes() if f"`{name}`" not in gallery] == []
