@@ -56,7 +56,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class LocalRoles(Roles):
-    """The four roles in this process."""
+    """Actor, critic, reference and reward in this process."""
 
     actor: Actor
     critic: Critic | ZeroCritic
@@ -64,7 +64,7 @@ class LocalRoles(Roles):
 
 
 def build_roles(config: Config, reward: GivenReward = None) -> Roles:
-    """The four roles, where `config.backend` places them."""
+    """Actor, critic, reference and reward, where `config.backend` places them."""
     for spec in (config.credit.estimator, config.actor.loss, config.critic.loss):
         if ":" in spec:
             trust(spec)

@@ -27,7 +27,8 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
         A_t, R_t by the estimator
         Â_t = (A_t − μ)/σ over the whole batch
 
-    An estimator without a critic also adds what it compared with: baselines and scale.
+    n is the next valid token. An estimator without a critic also adds what it compared with:
+    baselines and scale.
     """
     kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
     batch = batch.with_columns(kl=kl)
@@ -64,7 +65,7 @@ def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:
 
 
 def credit_metrics(batch: TokenBatch) -> dict[str, float]:
-    """Means over the tokens that the policy wrote; over rows for scores and lengths."""
+    """Means over valid tokens; over rows for scores and lengths."""
     mask = batch.mask
     rows = max(len(batch), 1)
     unexplained = masked_var(batch["returns"] - batch["values"], mask)

@@ -34,7 +34,7 @@ from telescope.run.timing import Timer
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
-    """The run was asked to stop; everything up to the message's step is saved."""
+    """The run was asked to stop. The message names the last step, which is saved."""
 
 
 class Trainer:
@@ -107,7 +107,11 @@ class Trainer:
                 self._restart(lost)
 
     def loop(self) -> dict[str, float]:
-        """The algorithm."""
+        """Trains: one PPO step per batch of prompts.
+
+        Rollout; values, reference log-probs, rewards and advantages; critic and actor update;
+        ledger. Returns the last metrics.
+        """
         config = self.config
         actor, critic, reference = self.roles.actor, self.roles.critic, self.roles.reference
         reward, ledger = self.roles.reward, self.ledger

@@ -1,10 +1,11 @@
 """From rewards and values to advantages and returns.
 
-`values[t]` is V(s_t), before token t is chosen; `rewards[t]` is paid for token t.
+`values[t]` is V(s_t), before token t is chosen; `rewards[t]` is the reward of token t.
 
-Positions with mask 0 take no time step. In the formulas, n is the next position with mask 1, so
-every result equals the one with the mask-0 positions deleted. Inputs off the mask are never read,
-results off the mask are 0. A result has the dtype of its input; sums are taken in float32 at least.
+A token is valid where the mask is 1. Other positions take no time step: they are never read, and
+results are 0 there. In the formulas, n is the next valid token (t + 1 without tools), so every
+result equals the one with the other positions deleted. A result has the dtype of its input; sums
+are taken in float32 at least.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def gae(
     lam: float | Tensor,
     bootstrap: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Generalized advantage estimation over action tokens: (advantages, returns), both [B, T].
+    """Generalized advantage estimation over valid tokens: (advantages, returns), both [B, T].
 
         δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
 
@@ -101,7 +102,7 @@ def n_step_advantages(
     gamma: float,
     bootstrap: Tensor | None = None,
 ) -> Tensor:
-    """Advantages from n observed rewards and one value, [B, T]; t counts action tokens.
+    """Advantages from n observed rewards and one value, [B, T]; t counts valid tokens.
 
         A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}
 
@@ -126,7 +127,7 @@ def n_step_advantages(
 
 
 class ActionOrder:
-    """Moves the action tokens of each row to its front, and back.
+    """Moves the valid tokens (the actions) of each row to its front, and back.
 
     In that order, column k is time step k. A row without holes in its mask is in order already.
     `compact` returns a fresh tensor, so its callers may work in place. That matters: at a thousand

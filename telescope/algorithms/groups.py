@@ -2,7 +2,7 @@
 
 A response's outcome o is the sum of its rewards. Responses of one prompt share a number in `group`
 [B], wherever in the batch they stand. A group of one has nothing to be compared with: its baseline
-is 0. Inputs off the mask are never read, results off the mask are 0.
+is 0. Positions where the mask is 0 are never read, and results are 0 there.
 
 Statistics are taken in float64, as differences from the group's best, so that equal outcomes give
 exactly 0.
@@ -54,8 +54,8 @@ def dr_grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
         A_t = o − μ
 
     μ is the mean of the group's outcomes. Dividing by σ would favour questions that are nearly
-    always or nearly never answered. Liu et al. 2025, arXiv:2503.20783. Whitened over the batch,
-    this is REINFORCE++ with baseline: Hu et al. 2025, arXiv:2501.03262.
+    always or nearly never answered right. Liu et al. 2025, arXiv:2503.20783. Whitened over the
+    batch, this is REINFORCE++ with baseline: Hu et al. 2025, arXiv:2501.03262.
     """
     outcome = masked_sum(rewards, mask, -1)
     return _everywhere(outcome, Groups(group).mean(outcome), None, mask)
@@ -193,7 +193,7 @@ def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
 
 
 def last_actions(mask: Tensor, k: int = 1) -> Tensor:
-    """1 on the last k mask-1 positions of each row (on all of them if there are fewer), [B, T]."""
+    """1 on the last k valid tokens of each row (on all of them if there are fewer), [B, T]."""
     counted = as_bool(mask).long().cumsum(-1)
     is_last = as_bool(mask) & (counted > counted[..., -1:] - k)
     return is_last.to(torch.get_default_dtype())

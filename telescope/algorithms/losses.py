@@ -1,8 +1,8 @@
 """What the actor and the critic minimise.
 
-A loss function returns its per-token terms, [B, T] and 0 off the mask. The ledger records these
-terms, so that what is recorded is what was computed. `aggregate` turns them into the number that
-is differentiated.
+A loss function returns its per-token terms, [B, T] and 0 where the mask is 0. The ledger records
+these terms, so that what is recorded is what was computed. `aggregate` turns them into the
+number that is differentiated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Aggregation = Literal[
 
 @dataclass(frozen=True)
 class PolicyTerms:
-    """Per-token results of a policy loss, each [B, T] and 0 off the mask."""
+    """Per-token results of a policy loss, each [B, T] and 0 where the mask is 0."""
 
     loss: Tensor
     """−objective: what is aggregated and differentiated."""
@@ -46,7 +46,7 @@ class PolicyTerms:
 
 @dataclass(frozen=True)
 class ValueTerms:
-    """Per-token results of a value loss, each [B, T] and 0 off the mask."""
+    """Per-token results of a value loss, each [B, T] and 0 where the mask is 0."""
 
     loss: Tensor
     clipped: Tensor
@@ -81,12 +81,12 @@ def importance_weights(
     level: Literal["token", "sequence"],
     cap: float,
 ) -> Tensor:
-    """Weights for a sampler whose probabilities differ from the trainer's, [B, T], 0 off the mask.
+    """Weights for a sampler whose probabilities differ from the trainer's, [B, T].
 
         w_t = min(π_old/π_sampler, cap)
 
     `level` token takes the ratio of each token (biased, little noise). `level` sequence takes the
-    ratio of the whole response (exact but for the cap, noisy).
+    ratio of the whole response (exact but for the cap, noisy). Weights are 0 where the mask is 0.
     """
     log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
     if level == "sequence":

@@ -1,7 +1,8 @@
-"""Sums, means and variances over the tokens that count.
+"""Sums, means and variances over the valid elements of a tensor.
 
-A mask is 1 (or True) where a token counts. Values elsewhere (garbage, inf, NaN) are replaced by 0
-before any arithmetic, because NaN × 0 is NaN. They change neither the result nor its gradient.
+An element is valid where the mask is 1 (or True). Values elsewhere (garbage, inf, NaN) are
+replaced by 0 before any arithmetic, because NaN × 0 is NaN. They change neither the result nor its
+gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from torch import Tensor
 
 
 def keep(values: Tensor, mask: Tensor) -> Tensor:
-    """`values` on the mask, exactly 0 off it, in the value and in the gradient."""
+    """`values` where the mask is 1, else exactly 0, in the value and in the gradient."""
     zero = torch.zeros((), dtype=values.dtype, device=values.device)
     return torch.where(as_bool(mask), values, zero)
 
@@ -22,20 +23,20 @@ def as_bool(mask: Tensor) -> Tensor:
 
 
 def masked_sum(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
-    """Σ x over mask-1 elements, of the whole tensor or along `axis`."""
+    """Σ x over valid elements, of the whole tensor or along `axis`."""
     kept = keep(values, mask)
     return kept.sum() if axis is None else kept.sum(axis)
 
 
 def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
-    """Σ x / n over mask-1 elements; 0 where there are none."""
+    """Σ x / n over valid elements; 0 if there are none."""
     count = as_bool(mask).expand_as(values)
     n = count.sum() if axis is None else count.sum(axis)
     return masked_sum(values, mask, axis) / n.clamp(min=1)
 
 
 def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor:
-    """Variance of the mask-1 elements; 0 with fewer than two of them.
+    """Variance of the valid elements; 0 with fewer than two of them.
 
     Σ (x − μ)² / (n − 1)      or Σ (x − μ)² / n if not `unbiased`
     """
@@ -52,11 +53,11 @@ def whitening(values: Tensor, mask: Tensor, *, eps: float = 1e-8) -> tuple[Tenso
 def masked_whiten(
     values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8
 ) -> Tensor:
-    """Shifts and scales the mask-1 elements to mean 0 and variance 1; 0 off the mask.
+    """Shifts and scales the valid elements to mean 0 and variance 1; 0 where the mask is 0.
 
-        (x − μ) / sqrt(σ² + eps)
+        (x − μ) / sqrt(var + eps)
 
-    μ is ONE mean and σ² one variance (n − 1) over all mask-1 elements of the tensor.
+    μ is ONE mean and var one variance (n − 1) over all valid elements of the tensor.
     `shift_mean=False` scales only and keeps the mean. A single element becomes 0, an empty mask
     gives zeros. Andrychowicz et al. 2021, arXiv:2006.05990, section 3.5 (advantage normalisation).
     """
@@ -68,7 +69,7 @@ def masked_whiten(
 
 
 def _moments(values: Tensor, mask: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the mask-1 elements, float64."""
+    """Mean and variance of the valid elements, float64."""
     # In float32 the mean of equal numbers is off by an ulp. Divided by a tiny σ, that is a signal.
     kept = keep(values, mask).double()
     n = as_bool(mask).expand_as(values).sum()

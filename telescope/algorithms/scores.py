@@ -1,4 +1,4 @@
-"""What is done to scores before they are paid, and how answers are counted."""
+"""Reward shaping (running moments, overlong penalty), and how answers are counted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Policy losses beside PPO's clip and the plain surrogate.
 
-Each returns per-token terms, [B, T] and 0 off the mask. In the formulas, ρ_t = π(a_t)/π_old(a_t),
-A_t is the advantage, π is short for π(a_t), and sg stops the gradient.
+Each returns per-token terms, [B, T] and 0 where the mask is 0. In the formulas,
+ρ_t = π(a_t)/π_old(a_t), A_t is the advantage, π is short for π(a_t), and sg stops the gradient.
 
 gspo and geo_mean compare whole responses; every micro-batch has whole rows. clip_cov and kl_cov
 compare the tokens of a minibatch. Their `selected` tokens are chosen by functions that see the
@@ -276,7 +276,7 @@ def covariance(log_probs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
 
         (log π − mean(log π))·(A_t − mean(A))
 
-    The means are over all mask-1 tokens of the tensor. Cui et al. 2025, arXiv:2505.22617.
+    The means are over all valid tokens of the tensor. Cui et al. 2025, arXiv:2505.22617.
     """
     lp = keep(log_probs, mask).detach()
     a = _fixed(advantages, mask)

@@ -4,7 +4,7 @@
 - `info`: what is known of each row beside its tensors: texts, scores, tool calls.
 - `token_batch`: `TokenBatch` itself, which holds both.
 
-This room imports only `telescope.errors`. Reading the table needs no torch.
+Imports only `telescope.errors`. Reading the table needs no torch.
 """
 
 from telescope.batch.columns import COLUMNS, Anchor, Column, column_table

@@ -49,7 +49,7 @@ class ShapedScore:
     """What shaping made of one score. A field is None where that step is not configured."""
 
     paid: float
-    """What the response is paid in the end, over all its tokens."""
+    """The shaped score of the response, summed over its tokens."""
     norm_mean: float | None = None
     norm_std: float | None = None
     clipped: bool | None = None

@@ -78,7 +78,7 @@ class TokenBatch:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens the policy chose, over all rows."""
+        """Number of valid tokens over all rows."""
         return int(self._mask.sum())
 
     @property
@@ -190,7 +190,7 @@ class TokenBatch:
         self._mask = self._columns["response_mask"].bool()
 
     def _checked(self, name: str, value: Tensor) -> Tensor:
-        """Checks a column's shape, and sets floats off the mask to 0."""
+        """Checks a column's shape, and sets its floats to 0 where the mask is 0."""
         column = _column(name)
         expected = self._expected_shape(column)
         if expected is not None and list(value.shape) != expected:

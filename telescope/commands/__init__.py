@@ -1,6 +1,6 @@
 """The command line: one file per subcommand, and `main`, which picks one of them.
 
-A subcommand is a module here with `run(arguments)`. It may import every room below, but only inside
+A subcommand is a module here with `run(arguments)`. It may import everything below, but only inside
 functions: `telescope --help` and mistakes in the arguments must not wait for torch.
 """
 
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command. A mistake of the user is one line on stderr, and exit code 2."""
+    """Runs one command. A mistake of the user is one line on stderr, and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

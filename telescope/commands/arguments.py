@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 def parse_with_settings(
     parser: Parser, arguments: Sequence[str]
 ) -> tuple[argparse.Namespace, str | None, list[Setting]]:
-    """Parse `[RECIPE_OR_RUN] [--option ...] [--section.key value ...]`.
+    """Parses `[RECIPE_OR_RUN] [--option ...] [--section.key value ...]`.
 
     Every option that `parser` does not know is taken for a setting. Its name is checked later, by
     `load_config`, which knows all settings and suggests the right one.
@@ -53,7 +53,7 @@ def parse_with_settings(
 
 
 def _setting(argument: str, following: Iterator[str]) -> Setting:
-    """Read `--key=value`, or `--key` with the value that follows."""
+    """Reads `--key=value`, or `--key` with the value that follows."""
     key, equals, value = argument.removeprefix("--").partition("=")
     if not equals:
         value = next(following, "--")

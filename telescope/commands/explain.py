@@ -37,7 +37,7 @@ class _Source:
     batch: list[Sample] = field(default_factory=list)
     """Every response of a --numbers file. Empty for other sources."""
     outputs: list[Output] = field(default_factory=list)
-    """What the four roles computed for a --prompt. Empty for other sources."""
+    """What actor, critic, reference and reward computed for a --prompt; else empty."""
     is_example: bool = False
 
 
@@ -77,7 +77,8 @@ def _parser() -> Parser:
     source.add_argument(
         "--token",
         type=int,
-        help="explain this token term by term (default: the largest |A| before the last token)",
+        help="explain this token term by term "
+        "(default: the one with the largest |A|, the last token excluded)",
     )
     source.add_argument(
         "--numbers",
@@ -85,7 +86,7 @@ def _parser() -> Parser:
         metavar="FILE",
         help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV",
     )
-    source.add_argument("--prompt", help="run the four roles on this prompt")
+    source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(
         "--response", help="with --prompt: the answer (default: the actor writes one)"
     )
@@ -142,7 +143,11 @@ def _parser() -> Parser:
     form.add_argument("--plain", action="store_true", help="no colour")
     markup = form.add_mutually_exclusive_group()
     markup.add_argument("--tex", action="store_true", help="Markdown, with formulas in TeX")
-    markup.add_argument("--json", action="store_true", help="the sample and every trace as JSON")
+    markup.add_argument(
+        "--json",
+        action="store_true",
+        help="the sample, and every number's formula with its values (a trace), as JSON",
+    )
     return parser
 
 
@@ -297,7 +302,7 @@ def _read_source(options: argparse.Namespace) -> _Source:
 
 
 def _check_source(options: argparse.Namespace) -> None:
-    """Refuse options that belong to another source, and two sources at once."""
+    """Refuses options that belong to another source, and two sources at once."""
     has_run = options.run is not None
     has_numbers = options.numbers is not None
     has_prompt = options.prompt is not None

@@ -28,7 +28,7 @@ from telescope.explain.settings import Settings
 
 
 class TokenSteps:
-    """The tokens that the policy wrote, as time steps."""
+    """The valid tokens, as time steps."""
 
     def __init__(self, sample: Sample) -> None:
         self.at = [t for t, m in enumerate(sample.mask) if m]
@@ -36,7 +36,7 @@ class TokenSteps:
         self._next = dict(zip(self.at, [*self.at[1:], None], strict=True))
 
     def next(self, t: int) -> int | None:
-        """The next token that the policy wrote."""
+        """The next valid token."""
         return self._next[t]
 
     def onwards(self, t: int) -> list[int]:
@@ -50,7 +50,7 @@ class TokenSteps:
 
 
 def actions_of(sample: Sample) -> Actions:
-    """The sample's columns at the tokens that the policy wrote."""
+    """The sample's columns at the valid tokens."""
     at = [t for t, m in enumerate(sample.mask) if m]
     columns = {name: [column[t] for t in at] for name, column in sample.columns.items()}
     return Actions(

@@ -1,7 +1,7 @@
 """The numbers that the answers to the questions name, as texts.
 
 Index everywhere: values[i] and returns[i] belong to the state before token i; scores, rewards, δ
-and advantages belong to token i itself; n is the next token that the policy wrote.
+and advantages belong to token i itself; n is the next valid token.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _FactFinder:
         return en if self.lang == "en" else zh
 
     def row(self, numbers: Sequence[float]) -> str:
-        """The numbers of the tokens that the policy wrote."""
+        """The numbers of the valid tokens."""
         return listed([numbers[t] for t in self.at])
 
     # ---- token and settings ----

@@ -1,6 +1,6 @@
 """One response with every number PPO computed for it: what a trace, a table or a page shows.
 
-It comes from a ledger row, from numbers typed by hand, or from running the four roles on a prompt
+It comes from a ledger row, from numbers typed by hand, or from running all roles on a prompt
 and a response. Per-token lists are as long as the response, without padding; `None` stands for
 what is not known.
 """
@@ -99,7 +99,7 @@ class Sample:
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Numbers typed by hand after the last token that the policy wrote: slot -> column -> number.
+    """Numbers typed by hand after the last valid token: slot -> column -> number.
     They are shown, but nothing is computed from them."""
 
     def __len__(self) -> int:

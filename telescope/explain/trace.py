@@ -2,7 +2,7 @@
 
 Every quantity is recomputed in float64 from the recorded numbers one level below it (δ from
 rewards and values, A from δ, …), so that a wrong number shows ✗ at the step where it went wrong.
-Time is counted in tokens that the policy wrote.
+Time is counted in valid tokens (those that the policy chose).
 """
 
 from __future__ import annotations

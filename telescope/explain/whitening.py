@@ -68,7 +68,7 @@ def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
 
 
 def advantages(sample: Sample) -> list[float]:
-    """Raw advantages of the tokens that the policy wrote; empty if they are not known."""
+    """Raw advantages of the valid tokens; empty if they are not known."""
     column = fill(sample).columns.get("advantages", ())
     return [a for a, m in zip(column, sample.mask, strict=False) if m]
 

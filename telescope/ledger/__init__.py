@@ -7,8 +7,8 @@ One Parquet file per step, one row per response.
     sample = telescope.ledger.samples("runs/arithmetic", 200)[3]
 
 `schema` says what a file holds, `reader` reads it with pyarrow and without torch, `writer` writes
-it during training. The ledger may import the rooms below it (rollout, credit, data, models,
-explain, batch, config, algorithms, errors).
+it during training. May import rollout, credit, data, models, explain, batch, config,
+algorithms and errors.
 """
 
 from telescope.ledger.reader import read, samples, steps

@@ -47,9 +47,9 @@ def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
 
 
 class Notes:
-    """What the losses of a step report about its first `limit` samples.
+    """Buffers the per-token loss terms of the first `limit` responses of a step.
 
-    A rank takes notes, and the process that writes the ledger adds them to its own.
+    Each rank fills one, and the process that writes the ledger adds them to its own.
     """
 
     def __init__(self, limit: int) -> None:
@@ -57,7 +57,7 @@ class Notes:
         self._notes: dict[str, list[Noted]] = {"actor": [], "critic": []}
 
     def note(self, role: str, epoch: int, minibatch: int) -> Note:
-        """The function to which a role's loss reports its terms during one minibatch."""
+        """Returns the callback to which a role's loss passes its terms during one minibatch."""
 
         def keep(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
             if not self.limit:

@@ -176,7 +176,7 @@ class MakeModel(Protocol):
 def load_sharded(
     make: MakeModel, config: ModelConfig, ranks: ProcessGroup, count: int = 1
 ) -> tuple[list[Any], str]:
-    """`count` equal models, sharded over the ranks, and their fingerprint (on rank 0; else empty).
+    """`count` equal models, sharded over the ranks, and their checksum (on rank 0; else empty).
 
     Only rank 0 reads the weights, in float32 into host memory, and sends them out one by one. No
     GPU ever holds a full model, nor does any other rank.
@@ -235,7 +235,7 @@ def _generation_settings(path: str) -> Any:
 
 
 def fingerprint(model: nn.Module | None) -> str:
-    """A hash of names, shapes and a few weights of each parameter: quickly tells models apart."""
+    """Checksum of names, shapes and a few weights of each parameter: tells models apart quickly."""
     if model is None:
         return "none"
     digest = hashlib.sha256()

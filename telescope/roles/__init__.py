@@ -5,5 +5,5 @@
 - `learner`, `meter`: what actor and critic share: gradient steps, and means over tokens.
 - `functions`, `reward_model`, `remote`, `shaping`: what a reward is made of.
 
-This room imports ledger (for notes), rollout, data, models, batch, config, algorithms and errors.
+Imports ledger (for notes), rollout, data, models, batch, config, algorithms and errors.
 """

@@ -66,7 +66,7 @@ class Learner:
         self.padded = padded
         self.ranks = ranks or Ranks()
         self.updates = 0
-        """How often `minibatches` was called."""
+        """Training steps that updated the model: calls of `minibatches`."""
         self.kept: dict[str, Tensor] = {}
         """Other state of the role that its checkpoints hold."""
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -1,4 +1,4 @@
-"""The four roles as the trainer sees them.
+"""Actor, critic, reference and reward as the trainer sees them.
 
 A role in this process and a role on Ray have the same methods, so the loop never asks which one it
 has. `telescope.build` puts them together.

@@ -24,7 +24,7 @@ class Reward:
 
     `weights` are the functions' weights, 1 by default. `attention` is a function that weighs
     tokens, for estimators that share the outcome by attention. `shape` turns the task's score into
-    what is paid.
+    the shaped score.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class _Part:
 
 
 def _place(name: str, scores: Sequence[Any], batch: TokenBatch) -> _Part:
-    """Puts scores on tokens: one per response on its last mask-1 token, a list one by one."""
+    """Puts scores on tokens: one per response on its last valid token, a list one by one."""
     mask = batch.mask.cpu()
     tokens = torch.zeros(mask.shape)
     lengths = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()

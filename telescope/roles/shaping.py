@@ -1,4 +1,4 @@
-"""Shaping: from the task's score of a response to what is paid for it."""
+"""Reward shaping: from the task's score of a response to its shaped score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPING_METRICS = ("overlong", "shaped_mean", "clipped", "norm_mean", "norm_std"
 
 
 class Shaping:
-    """paid = clip((score − μ)/σ, ±`clip`) + overlong; each step only if it is configured.
+    """shaped = clip((score − μ)/σ, ±`clip`) + overlong; each step only if it is configured.
 
     μ and σ are of all responses trained on so far, this step's included. With those of the batch
     alone, the same answer would be worth another amount at every step, by the luck of the batch,
@@ -29,7 +29,7 @@ class Shaping:
         self.moments = Moments()
 
     def __call__(self, batch: TokenBatch) -> TokenBatch:
-        """Sets token_level_scores to what is paid, and notes in the info what was done.
+        """Sets token_level_scores to the shaped scores, and records in `info` what was done.
 
         The `total` of a row's scores stays the task's.
         """
@@ -53,7 +53,7 @@ class Shaping:
         return batch
 
     def _pay(self, batch: TokenBatch, score: Tensor, paid: Tensor) -> Tensor:
-        """Scores per token [B, T] that add up to `paid` [B].
+        """Scores per token [B, T] that add up to the shaped scores, `paid` [B].
 
         Scores on several tokens keep their proportions. What changes their sum goes on the last
         token, where a single score would be.

@@ -5,6 +5,6 @@
   graphs; `vllm`: vLLM.
 - `tools`, `environments`: responses of several turns, in which tools answer the policy.
 
-This room imports data, models, batch, config, algorithms and errors. Actor and reward come in
-as arguments, typed by the protocols in `refill`.
+Imports data, models, batch, config, algorithms and errors. Actor and reward come in as
+arguments, typed by the protocols in `refill`.
 """

@@ -37,7 +37,7 @@ class Cache:
 
 
 class Prefill(PackedRows):
-    """Packed prompts; their keys and values also go into the cache."""
+    """Packed prompts; their keys and values are also written to the cache."""
 
     def __init__(self, lengths: list[int], slots: Tensor, table: Tensor) -> None:
         super().__init__(lengths, slots.device)
@@ -54,8 +54,9 @@ class Prefill(PackedRows):
 
 
 class DecodeState:
-    """Where each running row is.
+    """Static buffers that the CUDA graphs read and write.
 
+    They hold the prompt, cache slot, last token and position of each running row.
     Row i answers prompt `request[i]` of this call, which is row `number[i]` of the training step.
     """
 
@@ -86,7 +87,7 @@ class DecodeState:
     def begin(self, stop: Tensor, seed: int, greedy: bool, limits: Sequence[int]) -> None:
         """Clears what a former call has left."""
         self.limits = torch.tensor(limits, device=self.table.device)
-        # Graphs know one limit. A row that may write less starts further on.
+        # A graph has one length limit. A row with a smaller limit starts at a later index.
         self.first = self.responses.shape[1] - self.limits
         self.stop.fill_(-1)[: len(stop)] = stop
         self.seed.fill_(seed)

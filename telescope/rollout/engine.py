@@ -31,7 +31,7 @@ _log = logging.getLogger("telescope")
 
 
 class GraphSampler(TorchSampler):
-    """Samples with CUDA graphs. If a step cannot be captured, warns and samples step by step."""
+    """Samples with CUDA graphs. If a step cannot be captured, warns and samples without graphs."""
 
     capture = True
     """False runs the same steps without graphs: what the graphs are tested against."""

@@ -46,7 +46,7 @@ class Sampler(Protocol):
     """Policy updates that its weights include."""
 
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Takes the actor's weights before every rollout. `named` gathers them when iterated."""
+        """Takes the actor's weights, before a rollout. `named` gathers them when iterated."""
 
     def generate(
         self,

@@ -26,10 +26,10 @@ _BLOCK = 128  # tokens: a multiple of vLLM's block size on any device
 
 
 class VllmSampler:
-    """Starts the engine on first use. On a GPU shared with training it sleeps between rollouts.
+    """Starts the engine on first use. On a GPU shared with training it uses vLLM's sleep mode.
 
-    While it sleeps, its cache is freed and its weights are in the machine's memory. The memory of
-    its CUDA graphs stays on the GPU. `colocated`: training uses the same GPU.
+    In sleep mode, between rollouts, the cache is freed and the weights are in CPU memory. The
+    memory of the CUDA graphs stays on the GPU. `colocated`: training uses the same GPU.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class VllmSampler:
 
     @contextmanager
     def _running(self) -> Iterator[Any]:
-        """The engine, awake.
+        """Yields the running engine.
 
-        It would change the thread's CUDA stream for good. So it gets a stream of its own here, and
-        training keeps the other.
+        vLLM replaces the thread's current CUDA stream. The `with` block gives it a separate stream,
+        so that training keeps the old one.
         """
         import_vllm()
         self._synchronize()
@@ -207,8 +207,8 @@ class VllmSampler:
     def _sizes(self) -> tuple[int, int, dict[str, float]]:
         """Tokens of the longest row, bytes of the cache, and vLLM's memory setting.
 
-        The cache is for all rows, or for as many as fit. vLLM checks the share of the GPU that it
-        is told to use.
+        The cache is for all rows, or for as many as fit. On a GPU vLLM checks its
+        `gpu_memory_utilization` at the start.
         """
         from transformers import AutoConfig
 
@@ -248,10 +248,10 @@ def import_vllm() -> Any:
 
 
 def _divide_logits(model: Any, temperature: float) -> None:
-    """Makes the model's logits those at the sampling temperature.
+    """Divides the model's logits by the sampling temperature, inside the model.
 
-    vLLM's log-probs are either before the temperature, or after it and top-p / top-k. Ours are in
-    between.
+    vLLM reports log-probs either before temperature, or after temperature, top-p and top-k.
+    Training needs them after temperature only.
     """
     own = model.compute_logits
 
@@ -263,9 +263,9 @@ def _divide_logits(model: Any, temperature: float) -> None:
 
 
 def _repack_head(model: Any) -> None:
-    """Updates the packed copy of the output layer that vLLM holds on CPUs.
+    """Repacks the copy of the output layer that vLLM keeps on CPUs.
 
-    It is not updated with the weights if they are the embeddings' too.
+    With tied embeddings vLLM does not refresh this copy when weights are loaded.
     """
     head: Any = getattr(model, "lm_head", None)
     if hasattr(head, "cpu_linear"):

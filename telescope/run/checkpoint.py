@@ -53,7 +53,7 @@ def save(
     manifest: Mapping[str, Any],
     keep: int,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove all but the newest `keep`.
+    """Writes the checkpoint of `step`, then removes all but the newest `keep`.
 
     If it fails, the checkpoints that were there before are untouched.
     """
@@ -108,7 +108,7 @@ def shards_of(checkpoint: Path, role: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Clean up after a killed process: restore what it set aside, delete what it was writing."""
+    """Cleans up after a killed process: restores what it set aside, deletes what it was writing."""
     for path in folder.glob(".replaced-step_*"):
         name, _, _ = path.name.removeprefix(".replaced-").rpartition("-")
         original = folder / name
@@ -120,7 +120,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def check(path: Path, *, origin: Mapping[str, Any] | None = None) -> Manifest:
-    """Check every file, and the reward and models that `origin` names. Returns the manifest."""
+    """Checks every file, and the reward and models that `origin` names. Returns the manifest."""
     manifest = read_manifest(path)
     check_files(path, manifest.files)
     check_origin(path, manifest, origin or {})
@@ -128,7 +128,7 @@ def check(path: Path, *, origin: Mapping[str, Any] | None = None) -> Manifest:
 
 
 def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
-    """Load the roles and the random generators, and return the rest of the state."""
+    """Loads the roles and the random generators, and returns the rest of the state."""
     try:
         actor.load(shards_of(path, "actor"))
         critic.load(shards_of(path, "critic"))

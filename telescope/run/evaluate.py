@@ -23,7 +23,7 @@ def evaluate_run(
     overrides: Sequence[tuple[str, str]] = (),
     rows: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, float]:
-    """Compute eval/* of a run's newest checkpoint.
+    """Computes eval/* of a run's newest checkpoint.
 
     `overrides` change some of the run's settings. `rows`, like those of its data, replace its
     held-out prompts. If the run's reward was given to Trainer in Python, pass it here too.
@@ -54,7 +54,7 @@ def evaluate_run(
 def evaluate(
     actor: ActorRole, reward: RewardRole, prompts: PromptSet | None, config: Config
 ) -> dict[str, float]:
-    """Compute eval/* of the actor as it is. Without held-out prompts there are none.
+    """Computes eval/* of the actor as it is. Without held-out prompts there are none.
 
     The same weights give the same numbers.
     """
@@ -80,10 +80,10 @@ def evaluate(
 def pass_and_majority(
     correct: Sequence[bool], texts: Sequence[str], n: int, config: EvalConfig
 ) -> dict[str, float]:
-    """Compute pass@k and maj@k. `correct` and `texts` hold n samples per prompt, in order.
+    """Computes pass@k and maj@k. `correct` and `texts` hold n responses per prompt, in order.
 
-    maj@k averages over the n // k disjoint groups of k samples of each prompt. A group is correct
-    if the first sample with its most frequent answer is.
+    maj@k averages over the n // k disjoint groups of k responses to each prompt. A group is
+    correct if the first response with its most frequent answer is.
     """
     k = config.k
     answers = [answer_of(text, config.answer) for text in texts]

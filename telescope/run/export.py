@@ -19,7 +19,7 @@ from telescope.run.saved import SavedRun, open_run
 
 
 def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
-    """Write the actor into `folder` and the critic, if any, into `folder`/critic.
+    """Writes the actor into `folder` and the critic, if any, into `folder`/critic.
 
     Weights are in `model.dtype`. LoRA adapters are merged into them; with `adapter` they are
     written alone. Returns the step of the checkpoint.
@@ -48,7 +48,7 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
 
 
 def _write(saved: SavedRun, folder: Path, *, adapter: bool) -> None:
-    """Write actor, critic and tokenizer, loaded one after the other to save memory."""
+    """Writes actor, critic and tokenizer, loaded one after the other to save memory."""
     config = saved.config
     source = resolve_model(config)
     cpu = torch.device("cpu")

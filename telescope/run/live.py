@@ -1,4 +1,4 @@
-"""The four roles on a typed prompt: what each of them adds to the batch."""
+"""Runs actor, critic, reference and reward on a typed prompt, and lists what each of them adds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LARGEST_SCORE = 1e18
 def explain_pair(
     prompt: str, response: str | None = None, model: str | None = None, score: float | None = None
 ) -> tuple[Sample, list[Output]]:
-    """Run the four roles on a prompt and a response.
+    """Runs actor, critic, reference and reward on a prompt and a response.
 
     Returns the sample, and every column in the order in which the stages made it. Without a
     response the actor answers greedily. `model` is a run folder (its last checkpoint is used), a

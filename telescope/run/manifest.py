@@ -32,7 +32,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
     actor: str
-    """Fingerprint of the weights that the actor started from."""
+    """Checksum of the weights that the actor started from."""
     critic: str
     model_path: str
     reward: list[str]
@@ -45,7 +45,7 @@ class Manifest(BaseModel):
 
 
 def write_manifest(folder: Path, step: int, origin: Mapping[str, Any]) -> None:
-    """Write checkpoint.json for the files in `folder`, and wait until all of them are on disk."""
+    """Writes checkpoint.json for the files in `folder`, and waits until all of them are on disk."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     entries = zip(paths, _describe_all(paths), strict=True)
     files = {str(path.relative_to(folder)): entry.model_dump() for path, entry in entries}
@@ -55,7 +55,7 @@ def write_manifest(folder: Path, step: int, origin: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read checkpoint.json, and refuse one that is damaged or of another version."""
+    """Reads checkpoint.json, and refuses one that is damaged or of another version."""
     try:
         content = json.loads((folder / NAME).read_text("utf-8"))
         version = content.get("format")
@@ -75,7 +75,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
-    """Refuse a checkpoint if a file is missing or not as it was written."""
+    """Refuses a checkpoint if a file is missing or not as it was written."""
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():
@@ -90,7 +90,7 @@ def check_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 
 def check_origin(folder: Path, manifest: Manifest, origin: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another reward or of other models. Checks only what `origin` names."""
+    """Refuses a checkpoint of another reward or other models. Checks only what `origin` names."""
     for name, value in origin.get("trained", {}).items():
         before = manifest.trained.get(name, value)  # an older checkpoint may not say
         if before != value:
@@ -163,7 +163,7 @@ def _describe_all(paths: Iterable[Path]) -> list[FileEntry]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk."""
+    """Waits until a file or folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -30,7 +30,7 @@ class MetricsLog:
         self._trackers = [_open_tracker(name, config) for name in config.log.trackers]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append the row of a step. NaN and infinities become null."""
+        """Appends the row of a step. NaN and infinities become null."""
         row: dict[str, float | None] = {"step": step}
         for key, value in metrics.items():
             row[key] = value if math.isfinite(value) else None
@@ -57,7 +57,7 @@ class MetricsLog:
             ) from error
 
     def _discard_after(self, step: int) -> None:
-        """Move the rows after `step` to metrics.discarded.jsonl."""
+        """Moves the rows after `step` to metrics.discarded.jsonl."""
         rows = read_metrics(self.path)
         kept = [row for row in rows if row["step"] <= step]
         discarded = [row for row in rows if row["step"] > step]

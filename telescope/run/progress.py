@@ -36,14 +36,14 @@ class Progress:
             self.bar.start()
 
     def say(self, message: str) -> None:
-        """Print a line above the bar."""
+        """Prints a line above the bar."""
         if self.bar is not None:
             self.bar.console.print(message, highlight=False)
         else:
             print(message, flush=True)
 
     def update(self, done: int, metrics: Mapping[str, float]) -> None:
-        """Show that `done` steps are done."""
+        """Shows that `done` steps are done."""
         shown = "  ".join(
             f"{label} {metrics[key]:.3f}" for label, key in _SHOWN.items() if key in metrics
         )
@@ -102,7 +102,7 @@ class Stop:
 
 @contextmanager
 def graceful_stop() -> Iterator[Stop]:
-    """Handle Ctrl-C and SIGTERM with a `Stop`. Python allows handlers only in the main thread."""
+    """Handles Ctrl-C and SIGTERM with a `Stop`. Python allows handlers only in the main thread."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -22,7 +22,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore what `rng_state` returned. GPU generators only if there are as many GPUs as then."""
+    """Restores what `rng_state` returned. GPU generators only if there are as many GPUs as then."""
     random.setstate(state["python"])
     numpy.random.set_state(tuple(state["numpy"]))
     torch.set_rng_state(state["torch"])

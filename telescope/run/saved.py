@@ -29,13 +29,13 @@ class SavedRun:
         return step_of(self.path)
 
     def load_weights(self, role: str, model: Any) -> None:
-        """Give `model`, as the run started from it, the trained weights of `role`."""
+        """Gives `model`, as the run started from it, the trained weights of `role`."""
         check_origin(self.path, self.manifest, {role: fingerprint(model)})
         load_weights(checkpoint.shards_of(self.path, role), model)
 
 
 def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> SavedRun:
-    """Open the run in a folder, with some of its settings changed."""
+    """Opens the run in a folder, with some of its settings changed."""
     recipe = run / "config.toml"
     if not recipe.is_file():
         raise TelescopeError(

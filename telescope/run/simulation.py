@@ -64,7 +64,7 @@ class Simulation:
 
 
 def simulate(*, keeps: float = KEEPS, seed: int = 0) -> Simulation:
-    """Draw the episodes, and measure R_0 with three critics."""
+    """Draws the episodes, and measures R_0 with three critics."""
     generator = torch.Generator().manual_seed(seed)
     shape = (2, EPISODES, TOKENS)
     luck, noise = torch.randn(shape, dtype=torch.float64, generator=generator)  # [B, T] each

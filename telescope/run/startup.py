@@ -1,4 +1,4 @@
-"""Preloading: read the model's files and start the GPU while Python imports torch."""
+"""Preloading: reads the model's files and starts the GPU while Python imports torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 2**22
 
 @contextmanager
 def preload(config: Config) -> Iterator[None]:
-    """Warm up the disk cache and the GPU in background threads while the `with` block imports.
+    """Warms up the disk cache and the GPU in background threads while the `with` block imports.
 
     Nobody waits for these threads, and their errors are ignored: whoever needs a file or the GPU
     later gets the same error with a better message. Garbage collection is off meanwhile, because
@@ -45,7 +45,7 @@ def _in_background(work: Callable[[], None]) -> None:
 
 
 def _read_weights(folder: Path) -> None:
-    """Read the weight files once, so that the operating system caches them."""
+    """Reads the weight files once, so that the operating system caches them."""
     buffer = bytearray(_BLOCK)
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb", buffering=0) as file:
@@ -54,7 +54,7 @@ def _read_weights(folder: Path) -> None:
 
 
 def _start_gpu(device: str) -> None:
-    """Create the CUDA context, and load the matrix library with one small product."""
+    """Creates the CUDA context, and loads the matrix library with one small product."""
     import torch
 
     if torch.cuda.is_available():

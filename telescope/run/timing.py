@@ -33,7 +33,7 @@ class Timer:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time the `with` block as phase `name`."""
+        """Times the `with` block as phase `name`."""
         start = self._mark()
         yield
         self._marks[name] = (start, self._mark())

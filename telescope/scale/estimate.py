@@ -309,7 +309,7 @@ def _widest_layer(job: Job) -> int:
 
 
 class _Update(NamedTuple):
-    """Bytes of an update. Its order is that of its peak."""
+    """Bytes of an update. `peak` comes first, so that `max()` picks the update with the highest."""
 
     peak: float
     gradients: float

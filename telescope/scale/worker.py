@@ -53,7 +53,7 @@ class Worker:
     ) -> dict[str, str]:
         """Joins the process group and loads the models of `roles`.
 
-        Returns fingerprints of the weights that they start from.
+        Returns checksums of the weights that they start from.
         """
         self.config = config
         self.device = choose_device(config.device)

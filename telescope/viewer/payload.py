@@ -1,5 +1,8 @@
 """Samples, traces and what-ifs as the JSON that a browser gets.
 
+A trace is the formula of one number with its values put in. A what-if is the same rollout with
+another γ, λ or estimator.
+
 Nothing here computes: columns come from the ledger, arithmetic from telescope.explain. Sizes are
 bounded, so that a long response cannot choke a browser; whatever was cut says so.
 """

@@ -1,4 +1,4 @@
-"""What a definition is made of. Nothing here imports torch or another room of Telescope.
+"""What a definition is made of. Imports neither torch nor another subpackage.
 
 A definition says everything about one estimator or loss: its name, what it needs, its settings,
 its formula, its arithmetic on plain numbers, and what to say about it in Chinese and English.
@@ -94,7 +94,7 @@ class Needs:
 
 
 class Actions:
-    """The tokens of one response that the policy wrote, as time steps 0, 1, 2, …
+    """The valid tokens of one response (those that the policy chose), as time steps 0, 1, 2, …
 
     Every column is a list with one number per step. Tokens that a tool wrote take no time step,
     so they are not here; `at` holds each step's index in the whole response.
@@ -297,7 +297,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator(Definition):
-    """How rewards, and values where there is a critic, become advantages and returns.
+    """How rewards (and values, if there is a critic) become advantages and returns.
 
     `tensor(batch, settings)` returns a `telescope.algorithms.Credit`. `rules` are the same on plain
     numbers, for one response. An estimator that compares responses also has `compare`.

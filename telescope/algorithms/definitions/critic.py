@@ -2,8 +2,8 @@
 
     δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
 
-n is the next token that the policy wrote. After the last one V is 0, or the bootstrap value
-where the response was cut off.
+n is the next valid token (one that the policy chose). After the last one V is 0, or the
+bootstrap value where the response was cut off.
 """
 
 from __future__ import annotations

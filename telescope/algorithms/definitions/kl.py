@@ -68,6 +68,6 @@ def kl_estimate(kind: str) -> KlEstimate:
     if found is None:
         raise ValueError(
             f"unknown KL kind {kind!r}; use one of {', '.join(NAMES)} "
-            "(kl, mse, low_var_kl are their other names)"
+            "(verl's names: kl = k1, mse = k2, low_var_kl = k3)"
         )
     return found
