@@ -402,7 +402,7 @@ class Seconds:
     update_critic: float
     update_actor: float
     network: float
-    """What forward passes and updates do not hide."""
+    """Exposed communication: what does not overlap with forward passes and updates."""
 
     @property
     def step(self) -> float:

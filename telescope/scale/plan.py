@@ -169,7 +169,7 @@ def table(jobs: Sequence[Job]) -> str:
         "memory per GPU, GiB",
         *_rows(memories, GIB, ".1f", {
             "weights": "weights: actor, critic, reference",
-            "optimizer": "masters (float32), Adam",
+            "optimizer": "float32 master weights, Adam",
             "gradients": "gradients",
             "gathered": "gathered for a layer (FSDP)",
             "activations": "activations of one micro-batch",
@@ -189,8 +189,8 @@ def table(jobs: Sequence[Job]) -> str:
         "network per GPU and step, GB",
         *_rows(networks, 1e9, ".2f", {
             "sampling": "actor gathered whole, to sample",
-            "gathers": "all-gathers of weights",
-            "scatters": "sums of gradients",
+            "gathers": "weight all-gathers",
+            "scatters": "gradient reductions",
             "batch": "the batch",
         }),
         "seconds per step",
@@ -199,7 +199,7 @@ def table(jobs: Sequence[Job]) -> str:
             "forward": "values, log-probs",
             "update_critic": "critic update",
             "update_actor": "actor update",
-            "network": "network that nothing hides",
+            "network": "exposed communication",
             "step": "step",
         }),
         _row("response tokens/s", [f"{speed:,.0f}" for speed in speeds]),

@@ -157,7 +157,7 @@ def delta_weights(full: Sample) -> list[float]:
     """How much of the δ k tokens ahead an advantage holds, for k = 0, 1, …
 
     Empty where the advantage is not such a sum. Found by trying: where every V is 0 and the last
-    token alone is paid 1, a token's advantage is the weight of the last δ.
+    token alone has reward 1, a token's advantage is the weight of the last δ.
     """
     steps = TokenSteps(full)
     if not steps.at or not {"deltas", "advantages", "values"} <= full.columns.keys():

@@ -63,7 +63,7 @@ class Registry(Mapping[str, D], Generic[D]):
         """The definition that a file names, or None where finding it would run unknown code.
 
         A ledger may come from anybody. A `module:object` in it is imported only if this user has
-        trained with the same file before.
+        trained with exactly this file before: not after an edit, nor on another machine.
         """
         if ":" in name and name not in self and not is_trusted(name):
             return None
