@@ -103,7 +103,7 @@ def _cannot_save(final: Path, error: Exception) -> TelescopeError:
 
 
 def shards_of(checkpoint: Path, role: str) -> Path:
-    """The folder with the shards of a role."""
+    """Returns the folder with the shards of a role."""
     return checkpoint / "shards" / role
 
 

@@ -98,7 +98,7 @@ def pass_and_majority(
 
 
 def answer_of(text: str, pattern: str | None) -> str | None:
-    """The part of a response that is compared in a vote.
+    """Returns the part of a response that is compared in a vote.
 
     It is the whole text, or the last match of `pattern`; None if the pattern does not match.
     """

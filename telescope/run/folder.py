@@ -15,7 +15,7 @@ from telescope.errors import TelescopeError
 
 
 def checkpoints_folder(config: Config) -> Path:
-    """Where the run's checkpoints are."""
+    """Returns the folder of the run's checkpoints."""
     return config.run_dir / "checkpoints"
 
 

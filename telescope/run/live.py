@@ -62,7 +62,7 @@ def explain_pair(
 
 
 def _outputs(batch: TokenBatch, token_bytes: TokenBytes, *, given: bool) -> list[Output]:
-    """Every column that the batch has. `given`: the response was typed, so nothing sampled it."""
+    """Lists every column of the batch. `given`: the response was typed, so nothing sampled it."""
     names = [name for name in COLUMNS if name in batch]
     if given:
         names.remove("rollout_log_probs")
@@ -81,7 +81,7 @@ def _outputs(batch: TokenBatch, token_bytes: TokenBytes, *, given: bool) -> list
 
 
 def _ids_beside(name: str) -> str | None:
-    """The column with the token ids that a column's numbers belong to. A row's number has none."""
+    """Returns the column with the token ids that a column belongs to; none for a column of rows."""
     anchor = COLUMNS[name].anchor
     if anchor in ("action", "state"):
         return "responses"
@@ -91,7 +91,7 @@ def _ids_beside(name: str) -> str | None:
 
 
 def _maker(name: str, *, given: bool) -> str:
-    """The call that made a column, or `given`."""
+    """Returns the call that made a column, or `given`."""
     if name == "old_log_probs":
         return "actor.compute_log_prob(batch)"
     maker = COLUMNS[name].maker
@@ -117,7 +117,7 @@ def _reward(batch: TokenBatch, roles: LocalRoles, score: float | None) -> TokenB
 
 
 def _open(model: str | None, *, scored: bool) -> tuple[Config, LocalRoles, int]:
-    """Config, roles and step of a run, a model folder or the built-in model, on the CPU."""
+    """Returns config, roles and step of a run, a model folder or the built-in model, on the CPU."""
     if model is None:
         config = Config.builtin(device="cpu")
         return config, build_local_roles(config), 0
@@ -150,7 +150,7 @@ def _open_trained(run: Path, *, scored: bool) -> tuple[Config, LocalRoles, int]:
 
 
 def _rollout(prompt: str, response: str | None, roles: LocalRoles, config: Config) -> TokenBatch:
-    """The batch after the rollout: the actor's answer, or the typed one."""
+    """Returns the batch after the rollout: the actor's answer, or the typed one."""
     tokenizer = roles.actor.tokenizer
     known = toys.row_of(config.toy, prompt) if config.toy else _columns(prompt)
     prompts = PromptSet([{"prompt": prompt, **known}], tokenizer, config.data).take([0])
@@ -178,7 +178,7 @@ def _split_after(text: str, marks: Sequence[str]) -> list[str]:
 
 
 def _columns(prompt: str) -> dict[str, Any]:
-    """The columns that the built-in reward needs, read from a prompt with a sum like 1+1=2."""
+    """Reads the columns that the built-in reward needs from a prompt with a sum like 1+1=2."""
     found = re.search(r"(\d+)\s*\+\s*(\d+)\s*=\s*(\d+)", prompt)
     if not found:
         return {}

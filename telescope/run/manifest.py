@@ -118,7 +118,7 @@ def check_origin(folder: Path, manifest: Manifest, origin: Mapping[str, Any]) ->
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Finished checkpoints, oldest first. A missing folder has none."""
+    """Lists finished checkpoints, oldest first. A missing folder has none."""
     try:
         found = [path for path in folder.glob("step_*") if _is_checkpoint(path)]
     except OSError as error:
@@ -133,12 +133,12 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step that a checkpoint folder is named after."""
+    """Returns the step that a checkpoint folder is named after."""
     return int(checkpoint.name.removeprefix("step_"))
 
 
 def damaged(folder: Path, what: str) -> TelescopeError:
-    """The error for a damaged checkpoint: what is wrong, and which older one to use."""
+    """Makes the error for a damaged checkpoint: what is wrong, and which older one to use."""
     older = [path.name for path in list_checkpoints(folder.parent) if path.name < folder.name]
     remedy = "there is no older checkpoint to go back to"
     if older:
@@ -147,7 +147,7 @@ def damaged(folder: Path, what: str) -> TelescopeError:
 
 
 def describe_file(path: Path) -> FileEntry:
-    """Size and checksum of a file, once it is on disk."""
+    """Returns size and checksum of a file, once it is on disk."""
     sync(path)
     checksum = 0
     with path.open("rb") as file:

@@ -71,7 +71,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl. Skips lines that are not rows, such as one cut by a crash."""
+    """Reads the rows of a metrics.jsonl. Skips lines that are no rows, e.g. one cut by a crash."""
     rows: list[dict[str, Any]] = []
     if not path.exists():
         return rows

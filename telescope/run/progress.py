@@ -89,7 +89,7 @@ class Stop:
         """Name of the signal that arrived."""
 
     def handle(self, number: int, frame: object) -> None:
-        """The signal handler."""
+        """Handles a signal."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name

@@ -10,7 +10,7 @@ import torch
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of Python's, numpy's and torch's global generators."""
+    """Returns the state of Python's, numpy's and torch's global generators."""
     legacy: Any = numpy.random.get_state()
     name, keys, *rest = legacy
     return {

@@ -112,7 +112,7 @@ def _value_per_reward(discount: Tensor, step: Tensor, keeps: float) -> Tensor:
 
 
 def facts() -> dict[str, str]:
-    """Every number that an answer may quote, as text. A list has one number per λ."""
+    """Returns every number that an answer may quote, as text. A list has one number per λ."""
     found = simulate()
     numbers = {
         "gamma": GAMMA,

@@ -16,7 +16,7 @@ from telescope.run.timing import expected_hours
 
 
 def describe_roles(config: Config, reward: RewardRole) -> list[str]:
-    """One line for each role: what it is made of."""
+    """Returns one line for each role: what it is made of."""
     model = config.model
     lora = f" + LoRA adapters of rank {model.lora_rank}" if model.lora_rank else ""
     reference = "the actor with its adapters off" if lora else f"{model.path}, frozen"
@@ -42,7 +42,7 @@ def _describe_critic(config: Config, lora: str) -> str:
 def warnings(
     config: Config, done: int, cost: Cost | None, prompts: Sequence[Sequence[int]]
 ) -> list[str]:
-    """What may surprise somebody who starts this run after `done` steps.
+    """Lists what may surprise somebody who starts this run after `done` steps.
 
     `cost` is the actor's if it runs on a CPU here.
     """
@@ -65,7 +65,7 @@ def warnings(
 def summarise(
     config: Config, step: int, history: Sequence[Mapping[str, Any]], report: Path | None
 ) -> str:
-    """Held-out accuracy before and after, and what to look at next."""
+    """Tells held-out accuracy before and after, and what to look at next."""
     run = config.run_dir
     lines = [f"trained {step} steps: {run}"]
     evaluated = [row for row in history if "eval/sampled_accuracy" in row]
@@ -90,7 +90,7 @@ def summarise(
 
 
 def _command() -> str:
-    """How this user can call telescope: by name if it is on the PATH."""
+    """Returns how this user can call telescope: by name if it is on the PATH."""
     if shutil.which("telescope"):
         return "telescope"
     return os.path.relpath(Path(sys.executable).parent / "telescope")

@@ -39,7 +39,7 @@ class Timer:
         self._marks[name] = (start, self._mark())
 
     def metrics(self, batch: TokenBatch, flops: float) -> dict[str, float]:
-        """timing/* and perf/* of the step. `flops` is what the update phases had to compute."""
+        """Returns timing/* and perf/* of the step. `flops` are those of the update phases."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         step = time.perf_counter() - self.began
@@ -56,14 +56,14 @@ class Timer:
         }
 
     def seconds(self, name: str) -> float:
-        """Seconds of one phase. On a GPU, synchronize first."""
+        """Returns the seconds of one phase. On a GPU, synchronize first."""
         start, end = self._marks[name]
         if self.device.type == "cuda":
             return float(start.elapsed_time(end)) / 1e3
         return float(end - start)
 
     def _mark(self) -> Any:
-        """A point in time: a CUDA event, or a number of seconds."""
+        """Returns a point in time: a CUDA event, or a number of seconds."""
         if self.device.type != "cuda":
             return time.perf_counter()
         new_event: Any = torch.cuda.Event  # torch declares no types for it
@@ -72,7 +72,7 @@ class Timer:
         return event
 
     def _peak_bytes(self) -> int:
-        """The most memory used since the last call: of the GPU, or of this process."""
+        """Returns the peak bytes since the last call: of the GPU, or of this process."""
         if self.device.type != "cuda":
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         allocated = torch.cuda.max_memory_allocated(self.device)
@@ -107,10 +107,10 @@ def matmul_flops(device: torch.device) -> float:
 def expected_hours(
     config: Config, cost: Cost, prompts: Sequence[Sequence[int]], steps: int
 ) -> float:
-    """A rough upper bound for `steps` steps without a GPU, from the speed of a matrix product.
+    """Estimates an upper bound of the hours that `steps` steps take without a GPU.
 
-    Assumes responses of the maximal length, and layers that reach half the speed of a large
-    product. Passes over a step's tokens: sampling, values, reference and π_old, and 3 for each
+    Measures the speed of a large matrix product. Assumes responses of the maximal length, and layers
+    that reach half that speed. Passes over a step's tokens: sampling, values, reference and π_old, and 3 for each
     epoch of actor and critic. All but two of them use the output layer.
     """
     rollout = config.rollout
