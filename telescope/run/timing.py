@@ -109,9 +109,9 @@ def expected_hours(
 ) -> float:
     """Estimates an upper bound of the hours that `steps` steps take without a GPU.
 
-    Measures the speed of a large matrix product. Assumes responses of the maximal length, and layers
-    that reach half that speed. Passes over a step's tokens: sampling, values, reference and π_old, and 3 for each
-    epoch of actor and critic. All but two of them use the output layer.
+    Measures the speed of a large matrix product. Assumes responses of the maximal length, and
+    layers that reach half that speed. Passes over a step's tokens: sampling, values, reference and
+    π_old, and 3 for each epoch of actor and critic. All but two of them use the output layer.
     """
     rollout = config.rollout
     passes = 4.0 + 3 * config.actor.epochs
