@@ -16,6 +16,8 @@ import pytest
 # Read by libraries when they are first imported, so they are set here, before any test module.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch: the suite runs one worker per core
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")  # importing is slow under load
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"  # without a GPU, Python runs the kernels
 
 from telescope.config import Config
 from tests.refusals import PROMPTS, Job, write_jsonl

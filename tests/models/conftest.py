@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import tests.triton_setup  # noqa: F401
 from tests.models.test_families import write_family
 
 

@@ -1,1 +1,0 @@
-import tests.triton_setup  # noqa: F401
