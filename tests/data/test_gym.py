@@ -173,7 +173,7 @@ def test_settings_of_a_task_are_refused_without_one(changes: dict[str, Any]) -> 
     ("changes", "message"),
     [
         ({"options": {"seed": 1}}, r"data\.options\.seed"),
-        ({"options": {"size": 1}}, "see data.size"),
+        ({"options": {"size": 1}}, "use `data.size`"),
         ({"prompt_key": "question"}, "has none"),
     ],
 )
