@@ -310,3 +310,22 @@ def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
     out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
     metrics = credit_metrics(out.with_info(scores=[Scores(0.0, {}, {})] * 2))
     assert metrics["reward/kl"] == 2.0
+
+
+def test_the_recorded_mean_and_deviation_are_those_that_whitening_used() -> None:
+    out = compute_advantages(staged(**THREE), CreditConfig.of(gamma=1, lam=0.95), kl_coef=0.0)
+    a = [0.651, 0.58, 0.4]
+    mean = sum(a) / 3
+    std = (sum((x - mean) ** 2 for x in a) / 2) ** 0.5
+    assert out["whiten_mean"].tolist() == pytest.approx([mean])
+    assert out["whiten_std"].tolist() == pytest.approx([std], rel=1e-5)
+
+
+def test_truncated_responses_are_counted_by_response_not_by_token() -> None:
+    """One of two responses was cut off; it has three of the four tokens."""
+    batch = staged([[1, 1, 1], [1, 0, 0]], scores=[[0.0] * 3] * 2, values=[[0.0] * 3] * 2)
+    out = compute_advantages(
+        batch.with_columns(truncated=torch.tensor([True, False])), CreditConfig.of(), kl_coef=0.0
+    )
+    metrics = credit_metrics(out.with_info(scores=[Scores(0.0)] * 2))
+    assert metrics["response/truncated"] == 0.5

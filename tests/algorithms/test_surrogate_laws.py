@@ -173,6 +173,10 @@ def test_the_penalty_weight_doubles_and_halves_and_survives_nan():
     assert adapt_penalty(1.0, 0.1, target=0.01) == 2.0
     assert adapt_penalty(1.0, 0.001, target=0.01) == 0.5
     assert adapt_penalty(1.0, 0.012, target=0.01) == 1.0
+    assert adapt_penalty(1.0, 0.0149, target=0.01) == 1.0  # up to 1.5 times the target
+    assert adapt_penalty(1.0, 0.0151, target=0.01) == 2.0
+    assert adapt_penalty(1.0, 0.0067, target=0.01) == 1.0  # down to the target over 1.5
+    assert adapt_penalty(1.0, 0.0066, target=0.01) == 0.5
     assert adapt_penalty(1.0, NAN, target=0.01) == 1.0
 
 

@@ -92,6 +92,18 @@ def test_the_settings_are_those_of_the_step(recorded) -> None:
     assert (sample.run, sample.step, sample.index, sample.count) == ("run", 1, 0, 5)
 
 
+def test_the_recorded_kl_coef_is_the_one_of_the_step_not_of_the_config(make_config) -> None:
+    adaptive = [("credit.kl_target", "1e-6"), ("credit.kl_horizon", "1"), ("steps", "2")]
+    trainer = Trainer(make_config(*adaptive, ("eval.samples", "1"), ("checkpoint.every", "0")))
+    trainer.fit()
+    rows = [row for row in trainer.history() if "reward/kl_coef" in row]
+    used = {row["step"]: row["reward/kl_coef"] for row in rows}
+    assert used[2] != trainer.config.credit.kl_coef
+    for step in (1, 2):
+        sample = ledger.samples(trainer.config.run_dir, step)[0]
+        assert sample.settings.credit.kl_coef == used[step]
+
+
 def test_the_schema_is_made_from_the_column_table() -> None:
     assert set(PER_TOKEN) == {
         name for name, c in COLUMNS.items() if c.anchor in ("action", "state")
