@@ -129,7 +129,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "one-step surprise (TD error); n = the next valid token",
                "一步的“意外”（TD 误差）；n 是下一个有效 token"),
         Column("advantages", "action", "float", _CREDIT,
-               "by credit.estimator; gae: A_t = δ_t + γλ·A_n",
+               "by credit.estimator; default: A_t = δ_t + γλ·A_n",
                "raw advantage, before whitening",
                "未白化的优势"),
         Column("baselines", "state", "float", _CREDIT, "b_t",
@@ -139,10 +139,10 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
         Column("scale", "row", "float", _CREDIT, "",
                "what the difference is divided by: σ + 1e-6 of the group, or 1",
                "差值所除的数：本组的 σ + 1e-6，或 1"),
-        Column("returns", "state", "float", _CREDIT, "by credit.estimator; gae: R_t = A_t + V(s_t)",
-               "the critic's target, if there is a critic; gae: the λ-return, from the raw "
+        Column("returns", "state", "float", _CREDIT, "by credit.estimator; default: R_t = A_t + V(s_t)",
+               "the critic's target, if there is a critic; by default the λ-return, from the raw "
                "advantage",
-               "critic 的目标（有 critic 时）；gae 下是 λ-return，用未白化的优势计算"),
+               "critic 的目标（有 critic 时）；默认是 λ-return，用未白化的优势计算"),
         Column("whiten_mean", "row", "float", _CREDIT, "μ",
                "mean of A over all valid tokens of the batch, the same in every row; 0 "
                "without whitening",

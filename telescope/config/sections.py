@@ -338,7 +338,7 @@ class CreditConfig(Section):
         ge=0,
         le=1,
         description="discount per valid token; ignored by estimators that use only the total "
-        "reward of a response (grpo, rloo, …)",
+        "reward of a response",
     )
     whiten: bool | Literal["auto"] = Field(
         "auto",
@@ -472,7 +472,7 @@ class CriticConfig(OptimizerConfig):
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
     loss: str = Field(
         DEFAULT_VALUE_LOSS,
-        description="value loss: mse (half the squared error), huber, or hl_gauss (a histogram)",
+        description="what the critic minimises; the default is half the squared error",
     )
     head_init: Literal["zero", "normal"] = Field(
         "zero", description="value head: zeros, or N(0, initializer_range²) as in transformers"

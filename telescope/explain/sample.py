@@ -48,7 +48,7 @@ class ActorUpdate:
     weight: list[float] = field(default_factory=list)
     """Importance weights for the sampler's mismatch; 0: the token was rejected."""
     selected: list[bool] = field(default_factory=list)
-    """Tokens that clip_cov or kl_cov selected."""
+    """Tokens that the loss marked before the update."""
 
 
 @dataclass(frozen=True)
