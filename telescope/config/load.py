@@ -284,14 +284,23 @@ def _fields_of_definitions(choice: Choice) -> Iterator[tuple[str, str, Any, str]
 
 
 def changes(old: Config, new: Config) -> list[str]:
-    """What differs, as 'actor.lr: 1e-06 → 1e-05'."""
+    """What differs, as 'actor.lr: 1e-06 → 1e-05'.
+
+    Another algorithm brings settings of its own; they are listed only where they were changed.
+    """
     before = dict(_flat(old.model_dump()))
     after = dict(_flat(new.model_dump()))
-    return [
-        f"{key}: {before.get(key)} → {value}"
-        for key, value in after.items()
-        if before.get(key) != value
-    ]
+    found = []
+    for key, value in after.items():
+        was = before[key] if key in before else _default_of(new, key)
+        if was != value:
+            found.append(f"{key}: {was} → {value}")
+    return found
+
+
+def _default_of(config: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return type(getattr(config, section)).model_fields[name].default
 
 
 def to_toml(config: Config) -> str:
