@@ -1,7 +1,8 @@
-"""The numbers that the answers to the questions name, as texts.
+"""The facts that texts name, claims compare and conditions read: numbers, flags, lists, texts.
 
-Index everywhere: values[i] and returns[i] belong to the state before token i; scores, rewards, δ
-and advantages belong to token i itself; n is the next valid token.
+Index everywhere: i counts tokens from 0. V and R belong to the state before token i; r, δ, A and Â
+belong to token i itself. Time is counted in valid tokens, those that the policy wrote.
+`VOCABULARY` describes every fact. A fact that the sample does not have is absent, not zero.
 """
 
 from __future__ import annotations
@@ -10,43 +11,166 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from telescope.algorithms.definitions import DEFAULT_ESTIMATOR
-from telescope.algorithms.definitions.notation import less, listed, num, one_step, plus
+from telescope.algorithms.definitions.notation import less, num, one_step, plus
 from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
 from telescope.explain.words import Lang
 
-_OF_TOKEN = {
+Facts = dict[str, Any]
+
+_COLUMNS = {
     "V": "values",
     "r": "token_level_rewards",
     "d": "deltas",
     "A": "advantages",
     "R": "returns",
     "W": "whitened",
+    "score": "token_level_scores",
+    "old": "old_log_probs",
+    "ref": "ref_log_prob",
+    "kl": "kl",
+    "baseline": "baselines",
 }
-"""Named for the token (V), for the last one (V_last), for all (Vs), and as a sum (V_sum)."""
-_OF_ALL = {
-    "scores": "token_level_scores",
-    "olds": "old_log_probs",
-    "refs": "ref_log_prob",
-    "kls": "kl",
+"""Fact -> column. `V` is the token's, `V_last` the last token's, `Vs` the list of all."""
+
+_OF_COLUMN = {
+    "V": "value before token i, by the critic of the rollout",
+    "r": "reward of token i",
+    "d": "TD error δ of token i",
+    "A": "advantage of token i, before whitening",
+    "R": "return of token i: the critic's target",
+    "W": "Â, the advantage that the actor uses",
+    "score": "task score on token i",
+    "old": "log-prob of token i when it was sampled",
+    "ref": "log-prob of token i under the reference",
+    "kl": "KL estimate of token i",
+    "baseline": "what an estimator without a critic subtracts",
 }
-_LAMS = (0.0, 0.5, 0.95, 1.0)
-"""What question 11 compares."""
-_FEW = 6
-"""Up to so many steps all n-step advantages are listed."""
 
-Facts = dict[str, str]
+VOCABULARY: dict[str, str] = {
+    # token
+    "i": "index of the token asked about, from 0",
+    "tok": "its index and text",
+    "first": "index of the first valid token",
+    "last": "index of the last valid token",
+    "last_tok": "index and text of the last valid token",
+    "T": "tokens of the response",
+    "tokens": "valid tokens of the response",
+    "N": "valid tokens from i to the end, i included",
+    "next": "name of the value after token i: V[3] or V_end",
+    "single": "the response has one valid token",
+    "is_last": "token i is the last valid one",
+    "tools": "a tool wrote some tokens",
+    # settings
+    "gamma": "γ",
+    "lam": "λ of the advantages; 1 for an estimator without λ",
+    "gl": "γ·λ",
+    "beta": "KL coefficient β",
+    "lam_R": "λ of the critic's targets",
+    "own_R": "the targets have another λ than the advantages",
+    "has_lam": "the estimator has a λ to set",
+    "critic": "the estimator needs a critic",
+    "groups": "the estimator compares several responses to one prompt",
+    "estimator": "name of the estimator",
+    "kind": "what the estimator's returns are called",
+    "whiten": "advantages are whitened",
+    "alone": "μ and σ are of this response alone",
+    "already": "the advantages given were whitened before",
+    "histogram": "the critic predicts a histogram",
+    "huber": "width of the critic's Huber loss; 0 without one",
+    "eps_low": "ε below 1 of the clip range",
+    "eps_high": "ε above 1 of the clip range",
+    "eps_value": "how far a prediction may move from the old value; 0 without a limit",
+    # ending
+    "truncated": "the response was cut off at the length limit",
+    "cut": "it was cut off and the critic's estimate stands for the rest",
+    "end": "V_end, the value after the last token",
+    "V_cut": "γ^N·V_end, what the estimate at the cut adds at token i",
+    # given
+    "given_A": "the advantages were given, not computed",
+    "given_R": "the returns were given",
+    "given_W": "Â was given",
+    # credit
+    "V_next": "value after token i",
+    "td": "one-step target r + γ·V_next",
+    "G": "discounted sum of the rewards from token i on",
+    "came": "G + V_cut",
+    "MC": "came − V, the Monte Carlo advantage",
+    "later": "MC − δ, what the later δ add",
+    "A_next": "advantage of the next valid token; 0 after the last",
+    "A0": "advantage with λ = 0",
+    "A50": "advantage with λ = 0.5",
+    "A95": "advantage with λ = 0.95",
+    "A0s": "advantages with λ = 0",
+    "A50s": "advantages with λ = 0.5",
+    "A95s": "advantages with λ = 0.95",
+    "MCs": "Monte Carlo advantages",
+    "Gs": "discounted sums of rewards",
+    "cames": "discounted sums of rewards, with the estimate at the cut",
+    "RV": "R − V",
+    "A_sum": "sum of the advantages from token i on",
+    "r_sum": "sum of all rewards",
+    "even": "r_sum divided by the number of valid tokens",
+    "rises": "steps at which the discounted sum of what is left rises",
+    "pairs": "number of such steps in all",
+    "V_rises": "steps at which V rises",
+    "V_falls": "steps at which V falls",
+    "all_positive": "every reward is above 0",
+    "delta_sum": "δ with its numbers",
+    "delta_last": "δ of the last token with its numbers",
+    "target": "R = (R − V) + V with its numbers",
+    "MC_sum": "came − V with its numbers",
+    # shares
+    "share": "(γλ)^(N−1), the weight of the last δ at token i",
+    "percent": "the same in percent",
+    "share_mc": "γ^(N−1)",
+    "shares": "the weight of the last δ at every token, in percent",
+    "mixed": "n-step advantages with their weights",
+    # whitening
+    "mu": "mean of the advantages",
+    "sigma": "their standard deviation",
+    "mean_W": "mean of Â over this response",
+    "flips": "tokens whose sign whitening changed",
+    "flipped": "whitening changed the sign of token i",
+    # actor
+    "pi_old": "probability of token i when it was sampled",
+    "pi_olds": "the same for every token",
+    "updated": "an update of the policy is known",
+    "ratio": "ρ of token i in the last update",
+    "ratios": "the same for every token",
+    "term": "ρ·Â of token i",
+    "terms": "the same for every token",
+    "mean_term": "their mean",
+    "clip_term": "PPO's clipped term of token i",
+    "clip_terms": "the same for every token",
+    "mean_clip": "their mean",
+    "branch": "inside, kept, clipped or dual: what the clip did to token i",
+    "rejected": "tokens left out of the update",
+    # critic
+    "critic_updated": "an update of the critic is known",
+    "v": "new prediction for token i; V without an update",
+    "error": "R − v",
+    "plain": "the unclipped loss with its numbers",
+    "loss": "the term that the critic's loss uses",
+    "plain_loss": "the unclipped loss",
+    # without a critic
+    "outcome": "sum of the rewards of the response",
+    "scale": "what the difference to the baseline is divided by",
+}
+"""Every fact and what it is. Those of a column have variants: see `_COLUMNS`."""
+for _name, _meaning in _OF_COLUMN.items():
+    VOCABULARY[_name] = _meaning
+    VOCABULARY[f"{_name}_last"] = f"{_meaning}, for the last token"
+    VOCABULARY[f"{_name}s"] = f"{_meaning}, for every token"
 
 
-def facts(sample: Sample, lang: Lang, token: int | None = None) -> Facts:
-    """Every number that a text may name.
-
-    They are those of `token` (or the first that the policy wrote), of the last one, and of all.
-    """
+def facts(sample: Sample, lang: Lang = "en", token: int | None = None) -> Facts:
+    """Every fact of the sample about `token`, or about the first token that the policy wrote."""
     return _FactFinder(sample, lang, token).all()
 
 
@@ -67,160 +191,175 @@ class _FactFinder:
         self.left = len(self.steps.onwards(self.i))
 
     def all(self) -> Facts:
-        out = self.token() | self.scalars() | self.shares() | self.numbers()
+        out = self.token() | self.scalars() | self.ending() | self.shares() | self.numbers()
+        if "token_level_rewards" in self.columns:
+            out |= self.rewards()
         if "values" in self.columns and "token_level_rewards" in self.columns:
             out |= self.credit()
-        if "whitened" in self.columns and "advantages" in self.columns:
-            out |= self.whitening() | {"update": self.update()}
+        if "values" in self.columns and "returns" in self.columns:
+            out |= self.targets() | self.critic_loss()
+        if "whitened" in self.columns:
+            out |= self.whitening() | self.update()
         return out
 
-    def say(self, zh: str, en: str) -> str:
-        return en if self.lang == "en" else zh
-
-    def row(self, numbers: Sequence[float]) -> str:
+    def row(self, numbers: Sequence[float]) -> list[float]:
         """The numbers of the valid tokens."""
-        return listed([numbers[t] for t in self.at])
+        return [numbers[t] for t in self.at]
 
     # ---- token and settings ----
 
     def token(self) -> Facts:
         texts = [shorten(text, 24) for text in pieces(self.sample.token_bytes)]
-        n = self.steps.next(self.i)
+        following = self.steps.next(self.i)
         return {
-            "i": str(self.i),
-            "last": str(self.last),
+            "i": self.i,
             "tok": f"{self.i} «{texts[self.i]}»",
+            "first": self.at[0],
+            "last": self.last,
             "last_tok": f"{self.last} «{texts[self.last]}»",
-            "T": str(len(self.sample)),
-            "left": str(self.left),
-            "next": "V_end" if n is None else f"V[{n}]",
+            "T": len(self.sample),
+            "tokens": len(self.at),
+            "N": self.left,
+            "next": "V_end" if following is None else f"V[{following}]",
+            "single": len(self.at) == 1,
+            "is_last": self.i == self.last,
+            "tools": len(self.at) < len(self.sample),
         }
 
     def scalars(self) -> Facts:
+        s = self.settings
+        own = s.lam_critic
+        lam_R = self.lam if own is None else own
+        names = s.estimator_definition.return_name
         return {
-            "gamma": num(self.gamma),
-            "lam": num(self.lam),
-            "gl": num(self.gamma * self.lam),
-            "beta": num(self.settings.credit.kl_coef),
-            "end": num(self.sample.bootstrap),
-            "ids": self.row([float(i) for i in self.sample.token_ids]),
+            "gamma": self.gamma,
+            "lam": self.lam,
+            "gl": self.gamma * self.lam,
+            "beta": s.credit.kl_coef,
+            "lam_R": lam_R,
+            "own_R": lam_R != self.lam,
+            "has_lam": s.own_lam is not None,
+            "critic": s.estimator_definition.needs.critic,
+            "groups": s.estimator_definition.needs.groups,
+            "estimator": s.estimator,
+            "kind": names.zh if self.lang == "zh" else names.en,
+            "whiten": s.whiten,
+            "alone": self.tracer.alone,
+            "already": getattr(self.sample, "already_whitened", False),
+            "histogram": s.histogram is not None,
+            "huber": s.huber_delta or 0.0,
+            "eps_low": getattr(s.actor, "clip_low", 0.0),
+            "eps_high": getattr(s.actor, "clip_high", 0.0) or getattr(s.actor, "clip_low", 0.0),
+            "eps_value": getattr(s.critic, "clip_value", None) or 0.0,
+            "given_A": "advantages" in self.sample.columns,
+            "given_R": "returns" in self.sample.columns,
+            "given_W": "whitened" in self.sample.columns,
+        }
+
+    def ending(self) -> Facts:
+        end = self.sample.bootstrap
+        return {
+            "truncated": self.sample.truncated or end != 0,
+            "cut": end != 0,
+            "end": end,
+            "V_cut": self.gamma**self.left * end,
         }
 
     def shares(self) -> Facts:
         """How much of the last δ each token gets."""
         decay = self.gamma * self.lam
-        shares = [decay ** max(len(self.steps.onwards(t)) - 1, 0) for t in range(len(self.sample))]
+        later = range(len(self.at) - 1, -1, -1)
+        share = decay ** (self.left - 1)
         return {
-            "share": num(shares[self.i]),
-            "percent": num(100 * shares[self.i]),
-            "shares": self.row([100 * share for share in shares]),
-            "share_mc": num(self.gamma ** (self.left - 1)),
+            "share": share,
+            "percent": 100 * share,
+            "share_mc": self.gamma ** (self.left - 1),
+            "shares": [100 * decay**k for k in later],
         }
 
     # ---- columns ----
 
     def numbers(self) -> Facts:
         out: Facts = {}
-        for name, column in _OF_TOKEN.items():
-            if column in self.columns:
-                out |= self.of_column(name, self.columns[column])
-        for name, column in _OF_ALL.items():
-            out[name] = self.row(self.columns[column]) if column in self.columns else "?"
+        for name, column in _COLUMNS.items():
+            if column not in self.columns:
+                continue
+            numbers = self.columns[column]
+            out[name] = numbers[self.i]
+            out[f"{name}_last"] = numbers[self.last]
+            out[f"{name}s"] = self.row(numbers)
+        if "advantages" in self.columns:
+            later = self.steps.onwards(self.i)
+            out["A_sum"] = math.fsum(self.columns["advantages"][t] for t in later)
         if "old_log_probs" in self.columns:
             chances = [math.exp(min(x, 0.0)) for x in self.columns["old_log_probs"]]
+            out["pi_old"] = chances[self.i]
             out["pi_olds"] = self.row(chances)
+        if self.sample.scale is not None:
+            out["scale"] = self.sample.scale
         return out
 
-    def of_column(self, name: str, column: Sequence[float]) -> Facts:
-        added = self.steps.onwards(self.i) if name == "A" else self.at
+    def rewards(self) -> Facts:
+        rewards = self.row(self.columns["token_level_rewards"])
+        sums = self.discounted(rewards)
+        come = [g + self.cut_at(k) for k, g in enumerate(sums)]
+        here = self.at.index(self.i)
+        total = math.fsum(rewards)
+        pairs = list(itertools.pairwise(come))
         return {
-            name: num(column[self.i]),
-            f"{name}_last": num(column[self.last]),
-            f"{name}s": self.row(column),
-            f"{name}_sum": num(math.fsum(column[t] for t in added)),
+            "G": sums[here],
+            "came": come[here],
+            "Gs": sums,
+            "cames": come,
+            "r_sum": total,
+            "outcome": total,
+            "even": total / len(rewards),
+            "rises": sum(later > now + 1e-12 for now, later in pairs),
+            "pairs": len(pairs),
+            "all_positive": all(reward > 0 for reward in rewards),
         }
 
-    # ---- whitening and the update ----
+    def discounted(self, rewards: Sequence[float]) -> list[float]:
+        """The discounted sum of the rewards from each valid token on."""
+        sums: list[float] = []
+        total = 0.0
+        for reward in reversed(rewards):
+            total = reward + self.gamma * total
+            sums.append(total)
+        return sums[::-1]
 
-    def whitening(self) -> Facts:
-        raw = self.columns["advantages"]
-        whitened = self.columns["whitened"]
-        flips = [t for t in self.at if raw[t] * whitened[t] < 0]
-        signs = self.say("没有 token 变号", "no sign changed")
-        if flips:
-            signs = self.say(
-                f"{len(flips)} 个 token 变号（{flips}）",
-                f"the sign of {len(flips)} tokens changed ({flips})",
-            )
-        whose = self.say(
-            "取自整批所有有效 token，只算一次，不是每条回答各算",
-            "taken once over all valid tokens of the whole batch, not per response",
-        )
-        if self.tracer.alone:
-            whose = self.say(
-                "只来自这一条回答：这里没有整批（训练时取自整批所有有效 token，不是每条回答各算）",
-                "of this response alone, there is no batch here "
-                "(in training: over all valid tokens of the whole batch, not per response)",
-            )
-        return {
-            "mean": num(math.fsum(whitened[t] for t in self.at) / len(self.at)),
-            "signs": signs,
-            "mu": num(self.full.whiten_mean or 0.0),
-            "sigma": num(self.full.whiten_std or 1.0),
-            "whose": whose,
-        }
-
-    def update(self) -> str:
-        """The terms of the last update; empty without one."""
-        if not self.full.actor_updates:
-            return ""
-        update = self.full.actor_updates[-1]
-        kept = [t for t in self.at if self.tracer.kept[t]]
-        whitened = self.columns["whitened"]
-        ratios = [update.ratio[t] for t in kept]
-        plain = [update.ratio[t] * whitened[t] for t in kept]
-        clipped = [policy_term(update.ratio[t], whitened[t], self.settings)[0] for t in kept]
-        plain_mean, clipped_mean = (
-            num(math.fsum(terms) / max(len(kept), 1)) for terms in (plain, clipped)
-        )
-        which = self.which_update(update)
-        left_out = self.left_out_of_update()
-        return self.say(
-            f"{which}：ρ = {listed(ratios)}，各项 ρ·Â = {listed(plain)}，均值 {plain_mean}；"
-            f"PPO 裁剪后各项 {listed(clipped)}，均值 {clipped_mean}。{left_out}",
-            f" {which}: ρ = {listed(ratios)}, terms ρ·Â = {listed(plain)}, mean {plain_mean}; "
-            f"PPO's clipped terms {listed(clipped)}, mean {clipped_mean}.{left_out}",
-        )
-
-    def which_update(self, update: ActorUpdate) -> str:
-        if update.epoch < 0:
-            return self.say("给出的更新", "With the new log-probs given")
-        return self.say("最后一次更新", "In the last update")
-
-    def left_out_of_update(self) -> str:
-        """Tokens whose π_old/π_sampler is out of bounds."""
-        rejected = [t for t in self.at if not self.tracer.kept[t]]
-        if not rejected:
-            return ""
-        return self.say(
-            f"不参加更新的 token：{rejected}。", f" Tokens left out of the update: {rejected}."
-        )
+    def cut_at(self, k: int) -> float:
+        """What the value at a cut adds to the sum from the k-th valid token on."""
+        return self.gamma ** (len(self.at) - k) * self.sample.bootstrap
 
     # ---- rewards and values ----
 
     def credit(self) -> Facts:
-        observed = self.estimate(1.0)
         values = self.columns["values"]
-        came = [a + v for a, v in zip(observed, values, strict=True)]
-        return (
-            self.observed(observed, came)
-            | self.one_step()
-            | self.targets()
-            | self.estimates(observed)
-            | self.rewards(came)
-            | self.critic_loss()
-            | self.ending()
-        )
+        after = self.steps.value_after(self.i, values)
+        following = self.steps.next(self.i)
+        full = self.estimate(1.0)
+        estimates = {name: self.estimate(lam) for name, lam in _LAMS.items()}
+        come = full[self.i] + values[self.i]
+        pairs = list(itertools.pairwise(self.row(values)))
+        one = self.columns["token_level_rewards"][self.i] + self.gamma * after
+        advantages = self.columns.get("advantages", [0.0] * len(self.sample))
+        return {
+            "V_next": after,
+            "td": one,
+            "MC": full[self.i],
+            "MCs": self.row(full),
+            "later": full[self.i] - (one - values[self.i]),
+            "A_next": 0.0 if following is None else advantages[following],
+            **{name: numbers[self.i] for name, numbers in estimates.items()},
+            **{f"{name}s": self.row(numbers) for name, numbers in estimates.items()},
+            "V_rises": sum(later > now for now, later in pairs),
+            "V_falls": sum(later < now for now, later in pairs),
+            "delta_sum": self.delta(self.i),
+            "delta_last": self.delta(self.last),
+            "MC_sum": f"{less(come, values[self.i])} = {num(full[self.i])}",
+            "mixed": self.n_steps(),
+        }
 
     def estimate(self, lam: float) -> list[float]:
         """Advantages with another λ, from the same rewards and values."""
@@ -236,117 +375,36 @@ class _FactFinder:
         )
         return fill(bare).columns["advantages"]
 
-    def observed(self, observed: Sequence[float], came: Sequence[float]) -> Facts:
-        """What really came from each token on, with V_end where the response was cut off."""
-        i = self.i
-        guess = self.gamma**self.left * self.sample.bootstrap
-        cut = self.say(
-            f"（截断处另接一个猜测 {num(guess)}）",
-            f" (plus a guess where it was cut off, {num(guess)})",
-        )
-        held = self.say("（含截断处的猜测）", " (the guess at the cut included)")
-        return {
-            "got": num(came[i] - guess) + (cut if guess else ""),
-            "gots": self.row(came) + (held if self.sample.bootstrap else ""),
-            "MC": num(observed[i]),
-            "MCs": self.row(observed),
-            "MC_sum": f"{less(came[i], self.columns['values'][i])} = {num(observed[i])}",
-            "later": num(observed[i] - self.columns["deltas"][i]),
-        }
-
-    def one_step(self) -> Facts:
-        """The TD error and its target."""
-        values = self.columns["values"]
-        after = self.steps.value_after(self.i, values)
-        return {
-            "td": num(self.columns["token_level_rewards"][self.i] + self.gamma * after),
-            "V_next": num(after),
-            "delta_sum": self.delta(self.i),
-            "delta_last": self.delta(self.last),
-        }
-
     def delta(self, t: int) -> str:
+        """δ of token t with its numbers."""
         values = self.columns["values"]
         after = self.steps.value_after(t, values)
         reward = self.columns["token_level_rewards"][t]
+        result = reward + self.gamma * after - values[t]
         terms = one_step(reward, self.gamma, after, values[t]).replace("·", "×")
-        return f"{terms} = {num(self.columns['deltas'][t])}"
+        return f"{terms} = {num(result)}"
+
+    def n_steps(self) -> str:
+        """The n-step advantages that λ mixes, with their weights; a long list is shortened."""
+        few = self.left <= _FEW
+        ns = list(range(1, self.left + 1)) if few else [1, 2, 3, self.left]
+        traces = self.tracer.compare(self.i, ns, ())
+        results = [trace.result for trace in traces if trace.name == "n_step"]
+        terms = []
+        for n, result in zip(ns, results, strict=True):
+            rest = 1.0 if n == self.left else 1 - self.lam
+            terms.append(f"n={n}: {num(result)} × {num(self.lam ** (n - 1) * rest)}")
+        if not few:
+            terms.insert(-1, "…")
+        return ", ".join(terms)
+
+    # ---- the critic ----
 
     def targets(self) -> Facts:
-        """The critic's target, which may have a λ of its own."""
-        i = self.i
-        value = self.columns["values"][i]
-        target = self.columns["returns"][i]
+        value = self.columns["values"][self.i]
+        target = self.columns["returns"][self.i]
         over = target - value
-        own = self.own_lam()
-        out = {
-            "lam_R": num(own),
-            "RV": num(over),
-            "target": f"{plus(over, value)} = {num(target)}",
-            "R_rule": "A + V",
-            "R_words": "advantages + values",
-            "A_is": f"returns − values = {num(over)}",
-            "kind": self.kind_of_target(),
-        }
-        if own == self.lam:
-            return out
-        was = self.say(
-            f"（λ={num(self.lam)}；returns 的 λ 是 {num(own)}，returns − values = {num(over)}）",
-            f" (λ={num(self.lam)}; the returns have λ={num(own)}, returns − values = {num(over)})",
-        )
-        return out | {
-            "R_rule": f"A[λ={num(own)}] + V",
-            "R_words": self.say(
-                f"按 λ={num(own)} 算的 advantages + values", f"advantages of λ={num(own)} + values"
-            ),
-            "A_is": num(self.columns["advantages"][i]) + was,
-        }
-
-    def own_lam(self) -> float:
-        """λ of the critic's targets."""
-        own = self.settings.lam_critic
-        return self.lam if own is None else own
-
-    def kind_of_target(self) -> str:
-        """What the returns are called, with their λ where there is one."""
-        names = self.settings.estimator_definition.return_name
-        lam = num(self.own_lam())
-        if self.settings.own_lam is None:
-            return self.say(names.zh, names.en)
-        return self.say(f"{names.zh}（λ={lam}）", f"{names.en} (λ={lam})")
-
-    def estimates(self, observed: Sequence[float]) -> Facts:
-        """Advantages with other λ and with n steps."""
-        rows = [f"λ={num(lam)}: {self.row(self.estimate(lam))}" for lam in _LAMS]
-        ns = range(1, self.left + 1) if self.left <= _FEW else (1, 2, 3, self.left)
-        traces = self.tracer.compare(self.i, ns, ())
-        n_step = [trace.result for trace in traces if trace.name == "n_step"]
-        mixed = [f"n={n}: {num(a)} ×{num(self.weight(n))}" for n, a in zip(ns, n_step, strict=True)]
-        some = self.say("（中间略）", " (some left out)")
-        return {
-            "rows": "; ".join(rows),
-            "mixed": ", ".join(mixed),
-            "left_out": some if self.left > _FEW else "",
-        }
-
-    def weight(self, n: int) -> float:
-        """The weight of the n-step advantage in the λ-weighted mean."""
-        rest = 1.0 if n == self.left else 1 - self.lam
-        return self.lam ** (n - 1) * rest
-
-    def rewards(self, came: Sequence[float]) -> Facts:
-        rewards = [self.columns["token_level_rewards"][t] for t in self.at]
-        pairs = itertools.pairwise(self.at)
-        rises = sum(came[later] > came[t] + 1e-12 for t, later in pairs)
-        positive = self.say("不全为正", "are not all")
-        if all(reward > 0 for reward in rewards):
-            positive = self.say("全为正", "are all")
-        return {
-            "rises": str(rises),
-            "pairs": str(len(self.at) - 1),
-            "even": num(math.fsum(rewards) / len(self.at)),
-            "positive": positive,
-        }
+        return {"RV": over, "target": f"{plus(over, value)} = {num(target)}"}
 
     def critic_loss(self) -> Facts:
         """The critic's error on the token, in its last update."""
@@ -358,31 +416,62 @@ class _FactFinder:
         new = old if critic is None else critic.values[i]
         error = target - new
         plain, _ = value_term(new, old, target, None, huber)
-        loss = plain if critic is None or not critic.loss else critic.loss[i]
         shown = f"½·({num(error)})²" if huber is None else f"H({num(error)})"
         return {
-            "v": num(new),
-            "error": num(error),
+            "critic_updated": critic is not None,
+            "v": new,
+            "error": error,
             "plain": f"{shown} = {num(plain)}",
-            "loss": num(loss),
-            "huber": num(huber or 0.0),
+            "plain_loss": plain,
+            "loss": plain if critic is None or not critic.loss else critic.loss[i],
         }
 
-    def ending(self) -> Facts:
-        """What is said of the value after the last token."""
-        end = num(self.sample.bootstrap)
-        note = self.say("，因为没有后续了", ": nothing is left to come")
-        if self.sample.bootstrap:
-            note = self.say(
-                "（回答被截断，用 critic 的估计接上）",
-                " (the response was cut off; the critic's estimate continues it)",
-            )
-        elif self.sample.truncated:
-            note = self.say("（被截断，但按结束处理）", " (cut off, but treated as the end)")
-        stays = ""
-        if self.sample.bootstrap:
-            stays = self.say(
-                f"（截断处的 V_end = {end} 仍在）", f" (but V_end = {end} at the cut stays)"
-            )
-        stop = self.say("。", ".")
-        return {"end_note": note + stop, "stays": stays + stop}
+    # ---- whitening and the update ----
+
+    def whitening(self) -> Facts:
+        whitened = self.columns["whitened"]
+        out: Facts = {"mean_W": math.fsum(self.row(whitened)) / len(self.at)}
+        if self.full.whiten_mean is not None and self.full.whiten_std is not None:
+            out["mu"] = self.full.whiten_mean
+            out["sigma"] = self.full.whiten_std
+        if "advantages" in self.columns:
+            raw = self.columns["advantages"]
+            flips = [t for t in self.at if raw[t] * whitened[t] < 0]
+            out["flips"] = len(flips)
+            out["flipped"] = self.i in flips
+        return out
+
+    def update(self) -> Facts:
+        """The terms of the policy's last update."""
+        updates = [update for update in self.full.actor_updates if update.ratio]
+        if not updates:
+            return {"updated": False}
+        update = updates[-1]
+        kept = [t for t in self.at if self.tracer.kept[t]]
+        plain = {t: self.term(update, t) for t in self.at}
+        clipped = {t: self.clip(update, t) for t in self.at}
+        count = max(len(kept), 1)
+        return {
+            "updated": True,
+            "ratio": update.ratio[self.i],
+            "ratios": [update.ratio[t] for t in kept],
+            "term": plain[self.i],
+            "terms": [plain[t] for t in kept],
+            "mean_term": math.fsum(plain[t] for t in kept) / count,
+            "clip_term": clipped[self.i][0],
+            "clip_terms": [clipped[t][0] for t in kept],
+            "mean_clip": math.fsum(clipped[t][0] for t in kept) / count,
+            "branch": clipped[self.i][1],
+            "rejected": len(self.at) - len(kept),
+        }
+
+    def term(self, update: ActorUpdate, t: int) -> float:
+        return update.ratio[t] * self.columns["whitened"][t]
+
+    def clip(self, update: ActorUpdate, t: int) -> tuple[float, str]:
+        return policy_term(update.ratio[t], self.columns["whitened"][t], self.settings)
+
+
+_LAMS = {"A0": 0.0, "A50": 0.5, "A95": 0.95}
+_FEW = 6
+"""Up to so many steps all n-step advantages are listed."""

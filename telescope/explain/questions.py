@@ -1,107 +1,188 @@
-"""The learner's questions (questions.toml), answered with the numbers of the sample at hand."""
+"""The learner's questions (answers/*.toml), answered with the numbers of the sample at hand.
+
+An answer is made of sentences. Each has the condition under which it holds (`when`) and, if it
+states more than a definition, a `claim` that a program can check (telescope.explain.claims). `says`
+lists the words that carry its meaning, such as before, equal or not: tests compare all three.
+A sentence that names a fact which the sample lacks is left out.
+"""
 
 from __future__ import annotations
 
 import functools
-import re
+import string
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.claims import evaluate, names_in
+from telescope.explain.example import RIGHT as EXAMPLE
 from telescope.explain.facts import Facts, facts
-from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
-from telescope.explain.text import plain
+from telescope.explain.token_table import Table, token_table
 from telescope.explain.words import Lang, Level, ui
 
-EXAMPLE = from_numbers(
-    {
-        "prompt": "请问1+1=2？",
-        "tokens": ["是", "的", "，", "等于", "2", "！"],
-        "score": 1.0,
-        "old": [-0.36, -0.20, -0.15, -0.51, -0.40, -0.05],
-        "ref": [-0.46, -0.25, -0.10, -0.61, -0.60, -0.10],
-        "values": [0.2, 0.25, 0.3, 0.35, 0.45, 0.6],
-        "beta": 0.1,
-    }
-)
-"""Stands in where a sample lacks the columns that an answer needs; the answer says so."""
-
+_FOLDER = Path(__file__).with_name("answers")
 _STANDS_IN = {
-    "zh": "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）\n",
-    "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)\n",
+    "zh": "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
+    "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)",
 }
-_HISTOGRAM = {
-    "zh": (
-        "\n（这次训练的 critic 预测直方图：代替平方误差的是与 R 摊成的分布的交叉熵，也不裁剪。）"
-    ),
-    "en": (
-        "\n(This run's critic predicts a histogram: cross-entropy with R spread out replaces the "
-        "squared error, without a clip.)"
-    ),
-}
-_HUBER = {
-    "zh": (
-        "\n（这次训练的 critic 用 Huber 损失 H：误差不超过 {huber} 时是 ½·误差²，"
-        "超过后按直线增加，代替上面的平方。）"
-    ),
-    "en": (
-        "\n(This run's critic has a Huber loss H: ½·error² up to an error of {huber}, a straight "
-        "line beyond, in place of the square.)"
-    ),
-}
-_OWN_LAM = {
-    "expert_zh": (
-        "\n（这次训练里 critic 的目标用自己的 λ={lam_R}，不是 A 的 λ={lam}："
-        "目标是 V 加上按它算的优势。）"
-    ),
-    "expert_en": (
-        "\n(In this run the critic's target has a λ of its own, {lam_R}, not A's {lam}: it is V "
-        "plus the advantage of that λ.)"
-    ),
-    "kid_zh": (
-        "\n（算目标时远处再打的折是 {lam_R}，算功劳时是 {lam}：目标里的功劳是按前一个另算的。）"
-    ),
-    "kid_en": (
-        "\n(For the target the extra discount for far words is {lam_R}, for the credit {lam}: its "
-        "credit is another one.)"
-    ),
-}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of an answer, or a table of columns."""
+
+    level: Level
+    zh: str = ""
+    en: str = ""
+    when: str = "True"
+    """The condition under which it holds."""
+    claim: str | None = None
+    """What it states about the sample's facts. None: a definition."""
+    says: tuple[str, ...] = ()
+    """The words that carry its meaning, by their keys in the lexicon of the tests."""
+    table: tuple[str, ...] = ()
+    """Facts with one number per token, shown as a table in place of a sentence."""
+    simulated: bool = False
+    """It quotes numbers of simulated episodes."""
+
+    def text(self, lang: Lang) -> str:
+        return self.zh if lang == "zh" else self.en
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """The facts that the sentence needs."""
+        fields = string.Formatter().parse(self.zh + self.en)
+        named = {name for _, name, _, _ in fields if name}
+        claimed = names_in(self.claim) if self.claim else frozenset()
+        return frozenset(named | claimed | set(self.table)) | names_in(self.when)
+
+    def holds(self, known: Facts) -> bool:
+        """Whether the sentence can be said of a sample with these facts."""
+        needed = {name for name in self.names if not name.startswith("sim_")}
+        return needed <= known.keys() and bool(evaluate(self.when, known))
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its other wordings, and the sentences of its answer."""
+
+    id: str
+    titles: Mapping[tuple[Lang, Level], str]
+    needs: tuple[str, ...]
+    """Columns without which the built-in example stands in."""
+    critic: bool
+    """The answer is about a critic's values: an estimator without one gets the example."""
+    asked: tuple[str, ...]
+    """How people ask it, in Chinese, English and a mix."""
+    terms: tuple[str, ...]
+    """Traces that the answer is about: `--code` shows their source."""
+    related: tuple[str, ...]
+    sentences: tuple[Sentence, ...]
+
+    def title(self, lang: Lang, level: Level = "expert") -> str:
+        return self.titles[lang, level]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Paragraphs and tables, in order."""
+
+    blocks: tuple[str | Table, ...]
+
+    def text(self) -> str:
+        """For a terminal; paragraphs are not wrapped."""
+        shown = [block if isinstance(block, str) else block.text() for block in self.blocks]
+        return "\n".join(shown)
+
+    def markdown(self) -> str:
+        shown = [block if isinstance(block, str) else block.markdown() for block in self.blocks]
+        return "\n\n".join(shown)
 
 
 @functools.cache
-def _questions() -> dict[int, dict[str, Any]]:
-    texts = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
-    return {int(number): entry for number, entry in texts.items()}
+def questions() -> dict[str, Question]:
+    """Every question by its id, in the order of their numbers."""
+    found: dict[str, Question] = {}
+    for path in sorted(_FOLDER.glob("*.toml")):
+        for key, entry in tomllib.loads(path.read_text("utf-8")).items():
+            if key in found:
+                raise ValueError(f"{path.name}: {key} is defined twice")
+            found[key] = _question(key, entry)
+    return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[int, str]]:
-    """Number and text of every question."""
-    key = f"kid_title_{lang}" if level == "kid" else lang
-    return [(number, entry[key]) for number, entry in _questions().items()]
+def _question(key: str, entry: dict[str, Any]) -> Question:
+    titles: dict[tuple[Lang, Level], str] = {
+        ("zh", "expert"): entry["zh"],
+        ("en", "expert"): entry["en"],
+        ("zh", "kid"): entry["kid_zh"],
+        ("en", "kid"): entry["kid_en"],
+    }
+    sentences: list[Sentence] = []
+    for say in entry["say"]:
+        sentences += _sentences(say)
+    return Question(
+        id=key,
+        titles=titles,
+        needs=tuple(entry.get("needs", ())),
+        critic=entry.get("critic", False),
+        asked=tuple(entry.get("asked", ())),
+        terms=tuple(entry.get("terms", ())),
+        related=tuple(entry.get("related", ())),
+        sentences=tuple(sentences),
+    )
+
+
+def _sentences(say: dict[str, Any]) -> list[Sentence]:
+    """The expert's sentence and the child's, which share condition and claim."""
+    common = {key: say[key] for key in ("when", "claim", "simulated") if key in say}
+    common["says"] = tuple(say.get("says", ()))
+    if "table" in say:
+        return [Sentence("expert", table=tuple(say["table"]), **common)]
+    out: list[Sentence] = []
+    if "zh" in say:
+        out.append(Sentence("expert", zh=say["zh"], en=say["en"], **common))
+    if "kid_zh" in say:
+        out.append(Sentence("kid", zh=say["kid_zh"], en=say["kid_en"], **common))
+    return out
+
+
+def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[str, str]]:
+    """Id and text of every question."""
+    return [(key, question.title(lang, level)) for key, question in questions().items()]
+
+
+def find_question(name: int | str) -> Question:
+    """A question by its number or id."""
+    key = f"q{name}" if str(name).isdecimal() else str(name)
+    found = questions().get(key)
+    if found is None:
+        raise TelescopeError(f"no question {name}: there are 1 to {len(questions())}")
+    return found
 
 
 def answer(
-    number: int,
+    name: int | str,
     sample: Sample,
     lang: Lang = "zh",
     level: Level = "expert",
     token: int | None = None,
     simulate: Callable[[], Facts] | None = None,
-) -> str:
-    """The answer to question `number` with this sample's numbers.
+) -> Answer:
+    """The answer to a question with this sample's numbers.
 
     An answer about one token takes `token`, or the first that the policy wrote. `simulate` draws
     many episodes and returns their numbers (telescope.run.simulation.facts, which needs torch);
     without it that part of an answer is left out.
     """
-    entry = _questions().get(number)
-    if entry is None:
-        raise TelescopeError(f"no question {number}: there are 1 to {len(_questions())}")
-    missing = _missing(entry, sample)
+    question = find_question(name)
+    missing = missing_for(question, sample)
     used = EXAMPLE if missing else sample
     if missing:
         token = None
@@ -109,60 +190,71 @@ def answer(
         raise TelescopeError(
             f"token {token} was not written by the policy, so no answer is about it: choose another"
         )
-    said = _text(entry, used, lang, level)
     known = facts(used, lang, token)
-    tried = entry.get(f"tried_{level}_{lang}")
-    if simulate is not None and tried:
+    said = [each for each in question.sentences if each.level == level and each.holds(known)]
+    if simulate is not None and any(each.simulated for each in said):
         known |= simulate()
-        said = f"{said}\n{tried}"
-    if level == "kid":
-        known = _without_symbols(known)
-    if "{four}" in said:
-        known["four"] = _questions()[2][f"expert_{lang}"].format_map(known)
-    text = said.format_map(known) + _remarks(said, used, known, lang, level)
+    else:
+        said = [each for each in said if not each.simulated]
+    blocks = _blocks(said, used, known, lang, level)
     if missing:
-        text = _STANDS_IN[lang].format(", ".join(missing)) + text
-    return plain(text, ui("almost", lang, level)) if level == "kid" else text
+        blocks.insert(0, _STANDS_IN[lang].format(", ".join(missing)))
+    return Answer(tuple(blocks))
 
 
-def _missing(entry: dict[str, Any], sample: Sample) -> list[str]:
-    """What the answer needs and the sample lacks. All questions are about a critic's values."""
-    columns = fill(sample).columns if any(sample.mask) else {}
-    missing = [name for name in entry["needs"] if name not in columns]
+def _blocks(
+    said: Sequence[Sentence], sample: Sample, known: Facts, lang: Lang, level: Level
+) -> list[str | Table]:
+    """Sentences joined to paragraphs; a table stands between paragraphs."""
+    blocks: list[str | Table] = []
+    formatter = _Numbers(lang, level)
+    space = " " if lang == "en" else ""
+    for sentence in said:
+        if sentence.table:
+            blocks.append(token_table(sample, sentence.table, known))
+            continue
+        text = formatter.vformat(sentence.text(lang), (), known)
+        if blocks and isinstance(blocks[-1], str) and not sentence.simulated:
+            blocks[-1] += space + text
+        else:
+            blocks.append(text)
+    return blocks
+
+
+class _Numbers(string.Formatter):
+    """Writes a fact: four digits for an expert, at most one decimal for a child."""
+
+    def __init__(self, lang: Lang, level: Level) -> None:
+        self.lang = lang
+        self.level = level
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return str(value)
+        if self.level == "expert" or isinstance(value, int):
+            return num(float(value))
+        return self.one_decimal(value)
+
+    def one_decimal(self, value: float) -> str:
+        shown = round(value, 1)
+        if shown == 0 and abs(value) > 1e-9:
+            return ui("almost", self.lang, "kid")
+        return num(shown)
+
+
+def missing_for(question: Question, sample: Sample) -> list[str]:
+    """What the answer needs and the sample lacks."""
     estimator = sample.settings.estimator_definition
-    if not estimator.needs.critic:
-        missing.append(f"critic (estimator {estimator.name})")
-    return missing
+    if question.critic and not estimator.needs.critic:
+        return [f"critic (estimator {estimator.name})"]
+    columns = filled_columns(sample)
+    return [name for name in question.needs if name not in columns]
+
+
+def filled_columns(sample: Sample) -> set[str]:
+    """The columns that the sample has, or that follow from those it has."""
+    return set(fill(sample).columns) if any(sample.mask) else set()
 
 
 def _is_written(sample: Sample, token: int) -> bool:
     return 0 <= token < len(sample) and bool(sample.mask[token])
-
-
-def _text(entry: dict[str, Any], sample: Sample, lang: Lang, level: Level) -> str:
-    """The text of the answer; some have another one for runs that do not whiten."""
-    key = f"{level}_{lang}"
-    raw = entry.get(f"{key}_raw")
-    text: str = raw if raw and not sample.settings.whiten else entry[key]
-    return text
-
-
-def _without_symbols(known: Facts) -> Facts:
-    """For a child: no brackets and no λ=. A token's own text stays as it is."""
-    return {
-        name: text if "«" in text else re.sub(r"\[|\]|λ=", "", text) for name, text in known.items()
-    }
-
-
-def _remarks(said: str, sample: Sample, known: Facts, lang: Lang, level: Level) -> str:
-    """What is different in this run from what the answer says."""
-    out = ""
-    is_squared = "½" in said or "{plain}" in said
-    if is_squared and sample.settings.histogram:
-        out += _HISTOGRAM[lang]
-    if is_squared and sample.settings.huber_delta is not None:
-        out += _HUBER[lang].format_map(known)
-    names_target = re.search("{(R|Rs|target|four)}", said)
-    if names_target and known.get("lam_R", known["lam"]) != known["lam"]:
-        out += _OWN_LAM[f"{level}_{lang}"].format_map(known)
-    return out

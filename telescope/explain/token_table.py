@@ -1,0 +1,99 @@
+"""A small table with one row per token, for answers: in a terminal or in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from telescope.algorithms.definitions.notation import num
+from telescope.explain.facts import Facts
+from telescope.explain.sample import Sample
+from telescope.explain.text import pad, pieces, shorten
+
+HEADS = {
+    "Vs": "V",
+    "rs": "r",
+    "ds": "δ",
+    "As": "A",
+    "Rs": "R",
+    "Ws": "Â",
+    "Gs": "G",
+    "cames": "G",
+    "MCs": "A (λ=1)",
+    "A95s": "A (λ=0.95)",
+    "A50s": "A (λ=0.5)",
+    "A0s": "A (λ=0)",
+    "scores": "score",
+    "olds": "log π_old",
+    "refs": "log π_ref",
+    "kls": "kl",
+    "pi_olds": "π_old",
+    "ratios": "ρ",
+    "terms": "ρ·Â",
+    "clip_terms": "clip(ρ)·Â",
+    "shares": "(γλ)ᵏ %",
+    "baselines": "b",
+}
+"""Fact -> head of its column."""
+_MOST = 9
+"""A longer response shows both ends and the token asked about."""
+_EDGE = 2
+_WIDEST = 16
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first row is the head."""
+
+    rows: tuple[tuple[str, ...], ...]
+
+    def text(self) -> str:
+        """Columns aligned for a terminal: the token to the left, numbers to the right."""
+        widths = [max(map(cell_len, column)) for column in zip(*self.rows, strict=True)]
+        lines = []
+        for row in self.rows:
+            cells = [
+                pad(cell, width, "<" if at == 1 else ">")
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  " + "  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        head, *rest = [" | ".join(_escaped(cell) for cell in row) for row in self.rows]
+        rule = " | ".join(["---"] * len(self.rows[0]))
+        return "\n".join(f"| {line} |" for line in [head, rule, *rest])
+
+
+def token_table(sample: Sample, names: Sequence[str], known: Facts) -> Table:
+    """The lists of `known` that are named, one row per valid token."""
+    valid = [t for t, m in enumerate(sample.mask) if m]
+    texts = pieces(sample.token_bytes)
+    head = ("i", "token", *(HEADS[name] for name in names))
+    rows = [head]
+    for k in _shown(len(valid), valid.index(known["i"])):
+        if k is None:
+            rows.append(("…",) * len(head))
+            continue
+        numbers = [num(known[name][k]) for name in names]
+        rows.append((str(valid[k]), shorten(texts[valid[k]], _WIDEST), *numbers))
+    return Table(tuple(rows))
+
+
+def _shown(count: int, here: int) -> list[int | None]:
+    """Which rows are shown: all of a few, else the ends and those around `here`; None is a gap."""
+    if count <= _MOST:
+        return list(range(count))
+    wanted = {*range(_EDGE), *range(count - _EDGE, count), here - 1, here, here + 1}
+    out: list[int | None] = []
+    for k in sorted(k for k in wanted if 0 <= k < count):
+        if out and out[-1] is not None and k > out[-1] + 1:
+            out.append(None)
+        out.append(k)
+    return out
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

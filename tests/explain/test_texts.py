@@ -1,0 +1,106 @@
+"""Every sentence of every answer, on a grid of samples: what it claims is so.
+
+Three things must agree: the words of a sentence (both languages), what it declares to say (`says`),
+and what its claim computes from the sample.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+
+import pytest
+
+from telescope.explain.claims import evaluate
+from telescope.explain.facts import VOCABULARY, facts
+from telescope.explain.questions import Sentence, answer, missing_for, questions
+from tests.explain.grid import cells
+from tests.explain.says import mismatches
+
+SENTENCES = [
+    pytest.param(question.id, sentence, id=f"{question.id}-{at}-{sentence.level}")
+    for question in questions().values()
+    for at, sentence in enumerate(question.sentences)
+    if not sentence.table
+]
+ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+ORDER_WORDS = {
+    "larger", "smaller", "positive", "negative", "between", "clipped", "likely", "unlikely",
+    "before", "after", "not", "all", "only", "sum", "differ", "minus", "times",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "sentence"), SENTENCES)
+def test_a_sentence_says_what_it_declares(key: str, sentence: Sentence) -> None:
+    """The expert's and the child's text of one entry share a `says`: each is checked with it."""
+    others = [s for s in questions()[key].sentences if _is_twin(s, sentence)]
+    zh = " ".join(s.zh for s in others)
+    en = " ".join(s.en for s in others)
+    assert not mismatches(zh, en, sentence.says)
+
+
+def _is_twin(one: Sentence, other: Sentence) -> bool:
+    same = (one.when, one.claim, one.says) == (other.when, other.claim, other.says)
+    return one is other or (same and one.level != other.level and bool(one.says))
+
+
+@pytest.mark.parametrize(("key", "sentence"), SENTENCES)
+def test_a_sentence_names_known_facts(key: str, sentence: Sentence) -> None:
+    unknown = {name for name in sentence.names if not name.startswith("sim_")} - VOCABULARY.keys()
+    assert not unknown
+
+
+@pytest.mark.parametrize(("key", "sentence"), [p for p in SENTENCES if p.values[1].claim])
+def test_a_claim_about_order_is_said_in_words(key: str, sentence: Sentence) -> None:
+    compares = [n for n in ast.walk(ast.parse(sentence.claim)) if isinstance(n, ast.Compare)]
+    if any(isinstance(op, ORDER) for n in compares for op in n.ops):
+        words = {re.sub(r"\.(zh|en)$", "", key) for key in sentence.says}
+        assert words & ORDER_WORDS
+
+
+def test_every_claim_holds_in_every_cell(record_property) -> None:
+    said: Counter[str] = Counter()
+    checked = 0
+    count = 0
+    wrong: list[str] = []
+    for cell in cells():
+        count += 1
+        known = facts(cell.sample, "en", cell.token)
+        for question in questions().values():
+            if missing_for(question, cell.sample):
+                continue
+            for at, sentence in enumerate(question.sentences):
+                if sentence.simulated or not sentence.holds(known):
+                    continue
+                said[f"{question.id}-{at}"] += 1
+                if sentence.claim is None:
+                    continue
+                checked += 1
+                if not evaluate(sentence.claim, known):
+                    wrong.append(f"{question.id}: {sentence.claim}  in  {cell.name}: {sentence.en}")
+    print(f"\n{count} cells, {sum(said.values())} sentences said, {checked} claims checked")
+    assert not wrong, f"{len(wrong)} false: " + "\n".join(wrong[:10])
+    unsaid = [
+        f"{question.id}: {sentence.when}: {sentence.en}"
+        for question in questions().values()
+        for at, sentence in enumerate(question.sentences)
+        if not sentence.simulated and not said[f"{question.id}-{at}"]
+    ]
+    assert not unsaid, "never said: " + "\n".join(unsaid[:10])
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_every_question_has_an_answer_in_a_cell_of_every_kind(lang, level) -> None:
+    symbol = re.compile(r"[γλδπρμσβεÂθΣ]|V_|\[|\d\.?e[+−-]?\d|critic|TD|GAE|KL|\d\.\d\d")
+    for number, cell in enumerate(cells()):
+        if number % 29:
+            continue
+        for key in questions():
+            text = answer(key, cell.sample, lang, level, None).text()
+            assert text, (key, cell.name)
+            assert not re.search(r"\{|\}|nan|None|True|False", text), (key, text)
+            if level == "kid":
+                body = re.sub(r"[（(][^）)]*(没有|has no)[^）)]*[）)]", "", text)
+                assert not symbol.search(body), (key, body)
