@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -92,6 +93,8 @@ def _value(node: ast.expr, facts: Mapping[str, Any]) -> Any:
             return -_value(operand, facts)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             return _ARITHMETIC[type(op)](_value(left, facts), _value(right, facts))
+        case ast.Tuple(elts=parts):
+            return tuple(_value(each, facts) for each in parts)
         case ast.Compare(left=left, ops=ops, comparators=others):
             return _compare([left, *others], ops, facts)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
@@ -101,5 +104,5 @@ def _value(node: ast.expr, facts: Mapping[str, Any]) -> Any:
 
 def _compare(terms: list[ast.expr], ops: list[ast.cmpop], facts: Mapping[str, Any]) -> bool:
     values = [_value(term, facts) for term in terms]
-    pairs = zip(values, values[1:], strict=False)
+    pairs = itertools.pairwise(values)
     return all(_COMPARISONS[type(op)](x, y) for op, (x, y) in zip(ops, pairs, strict=True))

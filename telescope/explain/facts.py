@@ -229,15 +229,15 @@ class _FactFinder:
     def scalars(self) -> Facts:
         s = self.settings
         own = s.lam_critic
-        lam_R = self.lam if own is None else own
+        target_lam = self.lam if own is None else own
         names = s.estimator_definition.return_name
         return {
             "gamma": self.gamma,
             "lam": self.lam,
             "gl": self.gamma * self.lam,
             "beta": s.credit.kl_coef,
-            "lam_R": lam_R,
-            "own_R": lam_R != self.lam,
+            "lam_R": target_lam,
+            "own_R": target_lam != self.lam,
             "has_lam": s.own_lam is not None,
             "critic": s.estimator_definition.needs.critic,
             "groups": s.estimator_definition.needs.groups,

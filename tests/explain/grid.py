@@ -26,7 +26,19 @@ LENGTHS = (1, 2, 6, 30)
 OUTCOMES = (1.0, -0.5)
 WHITENINGS = ("batch", "alone", "off", "batch", "given")
 UPDATES = ("none", "first", "inside", "high", "low", "dual", "rejected")
-CRITICS = ("none", "moved", "huber", "own_lam", "histogram", "plain", "near", "clipped", "none2", "far", "x")
+CRITICS = (
+    "none",
+    "moved",
+    "huber",
+    "own_lam",
+    "histogram",
+    "plain",
+    "near",
+    "clipped",
+    "none2",
+    "far",
+    "x",
+)
 KLS = (0.1, 0.0)
 SOURCES = ("computed", "recorded", "computed")
 RATIOS = {"first": 1.0, "inside": 1.1, "high": 1.5, "low": 0.6, "dual": 6.0, "rejected": 1.1}

@@ -1,7 +1,7 @@
 """Finds the words that carry the meaning of a text, and compares them with what it says it says.
 
-    python -m tests.explain.says [FILE.toml ...]      lists sentences whose `says` does not match
-    python -m tests.explain.says --write FILE.toml    fills in `says`; read the result
+python -m tests.explain.says [FILE.toml ...]      lists sentences whose `says` does not match
+python -m tests.explain.says --write FILE.toml    fills in `says`; read the result
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def signature(zh: str, en: str) -> list[str]:
     in_zh = found(zh, "zh")
     in_en = found(en, "en")
     both = sorted(in_zh & in_en)
-    return [*both, *(f"{k}.zh" for k in sorted(in_zh - in_en)), *(f"{k}.en" for k in sorted(in_en - in_zh))]
+    return [
+        *both,
+        *(f"{k}.zh" for k in sorted(in_zh - in_en)),
+        *(f"{k}.en" for k in sorted(in_en - in_zh)),
+    ]
 
 
 def mismatches(zh: str, en: str, says: tuple[str, ...]) -> list[str]:
