@@ -2,7 +2,8 @@
 
 λ × γ × ending × tool tokens × length × outcome × token asked about are all combined. Whitening,
 update, critic, KL, given or computed columns and value loss rotate through the cells with cycles of
-different lengths, so that all pairs meet. Estimators without λ have cells of their own.
+different lengths, so that all pairs meet. Estimators without λ have cells of their own, and so do
+samples whose advantages were whitened before they were given.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from telescope.algorithms.definitions import ESTIMATORS
-from telescope.explain.arithmetic import fill
+from telescope.explain.arithmetic import fill, moments
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
 
@@ -70,6 +71,31 @@ def cells() -> Iterator[Cell]:
         name = f"{estimator} γ={gamma} {ending} tools={tools} score={outcome}"
         yield _cell(name, number, given, ending, tools, 6, outcome, "middle")
         number += 1
+    combined = itertools.product(LAMS, GAMMAS, ENDINGS, (2, 6), (True, False))
+    for lam, gamma, ending, length, whiten in combined:
+        given = {"lam": lam, "gamma": gamma, "whiten": whiten}
+        name = f"λ={lam} γ={gamma} {ending} T={length} whiten={whiten} already whitened"
+        yield _already_whitened(name, number, given, ending, length)
+        number += 1
+
+
+class AlreadyWhitened(Sample):
+    """Advantages as another framework records them: whitened, next to raw returns."""
+
+    already_whitened = True
+
+
+def _already_whitened(
+    name: str, number: int, given: dict[str, object], ending: str, length: int
+) -> Cell:
+    settings = Settings.of(**given, kl_coef=0.1)
+    sample = fill(_sample(random.Random(number), settings, ending, "none", length, 1.0))
+    mean, std = moments(sample.columns["advantages"])
+    columns = {key: sample.columns[key] for key in ("token_level_rewards", "values", "returns")}
+    columns["advantages"] = [(a - mean) / std for a in sample.columns["advantages"]]
+    sample = replace(sample, columns=columns, whiten_mean=None, whiten_std=None)
+    named = {each.name: getattr(sample, each.name) for each in fields(sample)}
+    return Cell(name, AlreadyWhitened(**named), number % length)
 
 
 def _cell(
