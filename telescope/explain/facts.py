@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from telescope.algorithms.definitions import DEFAULT_ESTIMATOR
+from telescope.algorithms.definitions.base import clamp
+from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import less, num, one_step, plus
 from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.sample import ActorUpdate, Sample
@@ -161,6 +163,23 @@ VOCABULARY: dict[str, str] = {
     # without a critic
     "outcome": "sum of the rewards of the response",
     "scale": "what the difference to the baseline is divided by",
+    # KL to the reference, sampler, value clip
+    "kl_kind": "which KL estimate the rewards use: k1, abs, k2 or k3",
+    "k1": "log π_old − log π_ref of token i",
+    "k2": "half the square of k1",
+    "k3": "e^(−k1) + k1 − 1",
+    "kl_sum": "sum of the KL estimates of the response",
+    "score_sum": "sum of the task scores of the response",
+    "beta_loss": "coefficient of a KL to the reference in the actor's loss; 0 without one",
+    "sampler": "log-prob of token i that the sampler reported",
+    "gap": "old − sampler: how far trainer and sampler disagree on token i",
+    "mismatch": "e^gap, π_old/π_sampler of token i",
+    "slots_left": "tokens of the response from i to its end, a tool's included",
+    "clip_sum": "sum of PPO's clipped terms of the response",
+    "n_terms": "tokens that take part in the update",
+    "first_loss": "½·(R − V)², the squared loss before the critic has moved",
+    "moved": "v − V, how far the critic's prediction has moved",
+    "v_clip": "v moved no further than ε from V; absent where values are not clipped",
 }
 """Every fact and what it is. Those of a column have variants: see `_COLUMNS`."""
 for _name, _meaning in _OF_COLUMN.items():
@@ -192,6 +211,7 @@ class _FactFinder:
 
     def all(self) -> Facts:
         out = self.token() | self.scalars() | self.ending() | self.shares() | self.numbers()
+        out |= self.drift()
         if "token_level_rewards" in self.columns:
             out |= self.rewards()
         if "values" in self.columns and "token_level_rewards" in self.columns:
@@ -332,6 +352,27 @@ class _FactFinder:
         """What the value at a cut adds to the sum from the k-th valid token on."""
         return self.gamma ** (len(self.at) - k) * self.sample.bootstrap
 
+    def drift(self) -> Facts:
+        """How far the policy is from the reference, and the trainer from the sampler."""
+        out: Facts = {
+            "kl_kind": kl_estimate(self.settings.credit.kl_kind).name,
+            "beta_loss": self.settings.actor.kl_loss_coef,
+            "slots_left": len(self.sample) - self.i,
+        }
+        old = self.columns.get("old_log_probs")
+        reference = self.columns.get("ref_log_prob")
+        sampler = self.columns.get("rollout_log_probs")
+        if old is not None and reference is not None:
+            d = old[self.i] - reference[self.i]
+            out |= {name: kl_estimate(name).scalar(d) for name in ("k1", "k2", "k3")}
+        if old is not None and sampler is not None:
+            gap = old[self.i] - sampler[self.i]
+            out |= {"sampler": sampler[self.i], "gap": gap, "mismatch": math.exp(gap)}
+        for name, column in (("kl_sum", "kl"), ("score_sum", "token_level_scores")):
+            if column in self.columns:
+                out[name] = math.fsum(self.row(self.columns[column]))
+        return out
+
     # ---- rewards and values ----
 
     def credit(self) -> Facts:
@@ -404,7 +445,11 @@ class _FactFinder:
         value = self.columns["values"][self.i]
         target = self.columns["returns"][self.i]
         over = target - value
-        return {"RV": over, "target": f"{plus(over, value)} = {num(target)}"}
+        return {
+            "RV": over,
+            "target": f"{plus(over, value)} = {num(target)}",
+            "first_loss": 0.5 * over * over,
+        }
 
     def critic_loss(self) -> Facts:
         """The critic's error on the token, in its last update."""
@@ -417,7 +462,11 @@ class _FactFinder:
         error = target - new
         plain, _ = value_term(new, old, target, None, huber)
         shown = f"½·({num(error)})²" if huber is None else f"H({num(error)})"
+        limit = getattr(self.settings.critic, "clip_value", None)
+        bounded = {} if limit is None else {"v_clip": clamp(new, old - limit, old + limit)}
         return {
+            **bounded,
+            "moved": new - old,
             "critic_updated": critic is not None,
             "v": new,
             "error": error,
@@ -462,6 +511,8 @@ class _FactFinder:
             "clip_terms": [clipped[t][0] for t in kept],
             "mean_clip": math.fsum(clipped[t][0] for t in kept) / count,
             "branch": clipped[self.i][1],
+            "clip_sum": math.fsum(clipped[t][0] for t in kept),
+            "n_terms": len(kept),
             "rejected": len(self.at) - len(kept),
         }
 

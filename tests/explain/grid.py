@@ -77,6 +77,7 @@ def cells() -> Iterator[Cell]:
         name = f"λ={lam} γ={gamma} {ending} T={length} whiten={whiten} already whitened"
         yield _already_whitened(name, number, given, ending, length)
         number += 1
+    yield from _kl_cells(number)
 
 
 class AlreadyWhitened(Sample):
@@ -189,6 +190,16 @@ def _sample(
         bootstrap=0.35 if bootstraps else 0.0,
         scale=0.4 if settings.estimator_definition.needs.groups else None,
     )
+
+
+def _kl_cells(number: int) -> Iterator[Cell]:
+    """Other KL estimates, and a KL in the loss as well."""
+    kinds = itertools.product(("abs", "k2", "k3"), (0.0, 0.05), OUTCOMES)
+    for kind, weight, outcome in kinds:
+        given: dict[str, object] = {"lam": 0.95, "kl_kind": kind, "kl_loss_coef": weight}
+        name = f"λ=0.95 kl={kind} in the loss={weight} score={outcome}"
+        yield _cell(name, number, given, "ended", "none", 6, outcome, "middle")
+        number += 1
 
 
 def _mask(tools: str, length: int) -> list[int]:
