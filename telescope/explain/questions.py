@@ -1,8 +1,9 @@
 """The learner's questions (answers/*.toml), answered with the numbers of the sample at hand.
 
 An answer is made of sentences. Each has the condition under which it holds (`when`) and, if it
-states more than a definition, a `claim` that a program can check (telescope.explain.claims). `says`
-lists the words that carry its meaning, such as before, equal or not: tests compare all three.
+states more than a definition, a `claim` that a program can check (telescope.explain.claims).
+`says_zh` and `says_en` list the words that carry its meaning, in order, such as before, equal or
+not. Tests compare all three: words, claim and numbers.
 A sentence that names a fact which the sample lacks is left out.
 """
 
@@ -44,8 +45,9 @@ class Sentence:
     """The condition under which it holds."""
     claim: str | None = None
     """What it states about the sample's facts. None: a definition."""
-    says: tuple[str, ...] = ()
-    """The words that carry its meaning, by their keys in the lexicon of the tests."""
+    says_zh: str = ""
+    says_en: str = ""
+    """The words that carry its meaning, in order, by their keys in the lexicon of the tests."""
     table: tuple[str, ...] = ()
     """Facts with one number per token, shown as a table in place of a sentence."""
     simulated: bool = False
@@ -53,6 +55,9 @@ class Sentence:
 
     def text(self, lang: Lang) -> str:
         return self.zh if lang == "zh" else self.en
+
+    def says(self, lang: Lang) -> str:
+        return self.says_zh if lang == "zh" else self.says_en
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
@@ -142,15 +147,25 @@ def _question(key: str, entry: dict[str, Any]) -> Question:
 def _sentences(say: dict[str, Any]) -> list[Sentence]:
     """The expert's sentence and the child's, which share condition and claim."""
     common = {key: say[key] for key in ("when", "claim", "simulated") if key in say}
-    common["says"] = tuple(say.get("says", ()))
     if "table" in say:
         return [Sentence("expert", table=tuple(say["table"]), **common)]
     out: list[Sentence] = []
     if "zh" in say:
-        out.append(Sentence("expert", zh=say["zh"], en=say["en"], **common))
+        out.append(_sentence("expert", "", say, common))
     if "kid_zh" in say:
-        out.append(Sentence("kid", zh=say["kid_zh"], en=say["kid_en"], **common))
+        out.append(_sentence("kid", "kid_", say, common))
     return out
+
+
+def _sentence(level: Level, prefix: str, say: dict[str, Any], common: dict[str, Any]) -> Sentence:
+    return Sentence(
+        level,
+        zh=say[f"{prefix}zh"],
+        en=say[f"{prefix}en"],
+        says_zh=say.get(f"says_{prefix}zh", ""),
+        says_en=say.get(f"says_{prefix}en", ""),
+        **common,
+    )
 
 
 def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[str, str]]:

@@ -36,69 +36,43 @@ def _phrases(lang: str) -> list[tuple[re.Pattern[str], str]]:
 
 
 @functools.cache
-def found(text: str, lang: str) -> frozenset[str]:
-    """The keys of the text; numbers written out in it count too."""
-    left = _CODE.sub(" ", _PLACE.sub("x", text))
-    keys = set(_NUMBER.findall(left))
+def said(text: str, lang: str) -> str:
+    """The keys of the text in order, separated by spaces; numbers written out count too."""
+    left = _CODE.sub(lambda m: " " * len(m[0]), _PLACE.sub(lambda m: "x" * len(m[0]), text))
+    at = [(m.start(), m[0]) for m in _NUMBER.finditer(left)]
     for pattern, key in _phrases(lang):
-        left, count = pattern.subn("␟", left)
-        if count and key != "neutral":
-            keys.add(key)
-    return frozenset(keys)
+        matches = list(pattern.finditer(left))
+        left = pattern.sub(lambda m: "\x1f" * len(m[0]), left)
+        if key != "neutral":
+            at += [(m.start(), key) for m in matches]
+    return " ".join(key for _, key in sorted(at))
 
 
-def expected(says: tuple[str, ...], lang: str) -> frozenset[str]:
-    """What `says` asks of one language: a key may be limited to one by `.zh` or `.en`."""
-    keys = set()
-    for key in says:
-        word, dot, only = key.rpartition(".")
-        if dot and only in ("zh", "en"):
-            if only == lang:
-                keys.add(word)
-        else:
-            keys.add(key)
-    return frozenset(keys)
+FIELDS = ("zh", "en", "kid_zh", "kid_en")
 
 
-def signature(zh: str, en: str) -> list[str]:
-    """`says` of a text as it stands."""
-    in_zh = found(zh, "zh")
-    in_en = found(en, "en")
-    both = sorted(in_zh & in_en)
-    return [
-        *both,
-        *(f"{k}.zh" for k in sorted(in_zh - in_en)),
-        *(f"{k}.en" for k in sorted(in_en - in_zh)),
-    ]
-
-
-def mismatches(zh: str, en: str, says: tuple[str, ...]) -> list[str]:
-    """What the text says in either language without declaring it, or declares without saying it."""
-    out = []
-    for lang, text in (("zh", zh), ("en", en)):
-        undeclared = found(text, lang) - expected(says, lang)
-        unsaid = expected(says, lang) - found(text, lang)
-        out += [f"{lang} says {key!r}, not declared" for key in sorted(undeclared)]
-        out += [f"{lang} does not say {key!r}" for key in sorted(unsaid)]
-    return out
-
-
-def _entries(path: Path) -> Iterator[tuple[str, dict]]:
+def entries(path: Path) -> Iterator[tuple[str, dict]]:
+    """(question, sentence) of a file."""
     for key, entry in tomllib.loads(path.read_text("utf-8")).items():
         for say in entry["say"]:
             if "table" not in say:
                 yield key, say
 
 
-def _texts(say: dict) -> tuple[str, str]:
-    """The two languages; an expert's and a child's text of one entry are read together."""
-    zh = " ".join(say[key] for key in ("zh", "kid_zh") if key in say)
-    en = " ".join(say[key] for key in ("en", "kid_en") if key in say)
-    return zh, en
+def mismatches(say: dict) -> list[str]:
+    """Texts of an entry that do not say what they declare."""
+    out = []
+    for field in FIELDS:
+        if field in say:
+            really = said(say[field], field[-2:])
+            declared = say.get(f"says_{field}", "")
+            if really != declared:
+                out.append(f"{field} says {really!r}, declared {declared!r}")
+    return out
 
 
 def _write(path: Path) -> None:
-    """Puts a `says` line behind every sentence that has none or another."""
+    """Puts `says_…` lines behind every sentence."""
     blocks = re.split(r"(?m)^(?=\[)", path.read_text("utf-8"))
     out = []
     for block in blocks:
@@ -106,10 +80,13 @@ def _write(path: Path) -> None:
             out.append(block)
             continue
         say = next(iter(tomllib.loads(block).values()))["say"][0]
-        wanted = ", ".join(f'"{key}"' for key in signature(*_texts(say)))
-        body = re.sub(r"(?m)^says = .*\n", "", block).rstrip("\n")
+        kept = re.sub(r"(?m)^says(_\w+)? = .*\n?", "", block)
+        body = kept.rstrip("\n")
         tail = block[len(block.rstrip("\n")) :]
-        out.append(f"{body}\nsays = [{wanted}]{tail}")
+        lines = [
+            f'says_{field} = "{said(say[field], field[-2:])}"' for field in FIELDS if field in say
+        ]
+        out.append("\n".join([body, *lines]) + tail)
     path.write_text("".join(out), "utf-8")
 
 
@@ -119,10 +96,9 @@ def main(arguments: list[str]) -> None:
         for path in paths:
             _write(path)
     for path in paths:
-        for key, say in _entries(path):
-            wrong = mismatches(*_texts(say), tuple(say.get("says", ())))
-            if wrong:
-                print(path.name, key, say.get("en", say.get("kid_en", ""))[:60], "->", wrong)
+        for key, say in entries(path):
+            for wrong in mismatches(say):
+                print(path.name, key, wrong)
 
 
 if __name__ == "__main__":
