@@ -19,12 +19,12 @@ from typing import Any
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
+from telescope.explain.answer_table import Table, token_table
 from telescope.explain.arithmetic import fill
 from telescope.explain.claims import evaluate, names_in
 from telescope.explain.example import RIGHT as EXAMPLE
 from telescope.explain.facts import Facts, facts
 from telescope.explain.sample import Sample
-from telescope.explain.answer_table import Table, token_table
 from telescope.explain.words import Lang, Level, ui
 
 _FOLDER = Path(__file__).with_name("answers")
