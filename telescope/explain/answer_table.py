@@ -28,6 +28,8 @@ HEADS = {
     "scores": "score",
     "olds": "log π_old",
     "refs": "log π_ref",
+    "rollouts": "log π_rollout",
+    "news": "log π",
     "kls": "kl",
     "pi_olds": "π_old",
     "ratios": "ρ",

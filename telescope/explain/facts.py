@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from telescope.algorithms.definitions import DEFAULT_ESTIMATOR
+from telescope.algorithms.definitions import DEFAULT_ESTIMATOR, DEFAULT_POLICY_LOSS
 from telescope.algorithms.definitions.base import clamp
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import less, num, one_step, plus
+from telescope.algorithms.definitions.outcome import COMPARED
 from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
@@ -37,6 +38,7 @@ _COLUMNS = {
     "ref": "ref_log_prob",
     "kl": "kl",
     "baseline": "baselines",
+    "rollout": "rollout_log_probs",
 }
 """Fact -> column. `V` is the token's, `V_last` the last token's, `Vs` the list of all."""
 
@@ -52,6 +54,7 @@ _OF_COLUMN = {
     "ref": "log-prob of token i under the reference",
     "kl": "KL estimate of token i",
     "baseline": "what an estimator without a critic subtracts",
+    "rollout": "log-prob of token i by the engine that sampled it",
 }
 
 VOCABULARY: dict[str, str] = {
@@ -68,6 +71,7 @@ VOCABULARY: dict[str, str] = {
     "single": "the response has one valid token",
     "is_last": "token i is the last valid one",
     "tools": "a tool wrote some tokens",
+    "masked": "tokens of the response that the policy did not write",
     # settings
     "gamma": "γ",
     "lam": "λ of the advantages; 1 for an estimator without λ",
@@ -87,6 +91,13 @@ VOCABULARY: dict[str, str] = {
     "huber": "width of the critic's Huber loss; 0 without one",
     "eps_low": "ε below 1 of the clip range",
     "eps_high": "ε above 1 of the clip range",
+    "dual_clip": "c of the dual clip; 0 without one",
+    "ppo": "the policy loss is PPO's clip",
+    "policy_loss": "name of the policy loss",
+    "aggregation": "how token losses become one number",
+    "entropy_coef": "weight of the entropy bonus",
+    "compared": "every token has the response's outcome less a baseline of its group",
+    "scaled": "that difference is divided by a scale",
     "eps_value": "how far a prediction may move from the old value; 0 without a limit",
     # ending
     "truncated": "the response was cut off at the length limit",
@@ -127,6 +138,12 @@ VOCABULARY: dict[str, str] = {
     "delta_last": "δ of the last token with its numbers",
     "target": "R = (R − V) + V with its numbers",
     "MC_sum": "came − V with its numbers",
+    "A_pos": "valid tokens with A above 0",
+    "A_neg": "valid tokens with A below 0",
+    "W_pos": "valid tokens with Â above 0",
+    "W_neg": "valid tokens with Â below 0",
+    "kl_mean": "mean KL estimate of the response",
+    "kl_neg": "valid tokens whose KL estimate is below 0",
     # shares
     "share": "(γλ)^(N−1), the weight of the last δ at token i",
     "percent": "the same in percent",
@@ -153,6 +170,16 @@ VOCABULARY: dict[str, str] = {
     "mean_clip": "their mean",
     "branch": "inside, kept, clipped or dual: what the clip did to token i",
     "rejected": "tokens left out of the update",
+    "kept": "token i takes part in the update",
+    "outside": "of these, tokens whose ρ is outside the clip range",
+    "clipped": "of these, tokens on the clipped branch",
+    "ratio_min": "the smallest ρ of these",
+    "ratio_max": "the largest ρ of these",
+    "new": "log-prob of token i in the last update",
+    "news": "the same for every token",
+    "old_used": "log-prob of token i that the update divides by",
+    "pi_new": "probability of token i in the last update",
+    "pi_used": "probability of token i that the update divides by",
     # critic
     "critic_updated": "an update of the critic is known",
     "v": "new prediction for token i; V without an update",
@@ -160,6 +187,7 @@ VOCABULARY: dict[str, str] = {
     "plain": "the unclipped loss with its numbers",
     "loss": "the term that the critic's loss uses",
     "plain_loss": "the unclipped loss",
+    "explained": "explained variance of V over this response",
     # without a critic
     "outcome": "sum of the rewards of the response",
     "scale": "what the difference to the baseline is divided by",
@@ -244,6 +272,7 @@ class _FactFinder:
             "single": len(self.at) == 1,
             "is_last": self.i == self.last,
             "tools": len(self.at) < len(self.sample),
+            "masked": len(self.sample) - len(self.at),
         }
 
     def scalars(self) -> Facts:
@@ -270,6 +299,13 @@ class _FactFinder:
             "huber": s.huber_delta or 0.0,
             "eps_low": getattr(s.actor, "clip_low", 0.0),
             "eps_high": getattr(s.actor, "clip_high", 0.0) or getattr(s.actor, "clip_low", 0.0),
+            "dual_clip": getattr(s.actor, "dual_clip", None) or 0.0,
+            "ppo": s.loss == DEFAULT_POLICY_LOSS,
+            "policy_loss": s.loss,
+            "aggregation": s.actor.aggregates,
+            "entropy_coef": s.actor.entropy_coef,
+            "compared": s.estimator_definition.rules == COMPARED,
+            "scaled": self.sample.scale is not None,
             "eps_value": getattr(s.critic, "clip_value", None) or 0.0,
             "given_A": "advantages" in self.sample.columns,
             "given_R": "returns" in self.sample.columns,
@@ -311,12 +347,25 @@ class _FactFinder:
         if "advantages" in self.columns:
             later = self.steps.onwards(self.i)
             out["A_sum"] = math.fsum(self.columns["advantages"][t] for t in later)
+        out |= self.counts(out)
         if "old_log_probs" in self.columns:
             chances = [math.exp(min(x, 0.0)) for x in self.columns["old_log_probs"]]
             out["pi_old"] = chances[self.i]
             out["pi_olds"] = self.row(chances)
         if self.sample.scale is not None:
             out["scale"] = self.sample.scale
+        return out
+
+    def counts(self, known: Facts) -> Facts:
+        """How many tokens have which sign, and means of columns."""
+        out: Facts = {}
+        for name in ("A", "W"):
+            if name in known:
+                out[f"{name}_pos"] = sum(x > 0 for x in known[f"{name}s"])
+                out[f"{name}_neg"] = sum(x < 0 for x in known[f"{name}s"])
+        if "kl" in known:
+            out["kl_mean"] = math.fsum(known["kls"]) / len(self.at)
+            out["kl_neg"] = sum(x < 0 for x in known["kls"])
         return out
 
     def rewards(self) -> Facts:
@@ -445,11 +494,18 @@ class _FactFinder:
         value = self.columns["values"][self.i]
         target = self.columns["returns"][self.i]
         over = target - value
-        return {
+        out: Facts = {
             "RV": over,
             "target": f"{plus(over, value)} = {num(target)}",
             "first_loss": 0.5 * over * over,
         }
+        returns = self.row(self.columns["returns"])
+        values = self.row(self.columns["values"])
+        spread = _variance(returns)
+        if spread > 1e-12:
+            left = _variance([r - v for r, v in zip(returns, values, strict=True)])
+            out["explained"] = 1 - left / spread
+        return out
 
     def critic_loss(self) -> Facts:
         """The critic's error on the token, in its last update."""
@@ -500,8 +556,21 @@ class _FactFinder:
         plain = {t: self.term(update, t) for t in self.at}
         clipped = {t: self.clip(update, t) for t in self.at}
         count = max(len(kept), 1)
+        low = 1 - getattr(self.settings.actor, "clip_low", 0.0)
+        high = 1 + getattr(self.settings.actor, "clip_high", 0.0)
+        ratios = [update.ratio[t] for t in kept]
+        extremes = {"ratio_min": min(ratios), "ratio_max": max(ratios)} if kept else {}
         return {
             "updated": True,
+            "kept": self.i in kept,
+            "outside": sum(not low <= ratio <= high for ratio in ratios),
+            "clipped": sum(clipped[t][1] == "clipped" for t in kept),
+            **extremes,
+            "new": update.log_probs[self.i],
+            "news": self.row(update.log_probs),
+            "old_used": update.old_log_probs[self.i],
+            "pi_new": math.exp(min(update.log_probs[self.i], 50.0)),
+            "pi_used": math.exp(min(update.old_log_probs[self.i], 50.0)),
             "ratio": update.ratio[self.i],
             "ratios": [update.ratio[t] for t in kept],
             "term": plain[self.i],
@@ -521,6 +590,13 @@ class _FactFinder:
 
     def clip(self, update: ActorUpdate, t: int) -> tuple[float, str]:
         return policy_term(update.ratio[t], self.columns["whitened"][t], self.settings)
+
+
+def _variance(numbers: Sequence[float]) -> float:
+    """The variance (n − 1); 0 of a single number."""
+    mean = math.fsum(numbers) / len(numbers)
+    squares = math.fsum((x - mean) ** 2 for x in numbers)
+    return squares / max(len(numbers) - 1, 1)
 
 
 _LAMS = {"A0": 0.0, "A50": 0.5, "A95": 0.95}

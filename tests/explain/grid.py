@@ -44,6 +44,21 @@ KLS = (0.1, 0.0)
 SOURCES = ("computed", "recorded", "computed")
 RATIOS = {"first": 1.0, "inside": 1.1, "high": 1.5, "low": 0.6, "dual": 6.0, "rejected": 1.1}
 
+OTHER_SETTINGS: tuple[dict[str, object], ...] = (
+    {"loss": "cpi"},
+    {"loss": "gspo"},
+    {"loss": "cispo"},
+    {"dual_clip": 3.0},
+    {"kl_kind": "abs"},
+    {"kl_kind": "mse"},
+    {"kl_kind": "low_var_kl"},
+    {"entropy_coef": 0.01},
+    {"aggregation": "token-sum"},
+    {"aggregation": "seq-mean-token-sum"},
+    {"aggregation": "seq-mean-token-mean"},
+    {"aggregation": "seq-mean-token-sum-norm"},
+)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -77,6 +92,18 @@ def cells() -> Iterator[Cell]:
         name = f"λ={lam} γ={gamma} {ending} T={length} whiten={whiten} already whitened"
         yield _already_whitened(name, number, given, ending, length)
         number += 1
+    # Seven numbers in a row have seven different updates.
+    for given, _ in itertools.product(OTHER_SETTINGS, UPDATES):
+        place = ("first", "middle", "last")[number % 3]
+        yield _cell(
+            str(given), number, dict(given), "ended", "none", 6, OUTCOMES[number % 2], place
+        )
+        number += 1
+    groups = [name for name in others if ESTIMATORS[name].needs.groups]
+    for estimator, outcome, equal in itertools.product(groups, OUTCOMES, (True, False)):
+        name = f"{estimator} score={outcome} no scale, equal={equal}"
+        yield _without_scale(name, number, estimator, outcome, equal)
+        number += 1
     yield from _kl_cells(number)
 
 
@@ -97,6 +124,17 @@ def _already_whitened(
     sample = replace(sample, columns=columns, whiten_mean=None, whiten_std=None)
     named = {each.name: getattr(sample, each.name) for each in fields(sample)}
     return Cell(name, AlreadyWhitened(**named), number % length)
+
+
+def _without_scale(name: str, number: int, estimator: str, outcome: float, equal: bool) -> Cell:
+    """A response compared with its group without a division; `equal`: its outcome is the baseline."""
+    cell = _cell(name, number, {"estimator": estimator}, "ended", "none", 6, outcome, "middle")
+    inputs = ("old_log_probs", "ref_log_prob", "rollout_log_probs", "token_level_scores", "values")
+    columns = {key: cell.sample.columns[key] for key in inputs if key in cell.sample.columns}
+    bare = replace(cell.sample, columns=columns, scale=None, actor_updates=[], critic_updates=[])
+    baseline = math.fsum(fill(bare).columns["token_level_rewards"]) if equal else 0.3
+    columns["baselines"] = [baseline] * len(bare)
+    return replace(cell, sample=bare)
 
 
 def _cell(

@@ -40,7 +40,7 @@ def reversals(text: str, lang: str) -> list[str]:
             if not here:
                 continue
             word = re.escape(here)
-            pattern = word if lang == "zh" or here.endswith(" ") else rf"\b{word}\b"
+            pattern = word if lang == "zh" or here.endswith(" ") else rf"(?<!{{)\b{word}\b"
             changed = re.sub(pattern, there, text, count=1, flags=re.IGNORECASE)
             if changed != text and not changed.startswith(text):
                 out.append(changed)
