@@ -129,8 +129,8 @@ def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
         "lam = 0.95\n"
     )
     out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
-    assert ".651" in out
-    assert ".951" in out
+    assert "0.651" in out
+    assert "0.951" in out
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -146,22 +146,22 @@ def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(
     out = " ".join(explained(capsys, *asked).split())  # however wide the terminal is
     for said in (
         "0/2",
-        "1.531/5 = .3062",
-        ".5014/4 = .1254",
-        "[.9739, .7733, .2649]",
-        "[.8296, .2808, −1.11]",
+        "1.531/5 = 0.3062",
+        "0.5014/4 = 0.1254",
+        "[0.9739, 0.7733, 0.2649]",
+        "[0.8296, 0.2808, −1.11]",
     ):
         assert said in out
     second = " ".join(explained(capsys, *asked, "--sample", "1", "--token", "1").split())
     for said in (
         "1/2",
-        "(−.2 − .3062)/.3541 = −1.43",
-        "[−.5824, −1.43]",
-        "(−.2 − (−.05))/.2121 = −.7071",
-        "[.7071, −.7071]",
+        "(−0.2 − 0.3062)/0.3541 = −1.43",
+        "[−0.5824, −1.43]",
+        "(−0.2 − (−0.05))/0.2121 = −0.7071",
+        "[0.7071, −0.7071]",
     ):
         assert said in second
-    assert ".3062" in explained(capsys, *asked, "--question", "23")
+    assert "0.3062" in explained(capsys, *asked, "--question", "23")
 
 
 def test_questions_are_listed_and_answered_with_the_samples_numbers(
@@ -183,7 +183,7 @@ def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, ca
     for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
         out = explained(capsys, *arguments, "--lang", lang)
         assert said in out.splitlines()[0]
-        assert ".62" in out  # the first token's credit
+        assert "0.62" in out  # the first token's credit
     assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
 
 
