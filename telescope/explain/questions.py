@@ -11,23 +11,13 @@ from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.example import RIGHT
 from telescope.explain.facts import Facts, facts
-from telescope.explain.numbers import from_numbers
 from telescope.explain.sample import Sample
 from telescope.explain.text import plain
 from telescope.explain.words import Lang, Level, ui
 
-EXAMPLE = from_numbers(
-    {
-        "prompt": "请问1+1=2？",
-        "tokens": ["是", "的", "，", "等于", "2", "！"],
-        "score": 1.0,
-        "old": [-0.36, -0.20, -0.15, -0.51, -0.40, -0.05],
-        "ref": [-0.46, -0.25, -0.10, -0.61, -0.60, -0.10],
-        "values": [0.2, 0.25, 0.3, 0.35, 0.45, 0.6],
-        "beta": 0.1,
-    }
-)
+EXAMPLE = RIGHT
 """Stands in where a sample lacks the columns that an answer needs; the answer says so."""
 
 _STANDS_IN = {

@@ -19,6 +19,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.arithmetic import fill
+from telescope.explain.example import RIGHT, WRONG
 from telescope.explain.sample import Sample
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces
@@ -180,11 +181,18 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(
 
 @pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
 def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, capsys) -> None:
+    credits_of = fill(RIGHT).columns["advantages"]
     for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
         out = explained(capsys, *arguments, "--lang", lang)
         assert said in out.splitlines()[0]
-        assert "0.62" in out  # the first token's credit
+        assert any(num(a) in out for a in credits_of)
     assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
+
+
+def test_the_example_has_a_wrong_answer_as_its_second_sample(capsys) -> None:
+    for index, sample in enumerate([RIGHT, WRONG]):
+        printed = json.loads(explained(capsys, "--sample", str(index), "--json"))["sample"]
+        assert (printed["response"], printed["score"]) == (sample.response, sample.score)
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -226,7 +234,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
         (["nosuch"], "nosuch has no ledger: there is no run in that folder"),
         (["--step", "3"], "--step 3 belongs to a run"),
-        (["--sample", "5"], "--sample 5 belongs to a run"),
+        (["--sample", "5"], "--sample 5: the built-in example has 2 responses, 0 to 1"),
         (["--json", "--question", "3"], "--question and --json are two different things"),
         (["--json", "--columns"], "--columns and --json are two different things"),
         (["--flow", "--question", "3"], "--question and --flow are two different things"),

@@ -230,7 +230,7 @@ def test_the_page_of_the_worked_example(capsys):
     made = explained(capsys, "--tex", "--lang", "zh", "--token", "0")
     assert "**提示** 请问1+1=2？\n\n**回答** 是的，等于2！" in made
     assert (
-        "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -0.01 + 1\\cdot0.25 - 0.2 = 0.04$$"
+        "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -0.01 + 1\\cdot0.62 - 0.5 = 0.11$$"
         in made
     )
     assert made.count("```") == 4  # the fence posts and the table stay drawings
@@ -241,7 +241,7 @@ def test_a_dialogue_is_saved_with_its_formulas_in_tex(tmp_path, capsys):
     (log,) = tmp_path.iterdir()
     text = log.read_text("utf-8")
     assert "用户：为什么不直接令 $A_{t} = \\delta_{t}$？  \n" in text
-    assert "$\\delta_{0} = 0.04$" in text
+    assert "$\\delta_{0} = 0.11$" in text
 
 
 def test_a_recorded_number_keeps_its_tick_and_a_tokens_text_is_not_markdown(tmp_path, capsys):
