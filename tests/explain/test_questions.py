@@ -109,7 +109,9 @@ def test_the_example_of_three_tokens():
     assert "G − V = 0.7" in answer(12, THREE, "en")
     assert "the extra 0.6 being the later δ" in answer(12, THREE, "en")
     assert "the sum of the advantages from it on is 1.631" in answer(13, THREE, "en")
-    assert "n=1: 0.1 ×0.05, n=2: 0.3 ×0.0475, n=3: 0.7 ×0.9025, together 0.651" in answer(14, THREE, "en")
+    assert "n=1: 0.1 ×0.05, n=2: 0.3 ×0.0475, n=3: 0.7 ×0.9025, together 0.651" in answer(
+        14, THREE, "en"
+    )
     assert "[90.25, 95, 100] %" in answer(20, THREE, "en")
 
 
@@ -197,7 +199,8 @@ def numbers_of(**given):
 def test_other_lambdas_are_those_where_the_runs_own_depends_on_the_length():
     text = answer(11, numbers_of(lam_alpha=0.5), "en")
     assert (
-        "λ=0: [0.2, 0.7, 0.2]; λ=0.5: [0.6, 0.8, 0.2]; λ=0.95: [1.045, 0.89, 0.2]; λ=1: [1.1, 0.9, 0.2]" in text
+        "λ=0: [0.2, 0.7, 0.2]; λ=0.5: [0.6, 0.8, 0.2]; λ=0.95: [1.045, 0.89, 0.2]; λ=1: [1.1, 0.9, 0.2]"
+        in text
     )
     assert "This sample (λ=0.3333): A = [0.4556, 0.7667, 0.2]" in text
     assert "really got G[0] = 1.4," in answer(5, numbers_of(lam_alpha=0.5), "en")

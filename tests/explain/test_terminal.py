@@ -146,7 +146,12 @@ def test_every_recorded_number_carries_its_tick():
 
 @pytest.mark.parametrize(
     ("column", "mark"),
-    [("advantages", "+0.370✗"), ("deltas", "+0.112✗"), ("returns", "0.970✗"), ("whitened", "+0.437✗")],
+    [
+        ("advantages", "+0.370✗"),
+        ("deltas", "+0.112✗"),
+        ("returns", "0.970✗"),
+        ("whitened", "+0.437✗"),
+    ],
 )
 def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mark):
     sample = demo()
@@ -155,7 +160,7 @@ def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mar
         replace(sample, columns={**sample.columns, column: spoiled}),
         token=0,
         lang="en",
-        width=100,
+        width=120,
         color=False,
     )
     assert "63 recorded numbers recomputed: 62 ✓ 1 ✗" in text
