@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 USAGE = "telescope explain [RUN | --numbers FILE | --prompt TEXT] [options]"
 _VIEWS = ("question", "questions", "columns", "metaphors", "flow", "json")
 _EXAMPLE_NOTE = {
-    "zh": "（内置例子，数是手写的。换成你自己的：telescope explain RUN，或 --numbers 文件，"
-    "或 --prompt 请问1+1=2？）",
-    "en": "(The built-in example, its numbers made by hand. For your own: telescope explain RUN, "
-    "or --numbers FILE, or --prompt TEXT.)",
+    "zh": "（内置例子，数是手写的：--sample 0 答对，--sample 1 答错。）",
+    "en": "(The built-in example, numbers made by hand: --sample 0 is right, --sample 1 wrong.)",
 }
 
 
@@ -296,9 +294,9 @@ def _read_source(options: argparse.Namespace) -> _Source:
         )
         return _Source(sample, outputs=outputs)
 
-    from telescope.explain.questions import EXAMPLE
+    from telescope.explain.example import BATCH
 
-    return _Source(EXAMPLE, is_example=True)
+    return _Source(_chosen(BATCH, options.sample), batch=BATCH, is_example=True)
 
 
 def _check_source(options: argparse.Namespace) -> None:
@@ -309,9 +307,9 @@ def _check_source(options: argparse.Namespace) -> None:
     has_response = options.response is not None
     if options.step is not None and not has_run:
         raise TelescopeError(f"--step {options.step} belongs to a run: name it")
-    if options.sample and not has_run and not has_numbers:
+    if options.sample and has_prompt:
         raise TelescopeError(
-            f"--sample {options.sample} belongs to a run or to --numbers: name one"
+            f"--sample {options.sample}: a --prompt has one response; leave --sample out"
         )
     if sum([has_run, has_numbers, has_prompt or has_response]) > 1:
         raise TelescopeError("say one thing to explain: a RUN, or --numbers FILE, or --prompt TEXT")
@@ -325,11 +323,15 @@ def _typed_sample(file: Path, index: int) -> _Source:
     from telescope.explain.numbers import read_numbers
 
     batch = read_numbers(file)
+    return _Source(_chosen(batch, index, str(file)), batch=batch)
+
+
+def _chosen(batch: list[Sample], index: int, name: str = "the built-in example") -> Sample:
+    """The response that --sample names."""
     if not 0 <= index < len(batch):
-        raise TelescopeError(
-            f"--sample {index}: {file} has {len(batch)} responses, 0 to {len(batch) - 1}"
-        )
-    return _Source(batch[index], batch=batch)
+        last = len(batch) - 1
+        raise TelescopeError(f"--sample {index}: {name} has {last + 1} responses, 0 to {last}")
+    return batch[index]
 
 
 def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:

@@ -17,7 +17,7 @@ from telescope.explain.text import pad
 
 
 def cell_number(x: float, signed: bool = False) -> str:
-    """Three decimals, no leading zero; what would round to nothing shows its size: 3e-5."""
+    """Three decimals; what would round to nothing shows its size: 3e-5."""
     if not math.isfinite(x):
         return str(x)
     if abs(x) < ZERO:
@@ -26,9 +26,7 @@ def cell_number(x: float, signed: bool = False) -> str:
         text = f"{x:.0e}".replace("e-0", "e-")
     else:
         text = f"{x:.3f}" if abs(x) < 1e4 else f"{x:.3g}"
-    if text.lstrip("-").startswith("0."):
-        text = text.replace("0.", ".", 1)
-    return f"+{text}" if signed and x > 0 else text.replace("-.000", ".000")
+    return f"+{text}" if signed and x > 0 else text.replace("-0.000", "0.000")
 
 
 def window(length: int, middle: int, fit: int) -> tuple[int, int]:

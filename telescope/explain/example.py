@@ -11,7 +11,7 @@ from typing import Any
 
 from telescope.explain.numbers import batch_from_numbers
 
-_SHARED = {
+_SHARED: dict[str, list[Any]] = {
     "tokens": ["是", "的", "，", "等于"],
     "old": [-0.36, -0.20, -0.15, -0.51],
     "ref": [-0.46, -0.25, -0.10, -0.61],

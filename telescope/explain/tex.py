@@ -1,10 +1,10 @@
 r"""Formulas in TeX. They are written once, in the notation of the terminal, and translated here:
 
-    δ₀ = r₀ + γ·V₁ − V₀ = −.01 + 1·.25 − .2
+    δ₀ = r₀ + γ·V₁ − V₀ = −0.01 + 1·0.25 − 0.2
 
 becomes
 
-    \delta_{0} = r_{0} + \gamma\cdot V_{1} - V_{0} = -.01 + 1\cdot.25 - .2
+    \delta_{0} = r_{0} + \gamma\cdot V_{1} - V_{0} = -0.01 + 1\cdot0.25 - 0.2
 
 `tex` takes a whole formula; `prose` finds the formulas in a sentence and leaves its words alone.
 """

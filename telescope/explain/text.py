@@ -100,7 +100,7 @@ _SMALL = re.compile(r"([−-]?)(\d*\.?\d+)e[−-](\d+)")
 
 
 def plain(text: str, almost: str) -> str:
-    """Numbers for a child: −6.8e−06 becomes −.000007.
+    """Numbers for a child: −6.8e−06 becomes −0.000007.
 
     What six decimals cannot show becomes `almost`.
     """
@@ -108,10 +108,8 @@ def plain(text: str, almost: str) -> str:
     def fixed(found: re.Match[str]) -> str:
         sign, digits, power = found.groups()
         number = float(digits) / 10 ** int(power)
-        text = f"{number:.6f}".strip("0")
-        if text == ".":
-            return almost
-        return sign + text
+        text = f"{number:.6f}".rstrip("0")
+        return almost if text == "0." else sign + text
 
     return _SMALL.sub(fixed, text)
 

@@ -32,7 +32,7 @@ def test_huber_is_the_squared_error_near_and_linear_far():
 
 
 def test_a_return_becomes_shares_of_bins_that_can_be_checked_by_hand():
-    """Two bins over [−1, 1], σ = 1: Φ(0) = .5, Φ(−1) = .158655, Φ(−2) = .022750."""
+    """Two bins over [−1, 1], σ = 1: Φ(0) = 0.5, Φ(−1) = 0.158655, Φ(−2) = 0.022750."""
     returns, mask = torch.tensor([[0.0, 1.0, -7.0, NAN]]), torch.tensor([[1, 1, 1, 0]])
     shares = hl_gauss_targets(returns[:, :3], bins=2, low=-1.0, high=1.0, sigma=1.0)[0]
     end = (0.5 - 0.158655) / (0.5 - 0.022750)

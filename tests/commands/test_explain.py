@@ -19,6 +19,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.arithmetic import fill
+from telescope.explain.example import RIGHT, WRONG
 from telescope.explain.sample import Sample
 from telescope.explain.tables import metaphors
 from telescope.explain.trace import traces
@@ -129,8 +130,8 @@ def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
         "lam = 0.95\n"
     )
     out = explained(capsys, "--numbers", str(path), "--token", "0", "--lang", "en")
-    assert ".651" in out
-    assert ".951" in out
+    assert "0.651" in out
+    assert "0.951" in out
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -146,22 +147,22 @@ def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(
     out = " ".join(explained(capsys, *asked).split())  # however wide the terminal is
     for said in (
         "0/2",
-        "1.531/5 = .3062",
-        ".5014/4 = .1254",
-        "[.9739, .7733, .2649]",
-        "[.8296, .2808, −1.11]",
+        "1.531/5 = 0.3062",
+        "0.5014/4 = 0.1254",
+        "[0.9739, 0.7733, 0.2649]",
+        "[0.8296, 0.2808, −1.11]",
     ):
         assert said in out
     second = " ".join(explained(capsys, *asked, "--sample", "1", "--token", "1").split())
     for said in (
         "1/2",
-        "(−.2 − .3062)/.3541 = −1.43",
-        "[−.5824, −1.43]",
-        "(−.2 − (−.05))/.2121 = −.7071",
-        "[.7071, −.7071]",
+        "(−0.2 − 0.3062)/0.3541 = −1.43",
+        "[−0.5824, −1.43]",
+        "(−0.2 − (−0.05))/0.2121 = −0.7071",
+        "[0.7071, −0.7071]",
     ):
         assert said in second
-    assert ".3062" in explained(capsys, *asked, "--question", "23")
+    assert "0.3062" in explained(capsys, *asked, "--question", "23")
 
 
 def test_questions_are_listed_and_answered_with_the_samples_numbers(
@@ -180,11 +181,18 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(
 
 @pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
 def test_without_a_run_there_is_an_example_that_says_so(lang: str, said: str, capsys) -> None:
+    credits_of = fill(RIGHT).columns["advantages"]
     for arguments in ([], ["--question", "12"], ["--question", "11", "--level", "kid"]):
         out = explained(capsys, *arguments, "--lang", lang)
         assert said in out.splitlines()[0]
-        assert ".62" in out  # the first token's credit
+        assert any(num(a) in out for a in credits_of)
     assert json.loads(explained(capsys, "--json"))["sample"]["prompt"] == "请问1+1=2？"
+
+
+def test_the_example_has_a_wrong_answer_as_its_second_sample(capsys) -> None:
+    for index, sample in enumerate([RIGHT, WRONG]):
+        printed = json.loads(explained(capsys, "--sample", str(index), "--json"))["sample"]
+        assert (printed["response"], printed["score"]) == (sample.response, sample.score)
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
@@ -226,7 +234,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
         (["nosuch"], "nosuch has no ledger: there is no run in that folder"),
         (["--step", "3"], "--step 3 belongs to a run"),
-        (["--sample", "5"], "--sample 5 belongs to a run"),
+        (["--sample", "5"], "--sample 5: the built-in example has 2 responses, 0 to 1"),
         (["--json", "--question", "3"], "--question and --json are two different things"),
         (["--json", "--columns"], "--columns and --json are two different things"),
         (["--flow", "--question", "3"], "--question and --flow are two different things"),

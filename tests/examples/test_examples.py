@@ -52,9 +52,9 @@ def test_read_ledger_prints_the_ten_tokens_with_the_most_credit(trained: tuple[P
 
 def test_explain_numbers_computes_what_follows(tmp_path: Path) -> None:
     printed = run_example("explain_numbers.py", folder=tmp_path)
-    assert "= .4" in printed  # δ of the last token: 1 + 0 − 0.6
-    assert "= .58" in printed  # A of the second: 0.2 + 0.95 · 0.4
-    assert ".651" in printed  # A of the first: 0.1 + 0.95 · 0.58
+    assert "= 0.4" in printed  # δ of the last token: 1 + 0 − 0.6
+    assert "= 0.58" in printed  # A of the second: 0.2 + 0.95 · 0.4
+    assert "0.651" in printed  # A of the first: 0.1 + 0.95 · 0.58
 
 
 def test_explain_numbers_needs_no_torch(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_explain_numbers_needs_no_torch(tmp_path: Path) -> None:
 
 def test_own_estimator_trains_and_is_explained_in_both_languages(tmp_path: Path) -> None:
     printed = run_example("own_estimator.py", "2", folder=tmp_path)
-    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = \.8\^\d·\S+ = \S+ +✓ recorded", printed)
+    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = 0\.8\^\d·\S+ = \S+ +✓ recorded", printed)
     assert re.search(r"A₁ = fade\^\(T−1−t\)·o = \.8\^\d·\S+ = \S+ +✓ 记录值", printed)
     assert "fade" in (tmp_path / "runs" / "fading" / "config.toml").read_text("utf-8")
     assert "fading" in (tmp_path / "runs" / "fading" / "report.html").read_text("utf-8")

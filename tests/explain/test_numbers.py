@@ -100,7 +100,7 @@ def test_a_batch_is_whitened_over_all_its_tokens_and_row_by_row_only_for_contras
             assert (mean.result, variance.result) == near((want["mean"], want["var_bessel"]))
             assert (std.result, row.result) == near((sample.whiten_std, by_row[t]))
     assert [trace.substituted for trace in whitening(batch, batch[1], 0)] == [
-        "1.531/5", ".5014/4", "√(.1254 + 1e-8)", "(.1 − (−.05))/.2121",
+        "1.531/5", "0.5014/4", "√(0.1254 + 1e-8)", "(0.1 − (−0.05))/0.2121",
     ]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ AS_CSV = "response,values,score,lam\nx,0.2,,1\nx,0.4,1,\ny,0.4,0,\n"
     ],
 )
 def test_every_way_to_give_a_batch_gives_the_same(name, text, tmp_path):
-    """At λ = 1: A = [.8, .6] and [−.4], so μ = 1/3, and var = ((7/15)² + (4/15)² + (11/15)²)/2 = 31/75."""
+    """At λ = 1: A = [0.8, 0.6] and [−0.4], so μ = 1/3, and var = ((7/15)² + (4/15)² + (11/15)²)/2 = 31/75."""
     (tmp_path / name).write_text(text, "utf-8")
     first, second = map(fill, read_numbers(tmp_path / name))
     assert first.columns["advantages"] == near([0.8, 0.6])

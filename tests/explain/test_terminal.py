@@ -132,8 +132,8 @@ def test_a_wrong_number_is_marked_in_the_table_and_in_its_term():
     )
     text = render(spoiled, token=0, lang="en", width=100, color=False)
     assert "▶0✗" in text
-    assert "+.500✗" in text
-    assert "✗ recorded .5" in text
+    assert "+0.500✗" in text
+    assert "✗ recorded 0.5" in text
     assert render(sample, lang="en", color=False).count("✗") == 1  # «0 ✗» of the count
 
 
@@ -146,7 +146,12 @@ def test_every_recorded_number_carries_its_tick():
 
 @pytest.mark.parametrize(
     ("column", "mark"),
-    [("advantages", "+.370✗"), ("deltas", "+.112✗"), ("returns", ".970✗"), ("whitened", "+.437✗")],
+    [
+        ("advantages", "+0.370✗"),
+        ("deltas", "+0.112✗"),
+        ("returns", "0.970✗"),
+        ("whitened", "+0.437✗"),
+    ],
 )
 def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mark):
     sample = demo()
@@ -155,7 +160,7 @@ def test_one_wrong_number_is_one_cross_in_the_count_and_in_the_table(column, mar
         replace(sample, columns={**sample.columns, column: spoiled}),
         token=0,
         lang="en",
-        width=100,
+        width=120,
         color=False,
     )
     assert "63 recorded numbers recomputed: 62 ✓ 1 ✗" in text
@@ -174,7 +179,7 @@ def test_one_wrong_advantage_typed_by_hand_is_one_cross():
 def test_what_stands_after_the_end_is_named_and_no_tools_word():
     data = {"values": [0.3, 0.4, 0.6, 0.5], "rewards": [0, 0, 1, 0.7], "mask": [1, 0, 1, 0]}
     text = render(from_numbers(data), lang="en", width=100, color=False)
-    assert "slot 3 after the end holds V .5, r .7: not used" in text
+    assert "slot 3 after the end holds V 0.5, r 0.7: not used" in text
     assert "⚙[1]" in text  # between the policy's own tokens: a tool's
     assert "⚙[3]" not in text
     assert (
@@ -266,13 +271,13 @@ def test_a_childs_words_name_every_discount_and_no_power_of_ten(lang):
         replace(small, columns=blank), token=3, lang=lang, level="kid", width=200, color=False
     )
     assert not re.search(r"\de[−-]", text)
-    assert "−.000002" in text  # 1e-5 × .18
+    assert "−0.000002" in text  # 1e-5 × 0.18
     assert {
         "zh": "折扣 × 远处再打的折 × 下一个词的功劳",
         "en": "discount × extra discount × the next word's credit",
     }[lang] in text
     assert {"zh": "下一个小分（打一次折）", "en": "the next mark (discounted once)"}[lang] in text
-    assert plain("−4e−07 + (−6.8e−06)", "almost 0") == "almost 0 + (−.000007)"
+    assert plain("−4e−07 + (−6.8e−06)", "almost 0") == "almost 0 + (−0.000007)"
 
 
 @pytest.mark.parametrize("estimator", ["td0", "monte_carlo"])
@@ -283,10 +288,10 @@ def test_lambda_is_named_only_where_it_is_used(estimator):
     )
     assert f"estimator {estimator}" in text.splitlines()[0]
     assert "λ" not in text.splitlines()[0]
-    assert "λ .9" in gae.splitlines()[0]
+    assert "λ 0.9" in gae.splitlines()[0]
     assert "λ-return" not in text
     assert "λ-return" in gae
-    assert "λ .75" in render(
+    assert "λ 0.75" in render(
         replace(demo(), settings=Settings.of(lam_alpha=4 / 7)), lang="en", color=False
     )  # 1 − 1/(7·4/7)
 

@@ -34,19 +34,19 @@ PAGES += [["--columns"], ["--metaphors"], ["--questions"], ["--flow"]]
     [
         ("δ₀ = r₀ + γ·V₁ − V₀", r"\delta_{0} = r_{0} + \gamma\cdot V_{1} - V_{0}"),
         ("δ[i] = r[i] + γ·V_end", r"\delta_{i} = r_{i} + \gamma\cdot V_{\mathrm{end}}"),
-        ("A₁₂ = δ₁₂ + .95²·δ₁₄ + … + γλ·A₁₃", r"A_{12} = \delta_{12} + .95^{2}\cdot\delta_{14} + \ldots + \gamma\lambda\cdot A_{13}"),
+        ("A₁₂ = δ₁₂ + 0.95²·δ₁₄ + … + γλ·A₁₃", r"A_{12} = \delta_{12} + 0.95^{2}\cdot\delta_{14} + \ldots + \gamma\lambda\cdot A_{13}"),
         ("A₀[TD(0)] = δ₀", r"A_{0}[\text{TD}(0)] = \delta_{0}"),
         ("V(s_{t+1}) − V(s_t)", r"V(s_{t+1}) - V(s_{t})"),
         ("Â₀ = (A₀ − μ)/σ", r"\hat{A}_{0} = (A_{0} - \mu)/\sigma"),
         ("ρ₀ = exp(log π₀ − log π_old₀)", r"\rho_{0} = \exp(\log \pi_{0} - \log \pi_{\mathrm{old},0})"),
-        ("min(ρ·Â, clip(ρ, .8, 1.2)·Â)", r"\min(\rho\cdot\hat{A}, \mathrm{clip}(\rho, .8, 1.2)\cdot\hat{A})"),
+        ("min(ρ·Â, clip(ρ, 0.8, 1.2)·Â)", r"\min(\rho\cdot\hat{A}, \mathrm{clip}(\rho, 0.8, 1.2)\cdot\hat{A})"),
         ("r_t = score_t − β·kl_t", r"r_{t} = \mathrm{score}_{t} - \beta\cdot\mathrm{kl}_{t}"),
-        ("½·max((v₀ − R₀)², V₀ ± .2)", r"\frac{1}{2}\cdot\max((v_{0} - R_{0})^{2}, V_{0} \pm .2)"),
+        ("½·max((v₀ − R₀)², V₀ ± 0.2)", r"\frac{1}{2}\cdot\max((v_{0} - R_{0})^{2}, V_{0} \pm 0.2)"),
         ("min(10, e^(−d) + d − 1), d = |log π|", r"\min(10, e^{-d} + d - 1), d = |\log \pi|"),
         ("σ = √(var + 1e-8)", r"\sigma = \sqrt{\mathrm{var} + 1 \times 10^{-8}}"),
         ("(1−λ)Σ_{n<N} λⁿ⁻¹A⁽ⁿ⁾", r"(1-\lambda)\sum_{n<N} \lambda^{n-1}A^{(n)}"),
-        ("(.9 − 1)/1e−06 + 3e−05/2", r"(.9 - 1)/(1 \times 10^{-6}) + 3 \times 10^{-5}/2"),
-        ("−6.828e−06 + 1·(−.5)", r"-6.828 \times 10^{-6} + 1\cdot(-.5)"),
+        ("(0.9 − 1)/1e−06 + 3e−05/2", r"(0.9 - 1)/(1 \times 10^{-6}) + 3 \times 10^{-5}/2"),
+        ("−6.828e−06 + 1·(−0.5)", r"-6.828 \times 10^{-6} + 1\cdot(-0.5)"),
         ("J₀[clip_cov] = 0: chosen by its covariance", r"J_{0}[\mathrm{clip\_cov}] = 0: \text{ chosen by its covariance}"),
     ],
 )  # fmt: skip
@@ -62,14 +62,14 @@ def test_the_notation_of_the_terminal_translates(formula, want):
             "A return is a sample of $Q(s,a)$, $\\lambda$-returns too",
         ),
         (
-            "`gae` 倒推A[0] = δ[0] + γλ·A[n] = .6211；",
-            "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{n} = .6211$；",
+            "`gae` 倒推A[0] = δ[0] + γλ·A[n] = 0.6211；",
+            "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{n} = 0.6211$；",
         ),
-        ("values[0] = .2 与 old_log_probs (1, 6)", "`values[0]` = .2 与 `old_log_probs` (1, 6)"),
+        ("values[0] = 0.2 与 old_log_probs (1, 6)", "`values[0]` = 0.2 与 `old_log_probs` (1, 6)"),
         ("only −V[0] remains (A<0), 4 of 5", "only $-V_{0}$ remains $(A<0)$, 4 of 5"),
         ("token 0 «1+1=2 δ₀ $x$ `y`»: 3/8", "token 0 «1+1=2 δ₀ &#36;x&#36; &#96;y&#96;»: 3/8"),
         ("1 = a token that exists; 0 = padding", "1 = a token that exists; 0 = padding"),
-        ("功劳 + 猜测 = .62 + .2 = .82。", "功劳 + 猜测 = $.62 + .2 = .82$。"),
+        ("功劳 + 猜测 = 0.62 + 0.2 = 0.82。", "功劳 + 猜测 = $0.62 + 0.2 = 0.82$。"),
     ],
 )
 def test_in_a_sentence_only_formulas_are_translated(text, want):
@@ -230,7 +230,7 @@ def test_the_page_of_the_worked_example(capsys):
     made = explained(capsys, "--tex", "--lang", "zh", "--token", "0")
     assert "**提示** 请问1+1=2？\n\n**回答** 是的，等于2！" in made
     assert (
-        "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -.01 + 1\\cdot.25 - .2 = .04$$"
+        "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -0.01 + 1\\cdot0.62 - 0.5 = 0.11$$"
         in made
     )
     assert made.count("```") == 4  # the fence posts and the table stay drawings
@@ -241,7 +241,7 @@ def test_a_dialogue_is_saved_with_its_formulas_in_tex(tmp_path, capsys):
     (log,) = tmp_path.iterdir()
     text = log.read_text("utf-8")
     assert "用户：为什么不直接令 $A_{t} = \\delta_{t}$？  \n" in text
-    assert "$\\delta_{0} = .04$" in text
+    assert "$\\delta_{0} = 0.11$" in text
 
 
 def test_a_recorded_number_keeps_its_tick_and_a_tokens_text_is_not_markdown(tmp_path, capsys):
@@ -250,7 +250,7 @@ def test_a_recorded_number_keeps_its_tick_and_a_tokens_text_is_not_markdown(tmp_
         '{"tokens": ["<b>*x*", "$y$"], "rewards": [0, 1], "values": [0.3, 0.6], "deltas": [0.3, 0.4], "prompt": "[a](b) `c`"}'
     )
     made = explained(capsys, "--numbers", str(path), "--tex", "--lang", "en", "--token", "0")
-    assert "\n\n✓ recorded .3\n\n" in made
+    assert "\n\n✓ recorded 0.3\n\n" in made
     outside = re.sub(r"```text.*?```", "", made, flags=re.S)
     assert "<b>" not in outside
     assert "[a](b)" not in outside

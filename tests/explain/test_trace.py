@@ -63,15 +63,15 @@ def test_traces_come_in_the_order_in_which_ppo_makes_the_numbers():
 
 def test_the_worked_token_of_the_design():
     found = by_name(demo(), 3)
-    assert found["advantage_sum"].formula == "A₃ = δ₃ + .95·δ₄ + .95²·δ₅ + .95³·δ₆"
-    assert found["advantage_sum"].substituted == ".102 + .153 + .04513 + .06002"
+    assert found["advantage_sum"].formula == "A₃ = δ₃ + 0.95·δ₄ + 0.95²·δ₅ + 0.95³·δ₆"
+    assert found["advantage_sum"].substituted == "0.102 + 0.153 + 0.04513 + 0.06002"
     assert found["advantage_sum"].result == pytest.approx(0.36009125)
-    assert found["advantage"].substituted == ".102 + .95·.2717"
-    assert found["whitened"].substituted == "(.3601 − .2951)/.1524"
+    assert found["advantage"].substituted == "0.102 + 0.95·0.2717"
+    assert found["whitened"].substituted == "(0.3601 − 0.2951)/0.1524"
     assert (found["clip"].state, num(found["clip"].result), num(found["surrogate"].result)) == (
         "clipped",
-        ".5119",
-        ".5263",
+        "0.5119",
+        "0.5263",
     )
 
 
@@ -86,7 +86,7 @@ def test_a_tool_takes_no_time_step_and_the_end_of_a_cut_off_response_has_a_value
     first, last = by_name(sample, 0), by_name(sample, 5)
     assert first["delta"].formula == "δ₀ = r₀ + γ·V₃ − V₀"  # tokens 1 and 2 are the tool's
     assert first["delta"].result == pytest.approx(0.1 + 0.5 * 0.4 - 0.5)
-    assert first["advantage_sum"].formula == "A₀ = δ₀ + .25·δ₃ + .25²·δ₄ + .25³·δ₅"
+    assert first["advantage_sum"].formula == "A₀ = δ₀ + 0.25·δ₃ + 0.25²·δ₄ + 0.25³·δ₅"
     assert last["delta"].formula == "δ₅ = r₅ + γ·V_end − V₅"
     assert last["delta"].result == pytest.approx(0.3 + 0.5 * 0.8 - 0.7)
     assert traces(sample, 1) == []
@@ -152,7 +152,7 @@ def test_the_kl_term_of_the_loss_is_shown_with_the_updates_own_policy(kind, kl):
     assert term.result == pytest.approx(0.2 * kl)
     assert kl_penalty(row([-0.3]), row([-0.69]), kind).item() == pytest.approx(kl)
     assert "log π₃ − log π_ref₃" in term.formula
-    assert "−.3 − (−.69)" in term.substituted
+    assert "−0.3 − (−0.69)" in term.substituted
 
 
 def test_a_number_that_is_not_finite_is_wrong_and_stays_json():
@@ -231,7 +231,7 @@ def test_other_estimators_beside_gae_are_those_of_the_library():
 
 def test_lambda_zero_collapses_to_delta_and_one_drops_the_weights():
     zero, one = compare(demo(), 3, ns=(), lams=(0.0, 1.0))[1:3]
-    assert (zero.formula, num(zero.result)) == ("A₃[λ=0] = δ₃", ".102")
+    assert (zero.formula, num(zero.result)) == ("A₃[λ=0] = δ₃", "0.102")
     assert one.formula == "A₃[λ=1] = δ₃ + δ₄ + δ₅ + δ₆"
     assert one.result == pytest.approx(compare(demo(), 3)[-1].result)  # G − V
 
@@ -242,18 +242,18 @@ def test_a_long_sum_is_shortened_in_print_but_not_in_the_result():
         list(range(n)), [b"x"] * n, [1] * n, {"deltas": [1.0] * n}, Settings.of(lam=0.9)
     )
     found = by_name(sample, 0)["advantage_sum"]
-    assert found.formula == "A₀ = δ₀ + .9·δ₁ + .9²·δ₂ + … + .9⁴⁹·δ₄₉"
+    assert found.formula == "A₀ = δ₀ + 0.9·δ₁ + 0.9²·δ₂ + … + 0.9⁴⁹·δ₄₉"
     assert (
-        found.substituted == "1 + .9 + .81 + …(7.233) + .005726"
+        found.substituted == "1 + 0.9 + 0.81 + …(7.233) + 0.005726"
     )  # what was left out is said, so that it adds up
     assert found.result == pytest.approx((1 - 0.9**n) / 0.1)
 
 
 def test_the_outcome_of_a_group_shows_the_digits_that_its_mean_leaves():
     made = by_name(nearly_equal(estimator="grpo"), 0)["advantage"]
-    assert (made.substituted, num(made.result)) == ("(0 + 0 + .9999998743 − 1)/1e−06", "−.1257")
+    assert (made.substituted, num(made.result)) == ("(0 + 0 + 0.9999998743 − 1)/1e−06", "−0.1257")
     made = by_name(nearly_equal(9, estimator="grpo"), 0)["advantage"]
-    assert made.substituted == "(0 + 0 + 0 + …(0) + .9999998743 − 1)/1e−06"
+    assert made.substituted == "(0 + 0 + 0 + …(0) + 0.9999998743 − 1)/1e−06"
 
 
 OTHERS = [{"estimator": name} for name in ("monte_carlo", "grpo", "remax")]
@@ -268,7 +268,7 @@ def test_the_numbers_of_every_sum_add_up_to_its_result(settings, length):
     for t in range(length):
         for trace in [*traces(sample, t), *compare(sample, t)]:
             text = trace.substituted.translate(
-                str.maketrans({"−": "-", "·": "*", "…": "", "½": ".5", "×": "*"})
+                str.maketrans({"−": "-", "·": "*", "…": "", "½": "0.5", "×": "*"})
             ).replace(")²", ")**2")
             if re.fullmatch(r"[\d.e+*/() -]+|\.5\*max\(.*", text):
                 assert eval(text) == pytest.approx(trace.result, rel=3e-3, abs=1e-12), trace
@@ -287,7 +287,7 @@ def test_only_what_cancels_gets_more_digits():
     assert enough([1 / 3, -0.3333]) == 7
     assert enough([123456.789, -123456.0]) == 9
     assert (num(1 / 3, 7), num(123456.789, 9), num(123456.789), num(1.0, 9)) == (
-        ".3333333",
+        "0.3333333",
         "123456.789",
         "123457",
         "1",
@@ -312,8 +312,8 @@ def test_a_token_that_is_not_there_is_refused():
 @pytest.mark.parametrize(
     ("x", "text"),
     [
-        (0.651, ".651"),
-        (-0.018, "−.018"),
+        (0.651, "0.651"),
+        (-0.018, "−0.018"),
         (0.0, "0"),
         (1.23456, "1.235"),
         (3.2e-5, "3.2e−05"),
@@ -332,11 +332,11 @@ def test_what_is_printed_evaluates_to_its_right_side():
     )  # fmt: skip
     found = {trace.name: trace for trace in traces(sample, 0)}
     assert found["ratio"].substituted == "exp(−10.014 − (−10.016))"
-    assert found["kl"].substituted == "min(10, e^(−.05) + .05 − 1) [d = −10.02 − (−10.07) = .05]"
+    assert found["kl"].substituted == "min(10, e^(−0.05) + 0.05 − 1) [d = −10.02 − (−10.07) = 0.05]"
     assert found["kl"].variant == "k3"
     assert found["value_loss"].variant == "huber"
     assert found["kl"].result == pytest.approx(0.0012294, rel=1e-3)
-    assert "[H(e) = ½·e² for |e| ≤ .1, else .1·(|e| − .05)]" in found["value_loss"].formula
+    assert "[H(e) = ½·e² for |e| ≤ 0.1, else 0.1·(|e| − 0.05)]" in found["value_loss"].formula
     for name in ("reward", "delta", "advantage"):
         text = found[name].substituted.replace("−", "-").replace("·", "*").replace("×", "*")
         assert eval(text) == pytest.approx(found[name].result, rel=2e-3), text

@@ -189,7 +189,7 @@ def test_explaining_a_pair_shows_the_histogram(make_config) -> None:
 
 
 def test_a_token_s_cross_entropy_by_hand() -> None:
-    """Two bins over [−1, 1], σ = 1, R = 1: q = .2848, .7152; p = 1/4, 3/4."""
+    """Two bins over [−1, 1], σ = 1, R = 1: q = 0.2848, 0.7152; p = 1/4, 3/4."""
     settings = Settings.of(value_loss="hl_gauss", bins=2, value_low=-1.0, value_high=1.0, sigma=1.0)
     update = CriticUpdate(0, 0, [0.25], [False], [0.6006], [[math.log(0.25), math.log(0.75)]], [0])
     sample = Sample(
@@ -197,5 +197,5 @@ def test_a_token_s_cross_entropy_by_hand() -> None:
     )
     trace = next(trace for trace in traces(sample, 0) if trace.name == "value_loss")
     assert trace.formula == "L_V₀ = −Σ q·log p, q = N(R₀, 1), bins −1 … 1, …"
-    assert trace.substituted == "[v .25, R 1] −(.2848·log .25 + .7152·log .75 + …(0))"
+    assert trace.substituted == "[v 0.25, R 1] −(0.2848·log 0.25 + 0.7152·log 0.75 + …(0))"
     assert trace.result == pytest.approx(0.6006, abs=1e-4)

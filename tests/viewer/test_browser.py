@@ -99,7 +99,7 @@ def test_report_opens_from_disk_and_a_pinned_token_shows_its_arithmetic(
     page.locator('.chip[data-sample="0"][data-token="3"]').click()
     assert "等于" in page.locator("#token-name").text_content()
     trace = page.locator('[data-trace="advantage_sum"]').text_content()
-    assert "A₃ = δ₃ + .95·δ₄ + .95²·δ₅ + .95³·δ₆= .102 + " in trace
+    assert "A₃ = δ₃ + 0.95·δ₄ + 0.95²·δ₅ + 0.95³·δ₆= 0.102 + " in trace
     assert "✓" in trace
     assert page.locator("#traces .off").count() == 0
     assert "sample=0&token=3" in page.url
@@ -138,7 +138,7 @@ def test_a_child_sees_no_power_of_ten(page: Any, tmp_path: Path) -> None:
     open_report(page, tmp_path, tiny, state="#step=1&sample=0&token=0&lang=en")
     assert re.search(r"\de[−-]", page.locator("#traces").text_content())
     page.get_by_role("button", name="Age 12").click()
-    until(page, "document.querySelector('#traces').textContent.includes('−.000002')")
+    until(page, "document.querySelector('#traces').textContent.includes('−0.000002')")
     assert not re.search(r"\de[−-]", page.locator("#traces").text_content())
 
 

@@ -1,4 +1,4 @@
-"""How numbers and sums are written: .651, −.018, A₃, .95²·δ₅."""
+"""How numbers and sums are written: 0.651, −0.018, A₃, 0.95²·δ₅."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def series(symbol: str, at: Sequence[int], numbers: Sequence[float], base: float
 
 
 def added(terms: Sequence[float], digits: int) -> str:
-    """A sum of numbers: .651 − .018 + .4."""
+    """A sum of numbers: 0.651 − 0.018 + 0.4."""
     first, *rest = _shown(terms)
     parts = []
     for x in rest:
@@ -64,19 +64,19 @@ def added(terms: Sequence[float], digits: int) -> str:
 
 
 def plus(x: float, y: float) -> str:
-    """x + y with numbers: .651 + (−.018)."""
+    """x + y with numbers: 0.651 + (−0.018)."""
     digits = enough([x, y])
     return f"{num(x, digits)} + {par(y, digits)}"
 
 
 def less(x: float, y: float) -> str:
-    """x − y with numbers: .651 − (−.018)."""
+    """x − y with numbers: 0.651 − (−0.018)."""
     digits = enough([x, -y])
     return f"{num(x, digits)} − {par(y, digits)}"
 
 
 def one_step(r: float, gamma: float, later: float, value: float) -> str:
-    """δ = r + γ·V(s_n) − V(s_t) with numbers: 0 + .99·.7 − .651."""
+    """δ = r + γ·V(s_n) − V(s_t) with numbers: 0 + 0.99·0.7 − 0.651."""
 
     def delta(r: float, gamma: float, later: float, value: float) -> float:
         return r + gamma * later - value
@@ -88,7 +88,7 @@ def one_step(r: float, gamma: float, later: float, value: float) -> str:
 def enough(terms: Sequence[float], *more: float) -> int:
     """How many digits the numbers need so that their printed sum is right within a thousandth.
 
-    Four are enough for most sums, but not for .99999987 − 1.
+    Four are enough for most sums, but not for 0.99999987 − 1.
     """
     return exact(lambda *numbers: sum(numbers), *_shown(terms), *more)
 
@@ -113,7 +113,7 @@ def _shown(terms: Sequence[float]) -> Sequence[float]:
 
 
 def weight_of(base: float, k: int) -> str:
-    """base^k as a factor: .95²·; nothing if it is 1."""
+    """base^k as a factor: 0.95²·; nothing if it is 1."""
     if k == 0 or base == 1:
         return ""
     power = superscript(k) if k > 1 else ""
@@ -121,12 +121,10 @@ def weight_of(base: float, k: int) -> str:
 
 
 def num(x: float, digits: int = DIGITS) -> str:
-    """Four significant digits, no leading zero: .651, −.018, 1.234, 3.2e−05."""
+    """Four significant digits: 0.651, −0.018, 1.234, 3.2e−05."""
     if not math.isfinite(x):
         return str(x)
     text = _rounded(0.0 if abs(x) < ZERO else x, digits)
-    if text.lstrip("-").startswith("0."):
-        text = text.replace("0.", ".", 1)
     return "0" if text == "-0" else text.replace("-", "−")
 
 
@@ -135,7 +133,7 @@ def _rounded(x: float, digits: int) -> str:
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """[.651, .58, .4]; a long list is shortened."""
+    """[0.651, 0.58, 0.4]; a long list is shortened."""
     shown = [num(x) for x in numbers]
     if len(shown) > LISTED:
         shown = [*shown[:4], "…", *shown[-2:]]

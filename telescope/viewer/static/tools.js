@@ -34,8 +34,8 @@ export function num(x, { sign = false, digits = 3 } = {}) {
 // Numbers for a child: no powers of ten.
 export function plain(text, almost) {
   return text.replace(/([−-]?)(\d*\.?\d+)e[−-](\d+)/g, (_, sign, digits, power) => {
-    const fixed = (Number(digits) / 10 ** Number(power)).toFixed(6).replace(/^0|0+$/g, "");
-    return fixed === "." ? almost : sign + fixed;
+    const fixed = (Number(digits) / 10 ** Number(power)).toFixed(6).replace(/0+$/, "");
+    return fixed === "0." ? almost : sign + fixed;
   });
 }
 
