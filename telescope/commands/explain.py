@@ -154,7 +154,7 @@ def _print_questions(options: argparse.Namespace, width: int) -> None:
     from telescope.explain.tex import prose
     from telescope.explain.text import fold
 
-    for number, title in titles(options.lang, options.level):
+    for number, (_, title) in enumerate(titles(options.lang, options.level), 1):
         if options.tex:
             print(f"{number}. {prose(title)}")
         else:
@@ -207,11 +207,12 @@ def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -
     asked = dict(titles(options.lang, options.level))
     rounds: list[tuple[str, str]] = []
     for number in options.question:
-        question = asked.get(number, "")
-        text = answer(number, sample, options.lang, options.level, options.token, _simulate)
+        question = asked.get(f"q{number}", "")
+        found = answer(number, sample, options.lang, options.level, options.token, _simulate)
+        text = found.text()
         if options.tex:
             question = prose(question)
-            text = prose(text)
+            text = prose(found.markdown())
         rounds.append((question, text))
 
     if options.tex:

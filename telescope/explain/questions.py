@@ -220,20 +220,31 @@ def answer(
 def _blocks(
     said: Sequence[Sentence], sample: Sample, known: Facts, lang: Lang, level: Level
 ) -> list[str | Table]:
-    """Sentences joined to paragraphs; a table stands between paragraphs."""
+    """Sentences joined to paragraphs.
+
+    A new one begins where the text turns from what is always so to this sample, or back. A table
+    stands between paragraphs.
+    """
     blocks: list[str | Table] = []
     formatter = _Numbers(lang, level)
     space = " " if lang == "en" else ""
+    previous: Sentence | None = None
     for sentence in said:
         if sentence.table:
             blocks.append(token_table(sample, sentence.table, known))
-            continue
-        text = formatter.vformat(sentence.text(lang), (), known)
-        if blocks and isinstance(blocks[-1], str) and not sentence.simulated:
-            blocks[-1] += space + text
+        elif previous is not None and _same_paragraph(previous, sentence):
+            text = formatter.vformat(sentence.text(lang), (), known)
+            blocks[-1] = f"{blocks[-1]}{space}{text}"
         else:
-            blocks.append(text)
+            blocks.append(formatter.vformat(sentence.text(lang), (), known))
+        previous = sentence
     return blocks
+
+
+def _same_paragraph(one: Sentence, other: Sentence) -> bool:
+    if one.table or other.simulated:
+        return False
+    return (one.claim is None) == (other.claim is None)
 
 
 class _Numbers(string.Formatter):
