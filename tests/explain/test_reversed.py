@@ -32,6 +32,10 @@ OPPOSITES = {
 }  # fmt: skip
 
 
+_PLACE = re.compile(r"\{[^{}]*\}")
+"""The place of a number: its name is not a word of the text."""
+
+
 def reversals(text: str, lang: str) -> list[str]:
     """The text with one word replaced by its opposite, for each word that has one."""
     out = []
@@ -42,7 +46,8 @@ def reversals(text: str, lang: str) -> list[str]:
             word = re.escape(here)
             pattern = word if lang == "zh" or here.endswith(" ") else rf"(?<!{{)\b{word}\b"
             changed = re.sub(pattern, there, text, count=1, flags=re.IGNORECASE)
-            if changed != text and not changed.startswith(text):
+            same_places = _PLACE.findall(changed) == _PLACE.findall(text)
+            if changed != text and same_places and not changed.startswith(text):
                 out.append(changed)
     return out
 
