@@ -199,8 +199,7 @@ VOCABULARY: dict[str, str] = {
     "kl_sum": "sum of the KL estimates of the response",
     "score_sum": "sum of the task scores of the response",
     "beta_loss": "coefficient of a KL to the reference in the actor's loss; 0 without one",
-    "sampler": "log-prob of token i that the sampler reported",
-    "gap": "old − sampler: how far trainer and sampler disagree on token i",
+    "gap": "old − rollout: how far trainer and sampler disagree on token i",
     "mismatch": "e^gap, π_old/π_sampler of token i",
     "slots_left": "tokens of the response from i to its end, a tool's included",
     "clip_sum": "sum of PPO's clipped terms of the response",
@@ -416,7 +415,7 @@ class _FactFinder:
             out |= {name: kl_estimate(name).scalar(d) for name in ("k1", "k2", "k3")}
         if old is not None and sampler is not None:
             gap = old[self.i] - sampler[self.i]
-            out |= {"sampler": sampler[self.i], "gap": gap, "mismatch": math.exp(gap)}
+            out |= {"gap": gap, "mismatch": math.exp(gap)}
         for name, column in (("kl_sum", "kl"), ("score_sum", "token_level_scores")):
             if column in self.columns:
                 out[name] = math.fsum(self.row(self.columns[column]))
