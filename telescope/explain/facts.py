@@ -16,7 +16,7 @@ from typing import Any
 from telescope.algorithms.definitions import DEFAULT_ESTIMATOR, DEFAULT_POLICY_LOSS
 from telescope.algorithms.definitions.base import clamp
 from telescope.algorithms.definitions.kl import kl_estimate
-from telescope.algorithms.definitions.notation import less, num, one_step, plus
+from telescope.algorithms.definitions.notation import less, num, one_step, plus, subscript
 from telescope.algorithms.definitions.outcome import COMPARED
 from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.sample import ActorUpdate, Sample
@@ -207,6 +207,14 @@ VOCABULARY: dict[str, str] = {
     "first_loss": "½·(R − V)², the squared loss before the critic has moved",
     "moved": "v − V, how far the critic's prediction has moved",
     "v_clip": "v moved no further than ε from V; absent where values are not clipped",
+    # given numbers, names and neighbours
+    "A_follows": "the advantages are those that the estimator makes of the other columns",
+    "R_follows": "the same for the returns",
+    "sutton": "name of the reward of token i in Sutton & Barto: R with the index i + 1",
+    "G_next": "G of the next valid token; 0 after the last",
+    "G_rises": "steps at which G rises",
+    "fines": "rewards below 0 before the last token",
+    "leak": "γ(1−λ)(γλ)^(N−1): how much of a value left after the end gets into A of token i",
 }
 """Every fact and what it is. Those of a column have variants: see `_COLUMNS`."""
 for _name, _meaning in _OF_COLUMN.items():
@@ -239,6 +247,7 @@ class _FactFinder:
     def all(self) -> Facts:
         out = self.token() | self.scalars() | self.ending() | self.shares() | self.numbers()
         out |= self.drift()
+        out |= self.neighbours()
         if "token_level_rewards" in self.columns:
             out |= self.rewards()
         if "values" in self.columns and "token_level_rewards" in self.columns:
@@ -332,6 +341,32 @@ class _FactFinder:
             "shares": [100 * decay**k for k in later],
         }
 
+    def neighbours(self) -> Facts:
+        """Which given columns follow from the others, and what a wrong mask would let in."""
+        made = self.recomputed()
+        decay = self.gamma * self.lam
+        return {
+            "A_follows": self.agrees("advantages", made),
+            "R_follows": self.agrees("returns", made),
+            "sutton": f"R{subscript(self.i + 1)}",
+            "leak": self.gamma * (1 - self.lam) * decay ** (self.left - 1),
+        }
+
+    def recomputed(self) -> dict[str, list[float]]:
+        """The columns as they follow from rewards, values and baselines alone."""
+        given = {
+            name: numbers for name, numbers in self.sample.columns.items() if name not in _MADE
+        }
+        bare = replace(self.sample, columns=given, actor_updates=[], critic_updates=[])
+        return fill(bare).columns
+
+    def agrees(self, name: str, made: dict[str, list[float]]) -> bool:
+        """Whether a column is what it should be, up to the rounding of typed numbers."""
+        if name not in self.columns or name not in made:
+            return False
+        pairs = zip(self.row(self.columns[name]), self.row(made[name]), strict=True)
+        return all(abs(x - y) <= _ROUNDED * max(1.0, abs(y)) for x, y in pairs)
+
     # ---- columns ----
 
     def numbers(self) -> Facts:
@@ -375,6 +410,9 @@ class _FactFinder:
         total = math.fsum(rewards)
         pairs = list(itertools.pairwise(come))
         return {
+            "G_next": sums[here + 1] if here + 1 < len(sums) else 0.0,
+            "G_rises": sum(later > now + 1e-12 for now, later in itertools.pairwise(sums)),
+            "fines": sum(reward < -1e-12 for reward in rewards[:-1]),
             "G": sums[here],
             "came": come[here],
             "Gs": sums,
@@ -599,5 +637,9 @@ def _variance(numbers: Sequence[float]) -> float:
 
 
 _LAMS = {"A0": 0.0, "A50": 0.5, "A95": 0.95}
+_MADE = ("deltas", "advantages", "returns", "whitened")
+"""Columns that follow from the others."""
+_ROUNDED = 6e-4
+"""Typed numbers with three decimals differ by less."""
 _FEW = 6
 """Up to so many steps all n-step advantages are listed."""

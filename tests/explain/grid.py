@@ -3,7 +3,7 @@
 λ × γ × ending × tool tokens × length × outcome × token asked about are all combined. Whitening,
 update, critic, KL, given or computed columns and value loss rotate through the cells with cycles of
 different lengths, so that all pairs meet. Estimators without λ have cells of their own, and so do
-samples whose advantages were whitened before they were given.
+samples whose advantages were whitened before they were given, or that have few columns.
 """
 
 from __future__ import annotations
@@ -105,6 +105,33 @@ def cells() -> Iterator[Cell]:
         yield _without_scale(name, number, estimator, outcome, equal)
         number += 1
     yield from _kl_cells(number)
+    yield from _typed_cells(number)
+
+
+def _typed_cells(number: int) -> Iterator[Cell]:
+    """Some columns alone, and rewards that are all above 0."""
+    kinds = itertools.product(("critic", "actor", "dense"), GAMMAS, ENDINGS, (1, 6))
+    for kind, gamma, ending, length in kinds:
+        settings = Settings.of(lam=0.95, gamma=gamma, kl_coef=0.1)
+        full = fill(_sample(random.Random(number), settings, ending, "none", length, 1.0))
+        columns = _typed_columns(kind, full)
+        sample = replace(full, columns=columns, whiten_mean=None, whiten_std=None)
+        if kind == "critic":
+            sample = _with_critic(sample, ("moved", "far")[number % 2])
+        yield Cell(f"typed {kind} γ={gamma} {ending} T={length}", sample, number % length)
+        number += 1
+
+
+def _typed_columns(kind: str, full: Sample) -> dict[str, list[float]]:
+    names = {
+        "critic": ("values", "returns"),
+        "actor": ("old_log_probs", "whitened"),
+        "dense": ("values",),
+    }
+    columns = {name: full.columns[name] for name in names[kind]}
+    if kind == "dense":
+        columns["token_level_rewards"] = [0.02 + 0.1 * t for t in range(len(full))]
+    return columns
 
 
 class AlreadyWhitened(Sample):
