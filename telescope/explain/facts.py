@@ -19,6 +19,7 @@ from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import less, num, one_step, plus, subscript
 from telescope.algorithms.definitions.outcome import COMPARED
 from telescope.explain.arithmetic import fill, policy_term, value_term
+from telescope.explain.claims import CLOSE
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
@@ -395,8 +396,8 @@ class _FactFinder:
         out: Facts = {}
         for name in ("A", "W"):
             if name in known:
-                out[f"{name}_pos"] = sum(x > 0 for x in known[f"{name}s"])
-                out[f"{name}_neg"] = sum(x < 0 for x in known[f"{name}s"])
+                out[f"{name}_pos"] = sum(x > CLOSE for x in known[f"{name}s"])
+                out[f"{name}_neg"] = sum(x < -CLOSE for x in known[f"{name}s"])
         if "kl" in known:
             out["kl_mean"] = math.fsum(known["kls"]) / len(self.at)
             out["kl_neg"] = sum(x < 0 for x in known["kls"])
@@ -578,7 +579,7 @@ class _FactFinder:
             out["sigma"] = self.full.whiten_std
         if "advantages" in self.columns:
             raw = self.columns["advantages"]
-            flips = [t for t in self.at if raw[t] * whitened[t] < 0]
+            flips = [t for t in self.at if raw[t] * whitened[t] < 0 and abs(whitened[t]) > CLOSE]
             out["flips"] = len(flips)
             out["flipped"] = self.i in flips
         return out
