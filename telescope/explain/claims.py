@@ -14,7 +14,7 @@ import ast
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 CLOSE = 1e-9
@@ -59,9 +59,12 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+Evaluator = Callable[[Mapping[str, Any]], Any]
+
+
 def evaluate(expression: str, facts: Mapping[str, Any]) -> Any:
     """The expression's value. Raises KeyError for a fact that the sample does not have."""
-    return _value(_parsed(expression), facts)
+    return _compiled(expression)(facts)
 
 
 @functools.cache
@@ -72,37 +75,60 @@ def names_in(expression: str) -> frozenset[str]:
     return frozenset(names - _FUNCTIONS.keys())
 
 
-@functools.cache
 def _parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-def _value(node: ast.expr, facts: Mapping[str, Any]) -> Any:
+@functools.cache
+def _compiled(expression: str) -> Evaluator:
+    """The expression as a function of the facts: texts are evaluated many times."""
+    return _evaluator(_parsed(expression))
+
+
+def _evaluator(node: ast.expr) -> Evaluator:
     match node:
         case ast.Constant(value=value):
-            return value
+            return lambda facts: value
         case ast.Name(id=name):
-            return facts[name]
-        case ast.BoolOp(op=ast.And(), values=values):
-            return all(_value(each, facts) for each in values)
-        case ast.BoolOp(op=ast.Or(), values=values):
-            return any(_value(each, facts) for each in values)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _value(operand, facts)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, facts)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](_value(left, facts), _value(right, facts))
+            return operator.itemgetter(name)
         case ast.Tuple(elts=parts):
-            return tuple(_value(each, facts) for each in parts)
+            each = _evaluators(parts)
+            return lambda facts: tuple(part(facts) for part in each)
+        case ast.BoolOp(op=op, values=values):
+            each = _evaluators(values)
+            combine = all if isinstance(op, ast.And) else any
+            return lambda facts: combine(part(facts) for part in each)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _evaluator(operand)
+            return lambda facts: not inner(facts)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _evaluator(operand)
+            return lambda facts: -inner(facts)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            first, second = _evaluators([left, right])
+            apply = _ARITHMETIC[type(op)]
+            return lambda facts: apply(first(facts), second(facts))
         case ast.Compare(left=left, ops=ops, comparators=others):
-            return _compare([left, *others], ops, facts)
+            return _comparison([left, *others], ops)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*[_value(each, facts) for each in args])
+            each = _evaluators(args)
+            function = _FUNCTIONS[name]
+            return lambda facts: function(*[part(facts) for part in each])
     raise ValueError(f"not allowed in a claim: {ast.unparse(node)}")
 
 
-def _compare(terms: list[ast.expr], ops: list[ast.cmpop], facts: Mapping[str, Any]) -> bool:
-    values = [_value(term, facts) for term in terms]
-    pairs = itertools.pairwise(values)
-    return all(_COMPARISONS[type(op)](x, y) for op, (x, y) in zip(ops, pairs, strict=True))
+def _evaluators(nodes: Sequence[ast.expr]) -> list[Evaluator]:
+    return [_evaluator(node) for node in nodes]
+
+
+def _comparison(terms: Sequence[ast.expr], ops: Sequence[ast.cmpop]) -> Evaluator:
+    """a < b <= c: every neighbouring pair must hold."""
+    evaluators = _evaluators(terms)
+    compare = [_COMPARISONS[type(op)] for op in ops]
+
+    def holds(facts: Mapping[str, Any]) -> bool:
+        values = [term(facts) for term in evaluators]
+        pairs = itertools.pairwise(values)
+        return all(test(x, y) for test, (x, y) in zip(compare, pairs, strict=True))
+
+    return holds

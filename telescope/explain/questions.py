@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import string
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,12 @@ class Sentence:
 
     def holds(self, known: Facts) -> bool:
         """Whether the sentence can be said of a sample with these facts."""
-        needed = {name for name in self.names if not name.startswith("sim_")}
-        return needed <= known.keys() and bool(evaluate(self.when, known))
+        return self._needed <= known.keys() and bool(evaluate(self.when, known))
+
+    @functools.cached_property
+    def _needed(self) -> frozenset[str]:
+        """The facts that must be there before any episode is simulated."""
+        return frozenset(name for name in self.names if not name.startswith("sim_"))
 
 
 @dataclass(frozen=True)
@@ -268,12 +272,13 @@ class _Numbers(string.Formatter):
         return num(shown)
 
 
-def missing_for(question: Question, sample: Sample) -> list[str]:
-    """What the answer needs and the sample lacks."""
+def missing_for(question: Question, sample: Sample, columns: Set[str] | None = None) -> list[str]:
+    """What the answer needs and the sample lacks; `columns` are those of `filled_columns`."""
     estimator = sample.settings.estimator_definition
     if question.critic and not estimator.needs.critic:
         return [f"critic (estimator {estimator.name})"]
-    columns = filled_columns(sample)
+    if columns is None:
+        columns = filled_columns(sample)
     return [name for name in question.needs if name not in columns]
 
 

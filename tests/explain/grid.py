@@ -8,6 +8,7 @@ samples whose advantages were whitened before they were given, or that have few 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -213,6 +214,11 @@ def _settings(
         names["lam_critic"] = 1.0
     if critic == "plain":
         names["clip_value"] = None
+    return _made(**names)
+
+
+@functools.cache
+def _made(**names: object) -> Settings:
     return Settings.of(**names)
 
 
