@@ -82,7 +82,8 @@ def _parser() -> Parser:
         "--numbers",
         type=Path,
         metavar="FILE",
-        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV",
+        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV; advantages "
+        "that are whitened already are named `whitened`, or come with `whiten = false`",
     )
     source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(

@@ -182,7 +182,7 @@ def test_a_log_from_another_hand_keeps_its_line_endings_and_blank_lines(tmp_path
     dialogue.append("g", "h")
     dialogue.write()
     assert file.read_bytes().decode() == text + (
-        "\r\n### 问题 6\r\n\r\n用户：e\r\n\r\n助手：f\r\n---\r\n"
+        "\r\n### 问题 6\r\n\r\n用户：e\r\n\r\n助手：f\r\n\r\n---\r\n\r\n"
         "### 问题 7\r\n\r\n用户：g\r\n\r\n助手：h\r\n"
     )
 
@@ -206,7 +206,7 @@ def test_only_a_message_that_could_be_misread_gets_a_comment():
     dialogue.append("q", "one\n\n---\n\ntwo")
     assert "<!--" not in dialogue.text
     dialogue.append("q", "one\n\n---\n\n### 问题 3\n用户：x  \n助手：y")
-    assert dialogue.text.count("<!-- 用户 1 字，助手 33 字 -->") == 1
+    assert dialogue.text.count("<!-- 用户 1 字，助手 30 字 -->") == 1
 
 
 def test_the_context_stands_in_the_head(tmp_path):
