@@ -82,7 +82,8 @@ def _parser() -> Parser:
         "--numbers",
         type=Path,
         metavar="FILE",
-        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV",
+        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV; advantages "
+        "that are whitened already are named `whitened`, or come with `whiten = false`",
     )
     source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(
@@ -126,6 +127,13 @@ def _parser() -> Parser:
         type=Path,
         metavar="DIR",
         help="with --question: also write questions and answers as a Markdown log",
+    )
+    view.add_argument(
+        "--save-dialogue-as",
+        type=Path,
+        metavar="NAME.md",
+        help="the same under this name, e.g. codex_YYYYMMDD_HHMMSS.md (the time is filled in); "
+        "an existing log is continued",
     )
 
     form = parser.add_argument_group("how it is written")
@@ -186,7 +194,7 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
 
     if options.question:
         _answer_questions(options, source.sample, width)
-    elif options.save_dialogue:
+    elif options.save_dialogue or options.save_dialogue_as:
         raise TelescopeError(
             "--save-dialogue writes questions and answers: say which with --question N "
             "(--questions lists them)"
@@ -221,11 +229,20 @@ def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -
         shown = [fold(f"{question}\n{text}", width) for question, text in rounds]
     print("\n\n".join(shown))
 
-    if options.save_dialogue:
-        from telescope.explain.dialogue import save_dialogue
+    _save_dialogue(options, rounds)
 
+
+def _save_dialogue(options: argparse.Namespace, rounds: list[tuple[str, str]]) -> None:
+    from telescope.explain.dialogue import save_dialogue, save_dialogue_as
+
+    now = datetime.now()
+    if options.save_dialogue:
         request = f"--save-dialogue {options.save_dialogue}"
-        path = save_dialogue(options.save_dialogue, rounds, datetime.now(), request=request)
+        path = save_dialogue(options.save_dialogue, rounds, now, request=request)
+        print(path, file=sys.stderr)
+    if options.save_dialogue_as:
+        request = f"--save-dialogue-as {options.save_dialogue_as}"
+        path = save_dialogue_as(options.save_dialogue_as, rounds, now, request=request)
         print(path, file=sys.stderr)
 
 

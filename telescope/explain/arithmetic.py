@@ -83,6 +83,16 @@ _REWARDS = Rule("token_level_rewards", ("token_level_scores", "kl"), _reward)
 _REWARDS_WITHOUT_KL = Rule("token_level_rewards", ("token_level_scores",), _score)
 
 
+# ---- advantages, where an estimator has no rewards to compute them from ----
+
+
+def _return_less_value(x: Actions, s: Settings, k: int) -> float:
+    return x["returns"][k] - x["values"][k]
+
+
+_FROM_RETURNS = Rule("advantages", ("returns", "values"), _return_less_value)
+
+
 def fill(sample: Sample) -> Sample:
     """The sample with every column that follows from those it has. Given columns stay as given.
 
@@ -95,6 +105,10 @@ def fill(sample: Sample) -> Sample:
     if s.credit.kl_coef == 0:
         _REWARDS_WITHOUT_KL.apply(actions, s)
     DELTAS.apply(actions, s)
+    s.estimator_definition.fill(actions, s.credit)
+    if s.estimator_definition.needs.critic and s.lam_critic is None:
+        _FROM_RETURNS.apply(actions, s)
+    _undo_whitening(sample, actions)
     s.estimator_definition.fill(actions, s.credit)
     mean, std = _whiten(sample, actions)
     full = replace(
@@ -126,6 +140,16 @@ def _whiten(sample: Sample, actions: Actions) -> tuple[float | None, float | Non
     return mean, std
 
 
+def _undo_whitening(sample: Sample, actions: Actions) -> None:
+    """Adds the column `advantages` where only whitened ones are known, with their μ and σ."""
+    mean = sample.whiten_mean
+    std = sample.whiten_std
+    if not sample.settings.whiten:
+        mean, std = 0.0, 1.0
+    if "whitened" in actions and "advantages" not in actions and mean is not None and std:
+        actions.columns["advantages"] = [mean + std * x for x in actions["whitened"]]
+
+
 def _expanded(sample: Sample, actions: Actions) -> dict[str, list[float]]:
     """The columns with one number for every token, 0 where the policy did not write it."""
     columns = dict(sample.columns)
@@ -142,6 +166,7 @@ def _expanded(sample: Sample, actions: Actions) -> dict[str, list[float]]:
 def moments(numbers: Sequence[float]) -> tuple[float, float]:
     """(μ, σ) as whitening takes them: variance over n − 1, and 1e-8 inside the root."""
     n = len(numbers)
+    numbers = [float(x) for x in numbers]
     mean = math.fsum(numbers) / max(n, 1)
     variance = math.fsum((x - mean) * (x - mean) for x in numbers) / max(n - 1, 1)
     return mean, math.sqrt(variance + 1e-8)

@@ -29,100 +29,24 @@ token belongs.
 
 from __future__ import annotations
 
-import csv
-import difflib
-import io
-import json
 import math
-import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES
-from telescope.config import CHOICES, ActorConfig, CreditConfig, CriticConfig, OptimizerConfig
+from telescope.config import CHOICES
 from telescope.errors import TelescopeError
-from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.already_whitened import tell_apart
+from telescope.explain.number_files import read_content
+from telescope.explain.number_names import IGNORED, SETTING_NAMES, name_of, setting_names
+from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings, value_loss_with
+from telescope.explain.typed import Typed, with_common_precision
 from telescope.explain.whitening import whiten_together
 
-COLUMN_NAMES = {
-    **{name: name for name in (*SAMPLE_COLUMNS, "tokens", "mask", "log_probs", "vpreds")},
-    "scores": "token_level_scores",
-    "score": "token_level_scores",
-    "rewards": "token_level_rewards",
-    "reward": "token_level_rewards",
-    "r": "token_level_rewards",
-    "V": "values",
-    "value": "values",
-    "old": "old_log_probs",
-    "old_log_prob": "old_log_probs",
-    "new": "log_probs",
-    "new_log_probs": "log_probs",
-    "new_log_prob": "log_probs",
-    "log_prob": "log_probs",
-    "ref": "ref_log_prob",
-    "ref_log_probs": "ref_log_prob",
-    "kld": "kl",
-    "delta": "deltas",
-    "A": "advantages",
-    "advantage": "advantages",
-    "advantages_raw": "advantages",
-    "R": "returns",
-    "advantages_whitened": "whitened",
-    "new_values": "vpreds",
-    "response_mask": "mask",
-    "loss_mask": "mask",
-    "info_mask": "mask",
-}
-"""Name in a file -> column."""
-
-
-def _setting_names() -> list[str]:
-    """Settings of credit, actor and critic, those of all definitions included."""
-    names = [*CreditConfig.model_fields, *ActorConfig.model_fields, *CriticConfig.model_fields]
-    names += [name for choice in CHOICES for name in choice.owners()]
-    other = {*OptimizerConfig.model_fields, *SAMPLE_COLUMNS}
-    return [name for name in dict.fromkeys(names) if name not in other]
-
-
-SETTING_NAMES = {
-    **{name: name for name in _setting_names()},
-    **{name: name for name in ("whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt")},
-    "temperature": "temperature",
-    "value_loss": "value_loss",
-    "clip": "clip",
-    "γ": "gamma",
-    "lambda": "lam",
-    "λ": "lam",
-    "beta": "kl_coef",
-    "β": "kl_coef",
-    "kl_type": "kl_kind",
-    "eps": "clip",
-    "ε": "clip",
-    "epsilon": "clip",
-    "cliprange": "clip",
-    "clip_ratio": "clip",
-    "cliprange_value": "clip_value",
-    "clip_ratio_c": "dual_clip",
-    "μ": "whiten_mean",
-    "mu": "whiten_mean",
-    "mean": "whiten_mean",
-    "σ": "whiten_std",
-    "sigma": "whiten_std",
-    "std": "whiten_std",
-}
-"""Name in a file -> setting."""
-
-IGNORED = ("id", "kind", "description", "expected")
-"""Names that a file may hold for its own use."""
-_BARE_POINT = re.compile(
-    r""" "(?:\\.|[^"\\])*" | '[^']*' | \#.* | (?<![\w.])\.(?=\d) """, re.VERBOSE
-)
-"""The point of .3. Texts and comments are matched too, so that no point is found inside them."""
 SMALLEST = 1e-30
 LARGEST = 1e30
 """Bounds of a divisor and of any number: no product of a few of them overflows."""
@@ -143,54 +67,11 @@ def read_numbers(path: str | Path) -> list[Sample]:
     Several responses also get the μ and σ of their batch.
     """
     path = Path(path)
-    text = _text_of(path)
-    readers: dict[str, Callable[[str], Any]] = {
-        ".toml": tomllib.loads,
-        ".json": json.loads,
-        ".csv": _csv,
-    }
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise TelescopeError(f"{path}: the name must end in .toml, .json or .csv")
-    try:
-        data = _read(readers[suffix], text)
-    except TelescopeError as error:
-        raise TelescopeError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise TelescopeError(f"{path} is not valid {suffix[1:].upper()}: {error}") from None
+    data = read_content(path)
     try:
         return batch_from_numbers(data)
     except TelescopeError as error:
         raise TelescopeError(f"{path}: {error}") from None
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except OSError as error:
-        raise TelescopeError(
-            f"cannot read {path} ({error.strerror}): give a .toml, .json or .csv file"
-        ) from None
-    except UnicodeDecodeError:
-        raise TelescopeError(f"{path} is not UTF-8 text: save it as UTF-8") from None
-
-
-def _read(reader: Callable[[str], Any], text: str) -> Any:
-    """Reads the text; .3 is read as 0.3.
-
-    TOML and JSON want a digit before the point. It is filled in only if the text is not valid
-    as it stands.
-    """
-    try:
-        return reader(text)
-    except ValueError:
-        filled = _BARE_POINT.sub(lambda found: "0." if found[0] == "." else found[0], text)
-        if filled == text:
-            raise
-    try:
-        return reader(filled)
-    except ValueError as error:
-        raise ValueError(f"{error} (with every .3 read as 0.3)") from None
 
 
 def batch_from_numbers(data: Any) -> list[Sample]:
@@ -203,7 +84,7 @@ def batch_from_numbers(data: Any) -> list[Sample]:
         except TelescopeError as error:
             where = f"response {i}: " if len(rows) > 1 else ""
             raise TelescopeError(f"{where}{error}") from None
-    return whiten_together(batch)
+    return whiten_together(tell_apart(batch))
 
 
 def _responses(data: Any) -> list[dict[str, Any]]:
@@ -353,15 +234,12 @@ def _actor_updates(old: list[float] | None, new: list[float] | None) -> list[Act
 
 def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns and the settings of a response, under their own names."""
-    known = {**COLUMN_NAMES, **SETTING_NAMES}
     lists: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
     for key, value in data.items():
         if key in IGNORED:
             continue
-        name = known.get(key) or known.get(key.lower())
-        if name is None:
-            raise TelescopeError(f"unknown name {key!r}{_suggestion(key, known)}")
+        name = name_of(key)
         is_setting = name in SETTING_NAMES.values()
         home = scalars if is_setting else lists
         if name in home:
@@ -371,13 +249,6 @@ def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         both = scalars.pop("clip")
         scalars = {"clip_low": both, "clip_high": both} | scalars
     return lists, scalars
-
-
-def _suggestion(key: str, known: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(key, list(known.values()), 1)
-    if not near:
-        near = difflib.get_close_matches(key, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
 def _scalar(key: str, name: str, value: Any) -> Any:
@@ -400,9 +271,11 @@ def _scalar(key: str, name: str, value: Any) -> Any:
         raise TelescopeError(
             f"{key} = {number:g}: it must lie between {SMALLEST:g} and {LARGEST:g}"
         )
-    return number
+    return with_common_precision([number])[0] if name in _ROUNDED else float(number)
 
 
+_ROUNDED = ("whiten_mean", "whiten_std", "bootstrap")
+"""Numbers that a run computes, and that may therefore be rounded. Settings are exact."""
 _WORDS = ("estimator", "loss", "value_loss", "kl_kind", "kl_loss_kind", "importance", "reject")
 """Settings that are words, not numbers."""
 
@@ -431,7 +304,7 @@ def _settings(scalars: Mapping[str, Any], data: Mapping[str, Any]) -> Settings:
     return settings
 
 
-_SETTINGS = {*_setting_names(), "temperature", "value_loss"}
+_SETTINGS = {*setting_names(), "temperature", "value_loss"}
 
 
 def _owners(name: str) -> str:
@@ -463,7 +336,7 @@ def _numbers(name: str, value: Any) -> list[float]:
     for t, x in enumerate(value):
         is_flag = name == "mask" and isinstance(x, bool)
         numbers.append(float(x) if is_flag else _number(f"{name}[{t}]", x))
-    return numbers
+    return with_common_precision(numbers)
 
 
 def _number(name: str, value: Any) -> float:
@@ -473,7 +346,7 @@ def _number(name: str, value: Any) -> float:
         raise TelescopeError(
             f"{name} is too large: give numbers between −{LARGEST:g} and {LARGEST:g}"
         )
-    return float(value)
+    return value if isinstance(value, Typed) else float(value)
 
 
 def _check_log_prob(name: str, x: float) -> None:
@@ -506,57 +379,3 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
             f"beta = {scalars['kl_coef']:g} needs the kl of each token, "
             "or old_log_probs and ref_log_prob"
         )
-
-
-def _csv(text: str) -> dict[str, Any]:
-    """The columns of a CSV, one row per token.
-
-    Rows with the same entry in the column `response`, if there is one, are one response.
-    """
-    lines = list(csv.reader(io.StringIO(text, newline="")))
-    header = lines[0] if lines else []
-    names = [key.strip() for key in header]
-    rows = [row for row in lines[1:] if row]
-    if any(len(row) != len(header) for row in rows):
-        raise TelescopeError(
-            f"the header has {len(header)} names; every row needs as many cells (they may be empty)"
-        )
-    if "response" not in names:
-        return _columns(names, rows, rows)
-    at = names.index("response")
-    groups: dict[str, list[list[str]]] = {}
-    for row in rows:
-        groups.setdefault(row.pop(at).strip(), []).append(row)
-    del names[at]
-    return {"responses": [_columns(names, group, rows) for group in groups.values()]}
-
-
-def _columns(
-    names: Sequence[str], rows: Sequence[Sequence[str]], every: Sequence[Sequence[str]]
-) -> dict[str, Any]:
-    """The columns and settings of one response, numbers as numbers.
-
-    An empty cell among the scores is 0. A setting is the first cell of its column that is not
-    empty, in the rows of this response or else in any of `every`.
-    """
-    out: dict[str, Any] = {}
-    for column, key in enumerate(names):
-        cells = [row[column] for row in rows]
-        name = COLUMN_NAMES.get(key) or COLUMN_NAMES.get(key.lower())
-        if name == "tokens":
-            out[key] = cells
-        elif name is not None:
-            empty = "0" if name == "token_level_scores" else ""
-            out[key] = [_cell(cell.strip() or empty) for cell in cells]
-        else:
-            cells += [row[column] for row in every]
-            given = [cell.strip() for cell in cells if cell.strip()]
-            out[key] = _cell(given[0] if given else "")
-    return out
-
-
-def _cell(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -1,8 +1,8 @@
 """One response with every number PPO computed for it: what a trace, a table or a page shows.
 
-It comes from a ledger row, from numbers typed by hand, or from running all roles on a prompt
-and a response. Per-token lists are as long as the response, without padding; `None` stands for
-what is not known.
+It comes from a ledger row, from numbers typed by hand (then they are `Typed`, with the precision of
+their digits), or from running all roles on a prompt and a response. Per-token lists are as long as
+the response, without padding; `None` stands for what is not known.
 """
 
 from __future__ import annotations
@@ -96,6 +96,10 @@ class Sample:
     whiten_mean: float | None = None
     whiten_std: float | None = None
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""
+    already_whitened: bool = False
+    """The given advantages turned out to be whitened ones: they are in `whitened`, and the raw ones
+    are known only if rewards or returns give them. Name the row `whitened`, or set
+    `whiten = false`, to say so."""
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
     padding: dict[int, dict[str, float]] = field(default_factory=dict)

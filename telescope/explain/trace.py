@@ -1,7 +1,8 @@
 """The arithmetic of one token: formula, numbers substituted, result, and whether the record agrees.
 
 Every quantity is recomputed in float64 from the recorded numbers one level below it (δ from
-rewards and values, A from δ, …), so that a wrong number shows ✗ at the step where it went wrong.
+rewards and values, A from δ, …), or from those as they should be. So a wrong number shows ✗ where
+it went wrong, and only there.
 Time is counted in valid tokens (those that the policy chose).
 """
 
@@ -9,12 +10,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from telescope.algorithms.definitions import texts
-from telescope.algorithms.definitions.base import Estimator, Term, Token, UpdatedToken, Words, clamp
+from telescope.algorithms.definitions.base import Estimator, Term, Token, UpdatedToken, clamp
 from telescope.algorithms.definitions.critic import compare_terms, delta_term
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import exact, less, num, par, subscript
@@ -30,10 +31,11 @@ from telescope.explain.arithmetic import (
     token_of,
     updated_token,
 )
+from telescope.explain.checked import Trace, agree, compared, recheck
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.typed import bound_of
 
-TOLERANCE = 1e-5
-"""Largest difference between a result and the record, relative to the inputs if those exceed 1."""
+__all__ = ["Trace", "Tracer", "compare", "traces"]
 
 COLUMN_OF_TERM = {
     "delta": "deltas",
@@ -42,35 +44,6 @@ COLUMN_OF_TERM = {
     "return": "returns",
 }
 """Term of an estimator -> the column that records it. Other estimates record `advantages`."""
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One line of an explanation, compared with the record."""
-
-    name: str
-    formula: str
-    substituted: str
-    result: float
-    recorded: float | None = None
-    ok: bool | None = None
-    """|result − recorded| < 1e-5, relative to the largest number that went in if that exceeds 1.
-    None: nothing was recorded."""
-    state: str | None = None
-    """What happened to this token: e.g. inside, kept, clipped, dual, off, last, rejected, alone."""
-    variant: str | None = None
-    """Which form of the formula this is."""
-    texts: Mapping[str, Words] = field(default_factory=dict, compare=False, repr=False)
-    """Words of the estimator or loss that the line belongs to."""
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON has no NaN or infinity: they become their names."""
-        plain = asdict(replace(self, texts={}))
-        del plain["texts"]
-        for name, value in plain.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                plain[name] = str(value)
-        return plain
 
 
 def traces(sample: Sample, t: int, update: int = -1) -> list[Trace]:
@@ -107,7 +80,12 @@ class Tracer:
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         """See `traces`."""
-        return _TokenTracer(self, t).all(update) if self._written(t) else []
+        if not self._written(t):
+            return []
+        made = _TokenTracer(self, t).all(update)
+        if all(trace.ok is not False for trace in made):
+            return made
+        return [self._with_right_inputs(trace, t, update) for trace in made]
 
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         """See `compare`."""
@@ -116,24 +94,28 @@ class Tracer:
     def verdicts(self, t: int, update: int = -1) -> dict[str, bool]:
         """Whether each recorded number of token t is right, each once.
 
-        It is right if it follows from the recorded numbers below it, or from those as they should
-        be: one wrong number is one ✗. A has two traces and counts as `advantage`.
+        A has two traces and counts as `advantage`.
         """
         out: dict[str, bool] = {}
         for trace in self.traces(t, update):
             if trace.recorded is None:
                 continue
             name = trace.name.removesuffix("_sum")
-            right = bool(trace.ok) or self._follows(trace, trace.recorded, t, update)
-            out[name] = out.get(name, False) or right
+            out[name] = out.get(name, False) or bool(trace.ok)
         return out
 
-    def _follows(self, trace: Trace, recorded: float, t: int, update: int) -> bool:
-        """Whether the recorded number follows from numbers as they should be."""
-        for other in self._should.traces(t, update):
+    def _with_right_inputs(self, trace: Trace, t: int, update: int) -> Trace:
+        """The trace; if the record is wrong, one with the inputs as they should be, if right then.
+
+        So one wrong number is one ✗, and what was computed from the right one stays ✓.
+        """
+        if trace.ok is not False or trace.recorded is None:
+            return trace
+        for other in _TokenTracer(self._should, t).all(update):
             if other.name == trace.name:
-                return close(other.result, recorded, ()) if other.ok is None else other.ok
-        return False
+                again = other if other.ok is not None else recheck(other, trace.recorded)
+                return again if again.ok else trace
+        return trace
 
     @functools.cached_property
     def _should(self) -> Tracer:
@@ -195,21 +177,6 @@ class _TokenTracer:
         found = self.sample.columns.get(column)
         return None if found is None else found[self.t]
 
-    def checked(self, term: Term, recorded: float | None, words: Mapping[str, Words]) -> Trace:
-        """A term compared with the record."""
-        ok = None if recorded is None else close(term.result, recorded, term.inputs)
-        return Trace(
-            term.name,
-            term.formula,
-            term.substituted,
-            term.result,
-            recorded,
-            ok,
-            term.state,
-            term.variant,
-            words,
-        )
-
     # ---- before the estimator ----
 
     def kl(self) -> list[Trace]:
@@ -223,7 +190,7 @@ class _TokenTracer:
         result = estimate.scalar(old - ref)
         term = Term("kl", f"kl{self.i} = {formula}", substituted, result, numbers)
         term = replace(term, variant=estimate.variant)
-        return [self.checked(term, self.recorded("kl"), texts.KL)]
+        return [compared(term, self.recorded("kl"), texts.KL)]
 
     def reward(self) -> list[Trace]:
         """The token's score less its KL penalty."""
@@ -237,7 +204,7 @@ class _TokenTracer:
             return []
         else:
             term = Term("reward", f"r{self.i} = score{self.i}", num(score), score, [score])
-        return [self.checked(term, self.recorded("token_level_rewards"), {})]
+        return [compared(term, self.recorded("token_level_rewards"), {})]
 
     def _penalised_reward(self, score: float, beta: float, kl: float) -> Term:
         def reward(score: float, beta: float, kl: float) -> float:
@@ -265,7 +232,7 @@ class _TokenTracer:
         for term in terms:
             column = COLUMN_OF_TERM.get(term.name, "advantages")
             recorded = self.recorded(column) if term.checked else None
-            made.append(self.checked(term, recorded, words))
+            made.append(compared(term, recorded, words))
         return made
 
     def other_estimates(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
@@ -276,7 +243,7 @@ class _TokenTracer:
         made = []
         for term in terms:
             recorded = self.recorded("advantages") if term.checked else None
-            made.append(self.checked(term, recorded, texts.SIDE_BY_SIDE))
+            made.append(compared(term, recorded, texts.SIDE_BY_SIDE))
         return made
 
     def whitened(self) -> list[Trace]:
@@ -290,14 +257,18 @@ class _TokenTracer:
         recorded = self.recorded("whitened")
         if not self.settings.whiten:
             term = Term("whitened", f"Â{self.i} = A{self.i}", num(a), a, [a], state="off")
-            return [self.checked(term, recorded, {})]
+            return [compared(term, recorded, {})]
         if mean is None or std is None:
             return []
         state = "alone" if self.tracer.alone else None
         formula = f"Â{self.i} = (A{self.i} − μ)/σ"
         substituted = f"({less(a, mean)})/{num(std)}"
-        term = Term("whitened", formula, substituted, (a - mean) / std, [a], state=state)
-        return [self.checked(term, recorded, {})]
+        result = (a - mean) / std
+        term = Term("whitened", formula, substituted, result, [a], state=state)
+        of_mean = bound_of(mean) or bound_of(a)
+        of_std = bound_of(std) or bound_of(a)
+        slack = (of_mean + abs(result) * of_std) / std
+        return [compared(term, recorded, {}, slack)]
 
     # ---- the actor's update ----
 
@@ -324,7 +295,7 @@ class _TokenTracer:
             state="first" if is_first else None,
         )
         recorded = was.ratio[self.t] if was is not None and was.ratio else None
-        return self.checked(term, recorded, {})
+        return compared(term, recorded, {})
 
     def weight(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
         """The importance weight of the loss, if sampler and trainer may disagree."""
@@ -341,7 +312,7 @@ class _TokenTracer:
         else:
             term = self._importance_weight(update.old_log_probs, sampler)
         recorded = was.weight[self.t] if was is not None and was.weight else None
-        return [self.checked(term, recorded, {})]
+        return [compared(term, recorded, {})]
 
     def _importance_weight(self, old: Sequence[float], sampler: Sequence[float]) -> Term:
         """min(π_old/π_sampler, cap), of the token or of the whole response."""
@@ -373,7 +344,7 @@ class _TokenTracer:
         words = {"objective": definition.words, **definition.texts}
         made = []
         for term in terms:
-            trace = self.checked(term, recorded if term.checked else None, words)
+            trace = compared(term, recorded if term.checked else None, words)
             made.append(self._with_recorded_flag(trace, term, was))
         return made
 
@@ -427,7 +398,7 @@ class _TokenTracer:
         recorded = was.loss[self.t] if was is not None and was.loss else None
         made = []
         for term in definition.terms(token, self.settings.critic):
-            trace = self.checked(term, recorded, definition.texts)
+            trace = compared(term, recorded, definition.texts)
             if recorded is not None and was is not None and was.clipped and term.state != "off":
                 flag = "clipped" if was.clipped[self.t] else None
                 trace = agree(trace, flag, ("clipped",), term.ties)
@@ -459,24 +430,6 @@ def default_terms(definition: Estimator, token: Token, settings: Any) -> list[Te
         return []
     a = token.number("advantages")
     return [Term("advantage", f"A{i} = {definition.name}", num(a), a, checked=False)]
-
-
-def agree(trace: Trace, flag: str | None, flags: Sequence[str], ties: bool) -> Trace:
-    """Compares the recorded clip flag with ours; if the branches tie, the recorded one counts."""
-    if trace.state == flag or (flag is None and trace.state not in flags):
-        return trace
-    if ties:
-        return replace(trace, state=flag or "inside")
-    return replace(trace, ok=False)
-
-
-def close(x: float, y: float, inputs: Iterable[float]) -> bool:
-    """Whether x and y agree, relative to the largest number that went in if that exceeds 1.
-
-    float32 keeps about 1e-7 of that number.
-    """
-    largest = max(1.0, abs(x), *(abs(number) for number in inputs))
-    return abs(x - y) < TOLERANCE * largest
 
 
 _Update = TypeVar("_Update", ActorUpdate, CriticUpdate)

@@ -19,6 +19,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.commands import main
 from telescope.explain.arithmetic import fill
+from telescope.explain.dialogue import Dialogue
 from telescope.explain.example import RIGHT, WRONG
 from telescope.explain.sample import Sample
 from telescope.explain.tables import metaphors
@@ -177,6 +178,10 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(
     (file,) = (tmp_path / "log").iterdir()
     assert re.fullmatch(r"telescope_\d{8}_\d{6}\.md", file.name)
     assert file.read_text("utf-8").count("### 问题") == 3  # the wish to save is the last round
+    named = tmp_path / "codex_20261116_120000.md"
+    for _ in range(2):
+        explained(capsys, str(run), *asked, "--save-dialogue-as", str(named))
+    assert len(Dialogue.read(named).rounds) == 6
 
 
 @pytest.mark.parametrize(("lang", "said"), [("zh", "内置例子"), ("en", "The built-in example")])
@@ -232,6 +237,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
         (["{run}", "--token", "99"], "this response has tokens 0 to"),
         (["{run}", "--question", "99"], "99"),
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
+        (["{run}", "--save-dialogue-as", "x.md"], "say which with --question"),
         (["nosuch"], "nosuch has no ledger: there is no run in that folder"),
         (["--step", "3"], "--step 3 belongs to a run"),
         (["--sample", "5"], "--sample 5: the built-in example has 2 responses, 0 to 1"),

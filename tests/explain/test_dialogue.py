@@ -4,9 +4,11 @@ import re
 from datetime import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from telescope.errors import TelescopeError
-from telescope.explain.dialogue import rounds_of, save_dialogue
+from telescope.explain.dialogue import Dialogue, rounds_of, save_dialogue, save_dialogue_as
 
 NOW = datetime(2026, 11, 15, 9, 5, 7)
 
@@ -119,5 +121,133 @@ def test_only_what_follows_the_last_tool_call_is_the_answer():
 
 def test_a_folder_that_cannot_be_written_gets_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(TelescopeError, match="cannot write a dialogue into"):
+    with pytest.raises(TelescopeError, match=r"cannot write the dialogue .*File exists"):
         save_dialogue(tmp_path / "file", [("q", "a")], NOW)
+
+
+SEED = (
+    "# Chat Dialogue Log\n\n## 对话时间\n\n2025-08-07 15:30:12\n\n---\n\n## 对话内容\n\n"
+    "### 问题 1\n用户：V(0) 包含 r(0) 吗？  \n助手：包含。\n\n---\n\n"
+    "### 问题 2\n用户：为什么？  \n助手：见下。\n\n---\n\n第二段，与上面用线隔开。\n"
+)
+"""Two rounds. The answer of the second contains a rule."""
+
+
+def test_a_log_that_was_read_is_written_back_byte_for_byte(tmp_path):
+    file = tmp_path / "codex_20250807_153012.md"
+    file.write_bytes(SEED.encode())
+    dialogue = Dialogue.read(file)
+    assert dialogue.time == datetime(2025, 8, 7, 15, 30, 12)
+    assert dialogue.rounds == [
+        ("V(0) 包含 r(0) 吗？", "包含。"),
+        ("为什么？", "见下。\n\n---\n\n第二段，与上面用线隔开。"),
+    ]
+    assert dialogue.write() == file
+    assert file.read_bytes() == SEED.encode()
+
+
+def test_a_log_is_made_from_its_own_rounds_byte_for_byte(tmp_path):
+    read = tmp_path / "read.md"
+    read.write_bytes(SEED.encode())
+    made = save_dialogue_as(tmp_path / "codex_20250807_153012.md", Dialogue.read(read).rounds, NOW)
+    assert made.read_bytes() == SEED.encode()
+
+
+def test_a_continued_log_begins_with_what_it_was(tmp_path):
+    file = tmp_path / "log.md"
+    file.write_bytes(SEED.encode())
+    dialogue = Dialogue.read(file)
+    dialogue.append("λ=1 呢？", "等于 G − V。")
+    dialogue.write()
+    dialogue.append("γ 呢？", "打折。", context="第 10 步第 6 条")
+    dialogue.write()
+    added = "\n---\n\n### 问题 3\n用户：λ=1 呢？  \n助手：等于 G − V。\n"
+    again = "\n---\n\n### 问题 4\n背景：第 10 步第 6 条\n用户：γ 呢？  \n助手：打折。\n"
+    assert file.read_bytes().decode() == SEED + added + again
+    assert Dialogue.read(file).rounds == dialogue.rounds
+    assert Dialogue.read(file).contexts == ["", "", "", "第 10 步第 6 条"]
+
+
+def test_a_log_from_another_hand_keeps_its_line_endings_and_blank_lines(tmp_path):
+    text = (
+        "\ufeff# Chat Dialogue Log\r\n\r\n## 对话时间\r\n\r\n2025-08-07 15:30:12\r\n"
+        "---\r\n## 对话内容\r\n### 问题 1\r\n\r\n用户：a\r\n\r\n助手：b\r\n---\r\n"
+        "### 问题 5\r\n\r\n用户：c\r\n\r\n助手：d\r\n\r\n---\r\n"
+    )
+    file = tmp_path / "log.md"
+    file.write_bytes(text.encode())
+    dialogue = Dialogue.read(file)
+    assert dialogue.rounds == [("a", "b"), ("c", "d")]
+    dialogue.append("e", "f")
+    dialogue.append("g", "h")
+    dialogue.write()
+    assert file.read_bytes().decode() == text + (
+        "\r\n### 问题 6\r\n\r\n用户：e\r\n\r\n助手：f\r\n\r\n---\r\n\r\n"
+        "### 问题 7\r\n\r\n用户：g\r\n\r\n助手：h\r\n"
+    )
+
+
+PIECES = ["---", "\n", "\n\n", "### 问题 2", "用户：", "助手：", "  ", "  \n助手：", "x", "\r\n"]
+WHOLE_ROUND = "\n\n---\n\n### 问题 2\n用户：q  \n助手：a"
+NOTES = ["<!-- 用户 1 字，助手 1 字 -->\n", "背景：y\n"]
+MESSAGES = st.lists(st.sampled_from([*PIECES, WHOLE_ROUND, *NOTES]), max_size=8).map("".join)
+
+
+@given(st.lists(st.tuples(MESSAGES, MESSAGES), max_size=5))
+def test_messages_that_look_like_the_layout_are_read_back_as_they_were(rounds):
+    dialogue = Dialogue(NOW)
+    for question, answer in rounds:
+        dialogue.append(question, answer)
+    assert dialogue.rounds == rounds
+
+
+def test_only_a_message_that_could_be_misread_gets_a_comment():
+    dialogue = Dialogue(NOW)
+    dialogue.append("q", "one\n\n---\n\ntwo")
+    assert "<!--" not in dialogue.text
+    dialogue.append("q", "one\n\n---\n\n### 问题 3\n用户：x  \n助手：y")
+    assert dialogue.text.count("<!-- 用户 1 字，助手 30 字 -->") == 1
+
+
+def test_the_context_stands_in_the_head(tmp_path):
+    context = {"run": "runs/arithmetic", "设置": "γ = 1，\nλ = 0.95"}
+    dialogue = Dialogue.start(tmp_path, NOW, context)
+    dialogue.append("q", "- a：b")
+    read = Dialogue.read(dialogue.write())
+    assert read.context == {"run": "runs/arithmetic", "设置": "γ = 1， λ = 0.95"}
+    assert read.rounds == [("q", "- a：b")]
+    assert read.time == NOW
+
+
+def test_a_log_that_someone_else_changed_is_not_written_over(tmp_path):
+    file = save_dialogue(tmp_path, [("q", "a")], NOW)
+    dialogue = Dialogue.read(file)
+    other = Dialogue.read(file)
+    other.append("theirs", "b")
+    other.write()
+    dialogue.append("mine", "c")
+    with pytest.raises(TelescopeError, match="was changed after it was read: read it again"):
+        dialogue.write()
+    assert Dialogue.read(file).rounds == [("q", "a"), ("theirs", "b")]
+
+
+def test_the_file_name_is_as_asked_and_its_time_is_that_of_the_head(tmp_path):
+    file = save_dialogue_as(
+        tmp_path / "codex_YYYYMMDD_HHMMSS.md", [("q", "a")], NOW, request="save"
+    )
+    assert file.name == "codex_20261115_090507.md"
+    assert Dialogue.read(file).time == NOW
+    assert Dialogue.read(file).rounds[-1] == ("save", f"已保存：{file}")
+    same = save_dialogue_as(tmp_path / "codex_YYYYMMDD_HHMMSS.md", [("q2", "a2")], NOW)
+    assert same == file
+    assert len(Dialogue.read(file).rounds) == 3
+    old = save_dialogue_as(tmp_path / "codex_20250807_153012.md", [("q", "a")], NOW)
+    assert Dialogue.read(old).time == datetime(2025, 8, 7, 15, 30, 12)
+
+
+@pytest.mark.parametrize("text", ["", "# Notes\n", "# Chat Dialogue Log\n\n### 问题 1\n用户：q"])
+def test_a_file_that_is_no_log_is_refused(tmp_path, text):
+    file = tmp_path / "notes.md"
+    file.write_text(text, "utf-8")
+    with pytest.raises(TelescopeError, match=r"notes.md is not a dialogue log: it must begin with"):
+        Dialogue.read(file)

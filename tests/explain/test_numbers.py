@@ -6,7 +6,8 @@ import math
 import pytest
 
 from telescope.explain.arithmetic import fill
-from telescope.explain.numbers import COLUMN_NAMES, read_numbers
+from telescope.explain.number_names import COLUMN_NAMES
+from telescope.explain.numbers import read_numbers
 from telescope.explain.trace import compare, traces
 from telescope.explain.whitening import whitening
 from tests.algorithms.golden_cases import GOLDEN
@@ -291,3 +292,37 @@ def test_each_name_of_the_worked_examples_is_known():
         "vpreds",
         "advantages",
     } <= known & COLUMN_NAMES.keys()
+
+
+def test_whitened_advantages_alone_are_enough_for_the_policys_terms(write):
+    sample = read_one(write({"whitened": [1.0, -1.0], "old": [-0.1, -0.2], "new": [0.0, -0.2]}))
+    found = {trace.name: trace for trace in traces(sample, 0)}
+    assert set(found) == {"ratio", "surrogate", "clip"}
+    assert found["clip"].result == pytest.approx(min(math.exp(0.1), 1.2))
+    assert "advantages" not in fill(sample).columns
+
+
+@pytest.mark.parametrize(
+    ("given", "raw"),
+    [
+        ({"mean": 0.5, "std": 2.0}, [2.5, -1.5]),
+        ({"whiten": False}, [1.0, -1.0]),
+        ({"returns": [1.0, 0.4], "values": [0.25, 0.5]}, [0.75, -0.1]),
+    ],
+)
+def test_raw_advantages_follow_from_whitened_ones_or_from_returns(given, raw, write):
+    sample = read_one(write({"whitened": [1.0, -1.0], **given}))
+    assert fill(sample).columns["advantages"] == near(raw)
+    assert fill(sample).columns["whitened"] == [1.0, -1.0]
+
+
+def test_the_critics_numbers_alone_are_enough_for_its_loss(write):
+    """v, R and V typed alone; with a critic that has its own λ, R − V is not the advantage."""
+    numbers = {"v": [0.8, 0.5], "R": [0.95, 0.5], "V": [0.7, 0.5], "clip_value": 0.2}
+    sample = read_one(write(numbers))
+    (update,) = fill(sample).critic_updates
+    assert update.values == [0.8, 0.5]
+    assert update.loss == near([0.01125, 0.0])
+    assert fill(sample).columns["advantages"] == near([0.25, 0.0])
+    own_lam = read_one(write(numbers | {"lam_critic": 1.0}))
+    assert "advantages" not in fill(own_lam).columns

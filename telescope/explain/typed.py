@@ -1,0 +1,128 @@
+"""Numbers typed by hand: how far each may be from the number that was meant.
+
+0.6211 stands for anything that rounds to it, so it may be off by half a unit of its last digit.
+What is computed from such numbers may be off too. A typed number therefore carries its own error
+through sums, products and quotients: in δ = r + γ·V' − V the errors of r, V' and V add up, and in
+A + V the error of V cancels the one that A has from it.
+
+Lists with fewer than three decimals (0.3, 0.85) are taken as exact when something is computed from
+them: an example made by hand has them, and a wrong δ in it must not pass as rounded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+LEAST_PRECISE = 0.5e-3
+"""Half a unit of the third decimal."""
+_next_source = itertools.count()
+
+
+class Typed(float):
+    """A float that remembers the precision it was typed with, or was computed with."""
+
+    __slots__ = ("errors", "half_unit")
+    errors: Mapping[int, float]
+    """Largest error by source, signed: equal sources add or cancel."""
+    half_unit: float
+    """Half a unit of the last typed digit; 0 for a computed number and for whole numbers."""
+
+    def __new__(
+        cls, value: float, errors: Mapping[int, float] | None = None, half_unit: float = 0.0
+    ) -> Typed:
+        made = super().__new__(cls, value)
+        made.errors = errors or {}
+        made.half_unit = half_unit
+        return made
+
+    @property
+    def bound(self) -> float:
+        """The largest error."""
+        return sum(map(abs, self.errors.values()))
+
+    def __add__(self, other: float) -> Typed:
+        return Typed(float(self) + float(other), _added(self, other, 1.0))
+
+    def __sub__(self, other: float) -> Typed:
+        return Typed(float(self) - float(other), _added(self, other, -1.0))
+
+    def __rsub__(self, other: float) -> Typed:
+        return -(self - other)
+
+    def __neg__(self) -> Typed:
+        return self * -1.0
+
+    def __mul__(self, other: float) -> Typed:
+        errors = {source: error * float(other) for source, error in self.errors.items()}
+        if isinstance(other, Typed):
+            for source, error in other.errors.items():
+                errors[source] = errors.get(source, 0.0) + error * float(self)
+        return Typed(float(self) * float(other), errors)
+
+    def __truediv__(self, other: float) -> Typed:
+        return self * (1.0 / float(other))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def typed(text: str) -> Typed:
+    """The number that a text states, with the precision of its digits."""
+    try:
+        exact = Decimal(text)
+    except ArithmeticError:  # an exponent of a dozen digits
+        return Typed(float(text))
+    exponent = exact.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent >= 0:
+        return Typed(float(exact))
+    return Typed(float(exact), half_unit=0.5 * 10.0**exponent)
+
+
+def with_common_precision(column: Sequence[float]) -> list[float]:
+    """The numbers of a list, each with its own precision or the list's usual one if that is finer.
+
+    A program that prints 0.5200 as 0.52 rounds it no more than its neighbours.
+    """
+    half_units = [x.half_unit for x in column if isinstance(x, Typed) and x.half_unit]
+    if not half_units:
+        return [float(x) for x in column]
+    usual = statistics.median_low(half_units)
+    return [_rounded(x, min(half_unit_of(x) or usual, usual)) for x in column]
+
+
+def _rounded(x: float, half_unit: float) -> Typed:
+    """The number, which may be rounded. 0 is exact: most rewards are."""
+    may_be_rounded = x != 0 and half_unit <= LEAST_PRECISE
+    errors = {next(_next_source): half_unit} if may_be_rounded else {}
+    return Typed(float(x), errors, half_unit)
+
+
+def half_unit_of(number: float | None) -> float:
+    """Half a unit of the number's last typed digit; 0 if it was not typed."""
+    return number.half_unit if isinstance(number, Typed) else 0.0
+
+
+def bound_of(number: float | None) -> float:
+    """The largest error of a number that was typed, or computed from typed ones."""
+    return number.bound if isinstance(number, Typed) else 0.0
+
+
+def bound_of_sum(numbers: Iterable[float]) -> float:
+    """The largest error of a sum."""
+    errors: dict[int, float] = {}
+    for number in numbers:
+        if isinstance(number, Typed):
+            for source, error in number.errors.items():
+                errors[source] = errors.get(source, 0.0) + error
+    return sum(map(abs, errors.values()))
+
+
+def _added(x: Typed, y: float, sign: float) -> dict[int, float]:
+    errors = dict(x.errors)
+    if isinstance(y, Typed):
+        for source, error in y.errors.items():
+            errors[source] = errors.get(source, 0.0) + sign * error
+    return errors
