@@ -199,6 +199,7 @@ VOCABULARY: dict[str, str] = {
     "k3": "e^(−k1) + k1 − 1",
     "kl_sum": "sum of the KL estimates of the response",
     "score_sum": "sum of the task scores of the response",
+    "r_follows": "the rewards are score − β·kl",
     "beta_loss": "coefficient of a KL to the reference in the actor's loss; 0 without one",
     "gap": "old − rollout: how far trainer and sampler disagree on token i",
     "mismatch": "e^gap, π_old/π_sampler of token i",
@@ -458,7 +459,17 @@ class _FactFinder:
         for name, column in (("kl_sum", "kl"), ("score_sum", "token_level_scores")):
             if column in self.columns:
                 out[name] = math.fsum(self.row(self.columns[column]))
-        return out
+        return out | {"r_follows": self.rewards_follow()}
+
+    def rewards_follow(self) -> bool:
+        """Whether every reward is score − β·kl, up to the rounding of typed numbers."""
+        beta = self.settings.credit.kl_coef
+        scores = self.columns.get("token_level_scores")
+        kl = self.columns.get("kl") if beta else [0.0] * len(self.sample)
+        if scores is None or kl is None:
+            return False
+        made = [score - beta * k for score, k in zip(scores, kl, strict=True)]
+        return self.agrees("token_level_rewards", {"token_level_rewards": made})
 
     # ---- rewards and values ----
 
