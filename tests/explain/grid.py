@@ -13,9 +13,10 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from telescope.algorithms.definitions import ESTIMATORS
+from telescope.explain.already_whitened import tell_apart
 from telescope.explain.arithmetic import fill, moments
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
@@ -135,23 +136,17 @@ def _typed_columns(kind: str, full: Sample) -> dict[str, list[float]]:
     return columns
 
 
-class AlreadyWhitened(Sample):
-    """Advantages as another framework records them: whitened, next to raw returns."""
-
-    already_whitened = True
-
-
 def _already_whitened(
     name: str, number: int, given: dict[str, object], ending: str, length: int
 ) -> Cell:
+    """Advantages as another framework records them: whitened, next to raw returns."""
     settings = Settings.of(**given, kl_coef=0.1)
     sample = fill(_sample(random.Random(number), settings, ending, "none", length, 1.0))
     mean, std = moments(sample.columns["advantages"])
     columns = {key: sample.columns[key] for key in ("token_level_rewards", "values", "returns")}
     columns["advantages"] = [(a - mean) / std for a in sample.columns["advantages"]]
     sample = replace(sample, columns=columns, whiten_mean=None, whiten_std=None)
-    named = {each.name: getattr(sample, each.name) for each in fields(sample)}
-    return Cell(name, AlreadyWhitened(**named), number % length)
+    return Cell(name, tell_apart([sample])[0], number % length)
 
 
 def _without_scale(name: str, number: int, estimator: str, outcome: float, equal: bool) -> Cell:
