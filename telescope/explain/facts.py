@@ -84,6 +84,7 @@ VOCABULARY: dict[str, str] = {
     "critic": "the estimator needs a critic",
     "groups": "the estimator compares several responses to one prompt",
     "estimator": "name of the estimator",
+    "maker": "name of the function that makes its advantages",
     "kind": "what the estimator's returns are called",
     "whiten": "advantages are whitened",
     "alone": "μ and σ are of this response alone",
@@ -117,6 +118,7 @@ VOCABULARY: dict[str, str] = {
     "MC": "came − V, the Monte Carlo advantage",
     "later": "MC − δ, what the later δ add",
     "A_next": "advantage of the next valid token; 0 after the last",
+    "R_next": "return of the next valid token; V_end after the last",
     "A0": "advantage with λ = 0",
     "A50": "advantage with λ = 0.5",
     "A95": "advantage with λ = 0.95",
@@ -128,6 +130,7 @@ VOCABULARY: dict[str, str] = {
     "cames": "discounted sums of rewards, with the estimate at the cut",
     "RV": "R − V",
     "A_sum": "sum of the advantages from token i on",
+    "A_disc": "the same sum, discounted: Σγᵏ·A",
     "r_sum": "sum of all rewards",
     "even": "r_sum divided by the number of valid tokens",
     "rises": "steps at which the discounted sum of what is left rises",
@@ -135,6 +138,7 @@ VOCABULARY: dict[str, str] = {
     "V_rises": "steps at which V rises",
     "V_falls": "steps at which V falls",
     "all_positive": "every reward is above 0",
+    "sparse": "no valid token but the last has a score",
     "delta_sum": "δ with its numbers",
     "delta_last": "δ of the last token with its numbers",
     "target": "R = (R − V) + V with its numbers",
@@ -151,6 +155,9 @@ VOCABULARY: dict[str, str] = {
     "share_mc": "γ^(N−1)",
     "shares": "the weight of the last δ at every token, in percent",
     "mixed": "n-step advantages with their weights",
+    "w_one": "1 − λ, the weight of the one-step advantage if more steps follow",
+    "w_full": "λ^(N−1), the weight of the advantage that goes to the end",
+    "boot": "γ·(1 − λ), the weight of the next value in A",
     # whitening
     "mu": "mean of the advantages",
     "sigma": "their standard deviation",
@@ -301,6 +308,7 @@ class _FactFinder:
             "critic": s.estimator_definition.needs.critic,
             "groups": s.estimator_definition.needs.groups,
             "estimator": s.estimator,
+            "maker": _name_of(s.estimator_definition.tensor),
             "kind": names.zh if self.lang == "zh" else names.en,
             "whiten": s.whiten,
             "alone": self.tracer.alone,
@@ -341,6 +349,9 @@ class _FactFinder:
             "percent": 100 * share,
             "share_mc": self.gamma ** (self.left - 1),
             "shares": [100 * decay**k for k in later],
+            "w_one": 1 - self.lam,
+            "w_full": self.lam ** (self.left - 1),
+            "boot": self.gamma * (1 - self.lam),
         }
 
     def neighbours(self) -> Facts:
@@ -382,7 +393,11 @@ class _FactFinder:
             out[f"{name}s"] = self.row(numbers)
         if "advantages" in self.columns:
             later = self.steps.onwards(self.i)
-            out["A_sum"] = math.fsum(self.columns["advantages"][t] for t in later)
+            own = [self.columns["advantages"][t] for t in later]
+            out["A_sum"] = math.fsum(own)
+            out["A_disc"] = self.discounted(own)[0]
+        if "token_level_scores" in self.columns:
+            out["sparse"] = not any(self.row(self.columns["token_level_scores"])[:-1])
         out |= self.counts(out)
         if "old_log_probs" in self.columns:
             chances = [math.exp(min(x, 0.0)) for x in self.columns["old_log_probs"]]
@@ -427,12 +442,12 @@ class _FactFinder:
             "all_positive": all(reward > 0 for reward in rewards),
         }
 
-    def discounted(self, rewards: Sequence[float]) -> list[float]:
-        """The discounted sum of the rewards from each valid token on."""
+    def discounted(self, numbers: Sequence[float]) -> list[float]:
+        """The discounted sum of the numbers from each valid token on."""
         sums: list[float] = []
         total = 0.0
-        for reward in reversed(rewards):
-            total = reward + self.gamma * total
+        for number in reversed(numbers):
+            total = number + self.gamma * total
             sums.append(total)
         return sums[::-1]
 
@@ -543,7 +558,10 @@ class _FactFinder:
         value = self.columns["values"][self.i]
         target = self.columns["returns"][self.i]
         over = target - value
+        following = self.steps.next(self.i)
+        end = self.sample.bootstrap
         out: Facts = {
+            "R_next": end if following is None else self.columns["returns"][following],
             "RV": over,
             "target": f"{plus(over, value)} = {num(target)}",
             "first_loss": 0.5 * over * over,
@@ -655,3 +673,8 @@ _ROUNDED = 6e-4
 """Typed numbers with three decimals differ by less."""
 _FEW = 6
 """Up to so many steps all n-step advantages are listed."""
+
+
+def _name_of(function: Any) -> str:
+    """The name of a function, or of one that is given as 'package.module:function'."""
+    return function.rpartition(":")[2] if isinstance(function, str) else function.__name__
