@@ -91,6 +91,34 @@ def test_rejected_tokens_take_no_part_in_the_terms():
     assert known["rejected"] == 1
 
 
+def test_kl_the_sampler_and_the_value_clip_of_one_token():
+    """d = 0.2: ½·0.04 and e^−0.2 − 0.8. The critic moves by 0.6, of which 0.2 count."""
+    given = {
+        "scores": [1.0],
+        "old": [-0.5],
+        "ref": [-0.7],
+        "rollout_log_probs": [-0.6],
+        "values": [0.3],
+        "new_values": [0.9],
+        "kl_coef": 0.1,
+        "clip_value": 0.2,
+    }
+    known = facts(from_numbers(given))
+    assert [known["k1"], known["k2"]] == pytest.approx([0.2, 0.02])
+    assert known["k3"] == pytest.approx(0.018731, abs=1e-6)
+    assert [known["kl_sum"], known["score_sum"], known["r_sum"]] == pytest.approx([0.2, 1.0, 0.98])
+    assert [known["gap"], known["mismatch"]] == pytest.approx([0.1, 1.105171], abs=1e-6)
+    assert [known["moved"], known["v_clip"]] == pytest.approx([0.6, 0.5])
+    assert known["first_loss"] == pytest.approx(0.5 * 0.68**2)
+    assert known["loss"] == pytest.approx(0.5 * 0.48**2)
+
+
+def test_rewards_that_are_not_score_less_kl_do_not_follow():
+    given = {"scores": [0.0, 1.0], "values": [0.3, 0.4]}
+    assert facts(from_numbers(given))["r_follows"]
+    assert not facts(from_numbers({**given, "rewards": [-0.1, 0.9]}))["r_follows"]
+
+
 def test_every_fact_is_in_the_vocabulary_and_every_word_of_it_is_a_fact():
     seen = set()
     for number, cell in enumerate(cells()):
