@@ -9,7 +9,7 @@ The same from the command line:
 
 The outcome of the response is paid to every token, the less the farther the token is from the end:
 
-    A_t = fade^(T−1−t) · o      o: the sum of the response's rewards, T: its tokens
+    A[i] = fade^(T−1−i) · o      o: the sum of the response's rewards, T: its tokens
 
 The definition has two halves. `rules` is the arithmetic on plain numbers: explanations and the page
 recompute every token with it. The decorated function is the same on tensors: training uses it.
@@ -61,7 +61,7 @@ def explain(token: Token, settings: FadeSettings) -> list[Term]:
 
 
 @estimator(
-    formula="A_t = fade^(T−1−t)·o",
+    formula="A[i] = fade^(T−1−i)·o",
     settings=FadeSettings,
     rules=(
         Rule("advantages", ("token_level_rewards",), advantage),

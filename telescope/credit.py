@@ -22,12 +22,12 @@ from telescope.config import CreditConfig
 def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> TokenBatch:
     """Adds kl, token_level_rewards, deltas, advantages, returns and whitened.
 
-        r_t = score_t − β·kl_t
-        δ_t = r_t + γ·V(s_n) − V(s_t)
-        A_t, R_t by the estimator
-        Â_t = (A_t − μ)/σ over the whole batch
+        r[i] = score[i] − β·kl[i]
+        δ[i] = r[i] + γ·V[i⁺] − V[i]
+        A[i], R[i] by the estimator
+        Â[i] = (A[i] − μ)/σ over the whole batch
 
-    n is the next valid token. An estimator without a critic also adds what it compared with:
+    i⁺ is the next valid token. An estimator without a critic also adds what it compared with:
     baselines and scale.
     """
     kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)

@@ -1,9 +1,9 @@
 """From rewards and values to advantages and returns.
 
-`values[t]` is V(s_t), before token t is chosen; `rewards[t]` is the reward of token t.
+`values[i]` is V[i], before token i is chosen; `rewards[i]` is the reward of token i.
 
 A token is valid where the mask is 1. Other positions take no time step: they are never read, and
-results are 0 there. In the formulas, n is the next valid token (t + 1 without tools), so every
+results are 0 there. In the formulas, i⁺ is the next valid token (i + 1 without tools), so every
 result equals the one with the other positions deleted. A result has the dtype of its input; sums
 are taken in float32 at least.
 """
@@ -24,7 +24,7 @@ def td_errors(
 ) -> Tensor:
     """One-step temporal-difference errors, [B, T].
 
-        δ_t = r_t + γ·V(s_n) − V(s_t)
+        δ[i] = r[i] + γ·V[i⁺] − V[i]
 
     V after the last action is 0, or `bootstrap` [B] where a response was cut off.
     Sutton & Barto 2018, section 6.1.
@@ -47,7 +47,7 @@ def gae(
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation over valid tokens: (advantages, returns), both [B, T].
 
-        δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
+        δ[i] = r[i] + γ·V[i⁺] − V[i]      A[i] = δ[i] + γλ·A[i⁺]      R[i] = A[i] + V[i]
 
     V after the last action is 0, or `bootstrap` [B] where a response was cut off. λ = 1 gives
     return − value, λ = 0 gives δ. λ may be one number per row, [B]: see `length_adaptive_lam`.
@@ -79,9 +79,9 @@ def length_adaptive_lam(mask: Tensor, *, alpha: float) -> Tensor:
 def monte_carlo_returns(
     rewards: Tensor, mask: Tensor, *, gamma: float, bootstrap: Tensor | None = None
 ) -> Tensor:
-    """Observed discounted rewards from token t on, [B, T].
+    """Observed discounted rewards from token i on, [B, T].
 
-        G_t = r_t + γ·G_n
+        G[i] = r[i] + γ·G[i⁺]
 
     G after the last action is 0, or `bootstrap` [B] where a response was cut off.
     Sutton & Barto 2018, section 3.3.
@@ -104,12 +104,12 @@ def n_step_advantages(
 ) -> Tensor:
     """Advantages from n observed rewards and one value, [B, T]; t counts valid tokens.
 
-        A^(n)_t = r_t + γ r_{t+1} + … + γ^n V(s_{t+n}) − V(s_t) = Σ_{k<n} γ^k δ_{t+k}
+        A^(n)[i] = r[i] + γ·r[i+1] + … + γ^n·V[i+n] − V[i] = Σ_{k<n} γ^k·δ[i+k]
 
-    The sum stops at the end of the response, so an n of at least its length gives G_t − V(s_t).
+    The sum stops at the end of the response, so an n of at least its length gives G[i] − V[i].
     With N actions left, GAE is a mixture of these:
 
-        A_t = (1−λ) Σ_{n<N} λ^{n−1} A^(n)_t + λ^{N−1} A^(N)_t
+        A[i] = (1−λ) Σ_{n<N} λ^{n−1}·A^(n)[i] + λ^{N−1}·A^(N)[i]
 
     Sutton & Barto 2018, section 7.1.
     """
@@ -181,7 +181,7 @@ def _td_errors(
 ) -> Tensor:
     """`td_errors` of tensors in action order; overwrites `rewards`."""
     deltas = rewards.sub_(values)
-    deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V(s_n); 0 after the last action
+    deltas[:, :-1].add_(values[:, 1:], alpha=gamma)  # V[i⁺]; 0 after the last action
     if bootstrap is not None:
         order.add_at_end(deltas, gamma * bootstrap)
     return deltas

@@ -23,14 +23,14 @@ EPS = 1e-6
 
 
 class Credit(NamedTuple):
-    """What an estimator returns. Without a critic, A_t = (outcome_t − b_t)/scale."""
+    """What an estimator returns. Without a critic, A[i] = (outcome[i] − b[i])/scale."""
 
     advantages: Tensor
     """[B, T], raw: whitening is the caller's next line."""
     returns: Tensor
     """[B, T]"""
     baselines: Tensor | None = None
-    """b_t, what the outcome was compared with, [B, T]."""
+    """b[i], what the outcome was compared with, [B, T]."""
     scale: Tensor | None = None
     """What the difference was divided by, [B]."""
 
@@ -38,7 +38,7 @@ class Credit(NamedTuple):
 def grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """Group-relative advantage, the same for every token of the response.
 
-        A_t = (o − μ) / (σ + 1e-6)
+        A[i] = (o − μ) / (σ + 1e-6)
 
     μ and σ are the mean and the standard deviation (n − 1) of the group's outcomes.
     Shao et al. 2024, arXiv:2402.03300.
@@ -51,7 +51,7 @@ def grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def dr_grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """GRPO without the division by σ.
 
-        A_t = o − μ
+        A[i] = o − μ
 
     μ is the mean of the group's outcomes. Dividing by σ would favour questions that are nearly
     always or nearly never answered right. Liu et al. 2025, arXiv:2503.20783. Whitened over the
@@ -64,7 +64,7 @@ def dr_grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def rloo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """Leave one out: the outcome less the mean of the group's OTHER outcomes.
 
-        A_t = n/(n−1) · (o − μ)
+        A[i] = n/(n−1) · (o − μ)
 
     n is the size of the group, μ its mean. Ahmadian et al. 2024, arXiv:2402.14740.
     """
@@ -78,7 +78,7 @@ def rloo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def opo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """The outcome less the optimal baseline if a gradient's variance grows with length.
 
-        A_t = o − Σ_i l_i·o_i / Σ_i l_i
+        A[i] = o − Σ_j l_j·o_j / Σ_j l_j
 
     i runs over the group; l_i is the number of actions of response i. A group without a single
     action has baseline 0. Hao et al. 2025, arXiv:2505.23585.
@@ -91,7 +91,7 @@ def opo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def grpo_passk(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """Credit for what the best response adds to the group's best; the others get 0.
 
-        A_t = (best − second best) / (σ + 1e-6)
+        A[i] = (best − second best) / (σ + 1e-6)
 
     σ is the standard deviation of the group's outcomes. Tang et al. 2025, arXiv:2503.19595.
     """
@@ -105,7 +105,7 @@ def grpo_passk(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def gdpo(parts: Tensor, weights: Tensor, mask: Tensor, group: Tensor) -> Credit:
     """Each part of the reward, compared within its group by itself.
 
-        A_t = Σ_k w_k · (s_k − μ_k) / (σ_k + 1e-6)
+        A[i] = Σ_k w_k · (s_k − μ_k) / (σ_k + 1e-6)
 
     s_k is part k of the response's score (`parts` [B, K]), w_k its weight (`weights` [K]), μ_k and
     σ_k the group's mean and standard deviation of that part. One part's spread cannot drown
@@ -122,7 +122,7 @@ def gdpo(parts: Tensor, weights: Tensor, mask: Tensor, group: Tensor) -> Credit:
 def remax(rewards: Tensor, greedy_score: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Credit:
     """The return less the score of the greedy response to the same prompt.
 
-        A_t = G_t − greedy_score
+        A[i] = G[i] − greedy_score
 
     `greedy_score` is [B]. Li et al. 2024, arXiv:2310.10505.
     """
@@ -140,17 +140,18 @@ def optimal_token_baseline(
     *,
     weights: Tensor | None = None,
 ) -> Credit:
-    """The return less the baseline of least variance, token by token; t counts actions.
+    """The return less the baseline of least variance, token by token; i counts actions.
 
-        A_t = G_t − b_t      b_t = Σ W_t·G_t / Σ W_t      W_t = Σ_{k≤t} (1 − 2π_k + Σ_v π_k(v)²)
+        A[i] = G[i] − b[i]      b[i] = Σ W[i]·G[i] / Σ W[i]
+        W[i] = Σ_{k≤i} (1 − 2π_k + Σ_v π_k(v)²)
 
-    The sums of b_t run over the responses of the group that have a t-th action. W_t is the squared
+    The sums of b[i] run over the responses of the group that have an action i. W[i] is the squared
     norm of the score function's logit gradient up to t. `weights` are importance weights, which
-    enter W_t squared. `sum_pi_squared` is Σ_v π_k(v)².
+    enter W[i] squared. `sum_pi_squared` is Σ_v π_k(v)².
 
-    If Σ W_t is no more than rounding (1e-6 for each of its tokens: the policy was sure of them
-    all), b_t is the plain mean. If only one response is that long, there is nothing to compare it
-    with and b_t is 0. Li et al. 2026, arXiv:2602.07078.
+    If Σ W[i] is no more than rounding (1e-6 for each of its tokens: the policy was sure of them
+    all), b[i] is the plain mean. If only one response is that long, there is nothing to compare it
+    with and b[i] is 0. Li et al. 2026, arXiv:2602.07078.
     """
     order = ActionOrder(mask)
     groups = Groups(group)
@@ -177,9 +178,9 @@ def optimal_token_baseline(
 
 
 def spread(rewards: Tensor, weights: Tensor, mask: Tensor) -> Credit:
-    """The outcome, divided over the tokens by weights w_t ≥ 0. The shares add up to the outcome.
+    """The outcome, divided over the tokens by weights w[i] ≥ 0. The shares add up to the outcome.
 
-        A_t = w_t / Σ w · o
+        A[i] = w[i] / Σ w · o
 
     Equal weights: every token did as much. 1 on the last k tokens: only the end counts. A reward
     model's attention: what it looked at. Weights that are all 0 count as equal.

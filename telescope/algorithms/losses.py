@@ -34,14 +34,14 @@ class PolicyTerms:
     loss: Tensor
     """−objective: what is aggregated and differentiated."""
     ratio: Tensor
-    """ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t)."""
+    """ρ[i] = π_θ(a_i|s_i) / π_old(a_i|s_i)."""
     clipped: Tensor
-    """True where the clipped branch won: the gradient through ρ_t is 0.
-    cispo: where ρ_t was capped."""
+    """True where the clipped branch won: the gradient through ρ[i] is 0.
+    cispo: where ρ[i] was capped."""
     dual_clipped: Tensor
     """True where A < 0 and the dual clip bounded the loss."""
     log_ratio: Tensor
-    """log ρ_t. Estimates of KL(π_old ‖ π_θ): −mean(log ρ) is k1, mean(ρ − 1 − log ρ) is k3."""
+    """log ρ[i]. Estimates of KL(π_old ‖ π_θ): −mean(log ρ) is k1, mean(ρ − 1 − log ρ) is k3."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def importance_weights(
 ) -> Tensor:
     """Weights for a sampler whose probabilities differ from the trainer's, [B, T].
 
-        w_t = min(π_old/π_sampler, cap)
+        w[i] = min(π_old/π_sampler, cap)
 
     `level` token takes the ratio of each token (biased, little noise). `level` sequence takes the
     ratio of the whole response (exact but for the cap, noisy). Weights are 0 where the mask is 0.
@@ -134,9 +134,9 @@ def clipped_policy_loss(
 ) -> PolicyTerms:
     """PPO's clipped surrogate, as a loss.
 
-        L_t = −min(ρ_t A_t, clip(ρ_t, 1−ε_low, 1+ε_high) A_t)
+        L[i] = −min(ρ[i] A[i], clip(ρ[i], 1−ε_low, 1+ε_high) A[i])
 
-    With `dual_clip` = c > 1, the loss is at most −c·A_t where A_t < 0, so that a ratio that has
+    With `dual_clip` = c > 1, the loss is at most −c·A[i] where A[i] < 0, so that a ratio that has
     exploded cannot dominate.
     Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
@@ -165,9 +165,9 @@ def surrogate_loss(
 ) -> PolicyTerms:
     """The unclipped surrogate of conservative policy iteration and TRPO, as a loss.
 
-        L_t = −ρ_t A_t
+        L[i] = −ρ[i] A[i]
 
-    TRPO maximises ρ_t A_t under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part.
+    TRPO maximises ρ[i] A[i] under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part.
     Kakade & Langford 2002; Schulman et al. 2015, arXiv:1502.05477.
     """
     a = keep(advantages, mask).detach()
@@ -192,9 +192,9 @@ def clipped_value_loss(
 ) -> ValueTerms:
     """Half the squared error, pessimistic like the clipped policy loss.
 
-        L_t = 0.5·max((V_t − R_t)², (clip(V_t, V_old ± ε) − R_t)²)
+        L[i] = 0.5·max((V[i] − R[i])², (clip(V[i], V_old ± ε) − R[i])²)
 
-    ε is `clip_value`; None gives the plain 0.5·(V_t − R_t)². No gradient flows into the target R.
+    ε is `clip_value`; None gives the plain 0.5·(V[i] − R[i])². No gradient flows into the target R.
     The code of Schulman et al. 2017 (baselines ppo2).
     """
 
@@ -232,7 +232,7 @@ def hl_gauss_loss(
 ) -> ValueTerms:
     """Value as classification over K bins of [low, high].
 
-        L_t = −Σ_k q_k·log p_k      dL/dlogits = p − q
+        L[i] = −Σ_k q_k·log p_k      dL/dlogits = p − q
 
     p is softmax(logits) [B, T, K], q is `hl_gauss_targets` of the return. The value is
     `hl_gauss_values`.
@@ -399,7 +399,7 @@ def aggregate(
 
 
 def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(log ρ, ρ) with ρ_t = π_θ(a_t|s_t) / π_old(a_t|s_t), both [B, T]."""
+    """(log ρ, ρ) with ρ[i] = π_θ(a_i|s_i) / π_old(a_i|s_i), both [B, T]."""
     log_ratio = keep(log_probs, mask) - keep(old_log_probs, mask).detach()
     log_ratio = log_ratio.clamp(-20.0, 20.0)  # a ratio of 5e8: exp cannot overflow
     return log_ratio, log_ratio.exp()

@@ -1,7 +1,7 @@
 """Policy losses beside PPO's clip and the plain surrogate.
 
 Each returns per-token terms, [B, T] and 0 where the mask is 0. In the formulas,
-ρ_t = π(a_t)/π_old(a_t), A_t is the advantage, π is short for π(a_t), and sg stops the gradient.
+ρ[i] = π(a_i)/π_old(a_i), A[i] is the advantage, π is short for π(a_i), and sg stops the gradient.
 
 gspo and geo_mean compare whole responses; every micro-batch has whole rows. clip_cov and kl_cov
 compare the tokens of a minibatch. Their `selected` tokens are chosen by functions that see the
@@ -25,7 +25,7 @@ def kl_penalty_loss(
 ) -> PolicyTerms:
     """PPO with a KL penalty in place of the clip.
 
-        L_t = −ρ_t A_t + β·(ρ_t − 1 − log ρ_t)
+        L[i] = −ρ[i] A[i] + β·(ρ[i] − 1 − log ρ[i])
 
     The penalty is an estimate of KL(π_old ‖ π); `adapt_penalty` moves β.
     Schulman et al. 2017, arXiv:1707.06347, section 4.
@@ -47,9 +47,9 @@ def gspo_loss(
 ) -> PolicyTerms:
     """PPO's clip on the ratio of the response instead of the token's.
 
-        L_t = −min(s_t A_t, clip(s_t, 1−ε_low, 1+ε_high) A_t)      s = e^(mean log ρ)
+        L[i] = −min(s_i A[i], clip(s_i, 1−ε_low, 1+ε_high) A[i])      s = e^(mean log ρ)
 
-    s_t = sg(s)·π/sg(π): the gradient reaches token t as if s were its own ratio.
+    s_i = sg(s)·π/sg(π): the gradient reaches token i as if s were its own ratio.
     Zheng et al. 2025, arXiv:2507.18071.
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
@@ -74,7 +74,7 @@ def cispo_loss(
 ) -> PolicyTerms:
     """REINFORCE weighed by a clipped ratio.
 
-        L_t = −sg(clip(ρ_t, 1−ε_low, 1+ε_high))·A_t·log π
+        L[i] = −sg(clip(ρ[i], 1−ε_low, 1+ε_high))·A[i]·log π
 
     `clipped` is True where the weight was capped; no token loses its gradient.
     MiniMax 2025, arXiv:2506.13585.
@@ -96,9 +96,9 @@ def sapo_loss(
 ) -> PolicyTerms:
     """A soft gate instead of a clip.
 
-        L_t = −(4/τ)·sigmoid(τ(ρ_t − 1))·A_t
+        L[i] = −(4/τ)·sigmoid(τ(ρ[i] − 1))·A[i]
 
-    τ depends on the sign of A_t. At ρ = 1 the slope is that of the plain surrogate, −A_t.
+    τ depends on the sign of A[i]. At ρ = 1 the slope is that of the plain surrogate, −A[i].
     Gao et al. 2025, arXiv:2511.20347.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
@@ -119,10 +119,10 @@ def geo_mean_loss(
 ) -> PolicyTerms:
     """The geometric mean of the response's ratios times its mean advantage, on every token of it.
 
-        L_t = −e^(mean c)·mean(A)
+        L[i] = −e^(mean c)·mean(A)
 
-    c_t is log ρ_t, at most ε_high where A_t > 0, at least −ε_low where A_t < 0, and 0 where
-    A_t = 0. Such a token does not count in the ratio: verl's choice; in the paper all tokens of a
+    c is log ρ[i], at most ε_high where A[i] > 0, at least −ε_low where A[i] < 0, and 0 where
+    A[i] = 0. Such a token does not count in the ratio: verl's choice; in the paper all tokens of a
     response have the same A. Zhao et al. 2025, arXiv:2507.20673 (GMPO).
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
@@ -149,10 +149,10 @@ def dppo_loss(
 ) -> PolicyTerms:
     """REINFORCE weighed by a capped ratio, inside a trust region.
 
-        L_t = −sg(min(ρ_t, cap))·A_t·log π      0 where the step would leave the trust region
+        L[i] = −sg(min(ρ[i], cap))·A[i]·log π      0 where the step would leave the trust region
 
-    The step would leave it where A_t > 0, π > π_old and their divergence is above ε_high, or where
-    A_t < 0, π < π_old and the divergence is above ε_low. The divergence is that of two choices,
+    The step would leave it where A[i] > 0, π > π_old and their divergence is above ε_high, or where
+    A[i] < 0, π < π_old and the divergence is above ε_low. The divergence is that of two choices,
     this token or any other: tv is |π − π_old|, kl is KL(π_old ‖ π).
     Qi et al. 2026, arXiv:2602.04879.
     """
@@ -177,7 +177,7 @@ def dro_loss(
 ) -> PolicyTerms:
     """Regression of log ρ on A/β, which learns from off-policy tokens too.
 
-        L_t = −A_t·log π + β/2·(log ρ_t)²
+        L[i] = −A[i]·log π + β/2·(log ρ[i])²
 
     Richemond et al. 2024, arXiv:2405.19107.
     """
@@ -253,7 +253,7 @@ def kl_cov_loss(
 ) -> PolicyTerms:
     """The plain surrogate, with a penalty on the `selected` tokens.
 
-        L_t = −ρ_t A_t + β·|log ρ_t|      the penalty only where selected
+        L[i] = −ρ[i] A[i] + β·|log ρ[i]|      the penalty only where selected
 
     `select_kl_cov` selects them. Cui et al. 2025, arXiv:2505.22617.
     """
@@ -274,7 +274,7 @@ def select_kl_cov(log_probs: Tensor, advantages: Tensor, mask: Tensor, *, share:
 def covariance(log_probs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """A token's part in how fast the entropy falls, [B, T].
 
-        (log π − mean(log π))·(A_t − mean(A))
+        (log π − mean(log π))·(A[i] − mean(A))
 
     The means are over all valid tokens of the tensor. Cui et al. 2025, arXiv:2505.22617.
     """

@@ -8,7 +8,7 @@ A response of six tokens has seven states. States are fence posts, tokens are th
     rewards   r0     r1     r2     r3      r4     r5
 
 Prompts are left-padded to P tokens. Responses are right-padded to T, the longest of the batch.
-Index t is the t-th response token. A valid token is one that the policy chose: its
+Index i is the i-th response token, counted from 0. A valid token is one that the policy chose: its
 `response_mask` is 1. Every float column of the response is exactly 0 where the mask is 0.
 """
 
@@ -65,7 +65,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
         Column("position_ids", "sequence", "int", GENERATE, "",
                "position of each token in its own row",
                "每个 token 在本行中的位置"),
-        Column("responses", "action", "int", GENERATE, "a_t",
+        Column("responses", "action", "int", GENERATE, "a_i",
                "token ids as sampled, never re-tokenised",
                "采样得到的 token id，从不重新分词"),
         Column("response_mask", "action", "int", GENERATE, "",
@@ -83,10 +83,10 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
         Column("truncated", "row", "bool", GENERATE, "",
                "the response stopped at its limit of tokens or turns instead of EOS",
                "回答因长度或交互次数的上限而被截断，没有写出 EOS"),
-        Column("rollout_log_probs", "action", "float", GENERATE, "log π(a_t|s_t)",
+        Column("rollout_log_probs", "action", "float", GENERATE, "log π(a_i|s_i)",
                "the sampler's own log-probability, at the sampling temperature",
                "采样器自己给出的对数概率（采样温度下）"),
-        Column("old_log_probs", "action", "float", GENERATE, "log π_old(a_t|s_t)",
+        Column("old_log_probs", "action", "float", GENERATE, "log π_old(a_i|s_i)",
                "the same from the training forward; π_old is the policy just before this step's "
                "update. It is the rollout policy too, unless `rollout.one_step_off_policy`. With "
                "one epoch and one minibatch, the update's own forward computes it, and this "
@@ -94,52 +94,52 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "训练前向算出的对数概率；π_old 是本步更新之前的策略，除非开启 "
                "`rollout.one_step_off_policy`，它也就是采样时的策略。只有一轮、一个小批时，"
                "由更新自己的前向计算，此列取采样器的值"),
-        Column("sum_pi_squared", "action", "float", GENERATE, "Σ_v π(v|s_t)²",
+        Column("sum_pi_squared", "action", "float", GENERATE, "Σ_v π(v|s_i)²",
                "how concentrated π is; only for estimators that need it",
                "π 有多集中；只用于需要它的估计器"),
-        Column("values", "state", "float", _VALUES, "V(s_t)",
-               "expected reward-to-go BEFORE token t is chosen; it has not seen token t",
-               "写 token t 之前对剩余奖励的预期；没有看到 token t"),
-        Column("bootstrap", "row", "float", _VALUES, "V(s_T)",
+        Column("values", "state", "float", _VALUES, "V[i]",
+               "expected reward-to-go BEFORE token i is chosen; it has not seen token i",
+               "写 token i 之前对剩余奖励的预期；没有看到 token i"),
+        Column("bootstrap", "row", "float", _VALUES, "V_end",
                "value of the state after the last token if the response was cut off, else 0",
                "回答被截断时最后状态的价值，否则为 0"),
-        Column("ref_log_prob", "action", "float", _REFERENCE, "log π_ref(a_t|s_t)",
+        Column("ref_log_prob", "action", "float", _REFERENCE, "log π_ref(a_i|s_i)",
                "log-probability under the frozen reference",
                "冻结的参考模型给出的对数概率"),
-        Column("token_level_scores", "action", "float", _REWARD, "score_t",
-               "task score (after shaping) of s_t → s_{t+1}; a score of the whole response is on "
+        Column("token_level_scores", "action", "float", _REWARD, "score[i]",
+               "task score (after shaping) of s_i → s_{i+1}; a score of the whole response is on "
                "the last valid token",
-               "任务得分（整形之后），记在转移 s_t → s_{t+1} 上；整条回答的得分记在"
+               "任务得分（整形之后），记在转移 s_i → s_{i+1} 上；整条回答的得分记在"
                "最后一个有效 token"),
         Column("greedy_score", "row", "float", _REWARD, "",
                "score of the greedy response to the same prompt; only for estimators with a "
                "greedy baseline",
                "同一提示的贪心回答的得分；只用于以贪心回答为基线的估计器"),
-        Column("attention", "action", "float", _REWARD, "w_t",
-               "weight by which token t shares in the outcome; only for estimators that share "
+        Column("attention", "action", "float", _REWARD, "w[i]",
+               "weight by which token i shares in the outcome; only for estimators that share "
                "it by attention",
-               "token t 分得结果的权重；只用于按注意力分配结果的估计器"),
-        Column("kl", "action", "float", _CREDIT, "kl_t",
+               "token i 分得结果的权重；只用于按注意力分配结果的估计器"),
+        Column("kl", "action", "float", _CREDIT, "kl[i]",
                "per-token KL estimate between π_old and π_ref; a single sample may be negative",
                "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负"),
-        Column("token_level_rewards", "action", "float", _CREDIT, "r_t = score_t − β·kl_t",
-               "reward of token t",
-               "token t 的奖励"),
-        Column("deltas", "action", "float", _CREDIT, "δ_t = r_t + γ·V(s_n) − V(s_t)",
-               "one-step surprise (TD error); n = the next valid token",
-               "一步的“意外”（TD 误差）；n 是下一个有效 token"),
+        Column("token_level_rewards", "action", "float", _CREDIT, "r[i] = score[i] − β·kl[i]",
+               "reward of token i",
+               "token i 的奖励"),
+        Column("deltas", "action", "float", _CREDIT, "δ[i] = r[i] + γ·V[i⁺] − V[i]",
+               "one-step surprise (TD error); i⁺ = the next valid token",
+               "一步的“意外”（TD 误差）；i⁺ 是下一个有效 token"),
         Column("advantages", "action", "float", _CREDIT,
-               "by credit.estimator; default: A_t = δ_t + γλ·A_n",
+               "by credit.estimator; default: A[i] = δ[i] + γλ·A[i⁺]",
                "raw advantage, before whitening",
                "未白化的优势"),
-        Column("baselines", "state", "float", _CREDIT, "b_t",
-               "without a critic: what the outcome is compared with, A_t = (outcome − "
-               "b_t)/scale",
-               "没有 critic 时：结果与之相比的基线，A_t = (结果 − b_t)/scale"),
+        Column("baselines", "state", "float", _CREDIT, "b[i]",
+               "without a critic: what the outcome is compared with, A[i] = (outcome − "
+               "b[i])/scale",
+               "没有 critic 时：结果与之相比的基线，A[i] = (结果 − b[i])/scale"),
         Column("scale", "row", "float", _CREDIT, "",
                "what the difference is divided by: σ + 1e-6 of the group, or 1",
                "差值所除的数：本组的 σ + 1e-6，或 1"),
-        Column("returns", "state", "float", _CREDIT, "by credit.estimator; default: R_t = A_t + V(s_t)",
+        Column("returns", "state", "float", _CREDIT, "by credit.estimator; default: R[i] = A[i] + V[i]",
                "the critic's target, if there is a critic; by default the λ-return, from the raw "
                "advantage",
                "critic 的目标（有 critic 时）；默认是 λ-return，用未白化的优势计算"),
@@ -151,7 +151,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "their standard deviation; var is the variance of A over these N tokens, with "
                "N − 1; 1 without whitening",
                "相应的标准差；var 是这 N 个 token 上 A 的方差（除以 N − 1）；不白化时为 1"),
-        Column("whitened", "action", "float", _CREDIT, "Â_t = (A_t − μ)/σ",
+        Column("whitened", "action", "float", _CREDIT, "Â[i] = (A[i] − μ)/σ",
                "the advantage the actor's loss uses; μ, σ over all valid tokens of the whole "
                "batch",
                "actor 损失所用的优势；μ、σ 取自整批有效 token"),

@@ -23,7 +23,7 @@ USAGE = "telescope explain [RUN | --numbers FILE | --prompt TEXT] [options]"
 _VIEWS = ("question", "questions", "columns", "metaphors", "flow", "json")
 _EXAMPLE_NOTE = {
     "zh": "（内置例子，数是手写的：--sample 0 答对，--sample 1 答错。）",
-    "en": "(The built-in example, numbers made by hand: --sample 0 is right, --sample 1 wrong.)",
+    "en": "(The built-in example, made by hand: --sample 0 is right, --sample 1 is wrong.)",
 }
 
 
@@ -75,7 +75,7 @@ def _parser() -> Parser:
     source.add_argument(
         "--token",
         type=int,
-        help="explain this token term by term "
+        help="explain this token term by term, counted from 0 "
         "(default: the one with the largest |A|, the last token excluded)",
     )
     source.add_argument(
@@ -99,6 +99,11 @@ def _parser() -> Parser:
     )
 
     view = parser.add_argument_group("what is shown")
+    view.add_argument(
+        "--all",
+        action="store_true",
+        help="every token's row, and the chosen token term by term",
+    )
     view.add_argument("--questions", action="store_true", help="list the questions it can answer")
     view.add_argument(
         "--question",
@@ -186,7 +191,7 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
     source = _read_source(options)
     length = len(source.sample)
     if source.is_example and not options.json:
-        print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)) + "\n")
+        print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)))
     if not length:
         raise TelescopeError("this response has no token: choose another --sample")
     if options.token is not None and not 0 <= options.token < length:
@@ -278,7 +283,7 @@ def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None
 def _print_page(options: argparse.Namespace, source: _Source, width: int) -> None:
     from telescope.explain import markdown
     from telescope.explain.stages import modules
-    from telescope.explain.terminal import render
+    from telescope.explain.terminal import Extent, render
 
     if source.outputs:
         drawing = modules(source.outputs, options.lang, width)
@@ -291,10 +296,14 @@ def _print_page(options: argparse.Namespace, source: _Source, width: int) -> Non
         "batch": source.batch,
     }
     if options.tex:
-        print(markdown.page(source.sample, **shared))
+        print(markdown.page(source.sample, every=options.all, **shared))
         return
     color = sys.stdout.isatty() and not options.plain and not os.environ.get("NO_COLOR")
-    print(render(source.sample, color=color, **shared))
+    extent: Extent = "first" if options.token is None else "token"
+    if options.all:
+        extent = "all"
+    above = 1 if source.is_example else 0
+    print(render(source.sample, color=color, extent=extent, above=above, **shared), end="")
 
 
 def _read_source(options: argparse.Namespace) -> _Source:

@@ -1,4 +1,4 @@
-"""Layout in terminal cells: numbers in columns, tables in blocks, things on a line.
+"""Layout in terminal cells: numbers in columns, tables in blocks, things on a line, small tables.
 
 Not rich's tables: these have bars between groups of columns only, break into blocks below each
 other where rich would cut cells off, and take milliseconds for thousands of tokens.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import ZERO
-from telescope.explain.text import pad
+from telescope.explain.text import pad, wrap
 
 
 def cell_number(x: float, signed: bool = False) -> str:
@@ -159,3 +159,40 @@ def joined(block: Sequence[TableColumn], cells: Sequence[str]) -> str:
         out += f"{bar}{cell} "
         group = column.group
     return out
+
+
+# ---- small tables ----
+
+_BETWEEN = 2
+"""Cells between two columns of a small table."""
+_NARROWEST = 6
+
+
+def grid(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = ()
+) -> list[str]:
+    """A small table: heads, a line, rows. Columns stand right-aligned, those of `left` do not.
+
+    Where it would be wider than `width`, its widest columns are wrapped.
+    """
+    widths = [max(cell_len(row[k]) for row in (heads, *rows)) for k in range(len(heads))]
+    while sum(widths) + _BETWEEN * (len(widths) - 1) > width and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    lines = _grid_row(heads, widths, left)
+    lines.append("  ".join("─" * cells for cells in widths))
+    for row in rows:
+        lines += _grid_row(row, widths, left)
+    return [line.rstrip() for line in lines]
+
+
+def _grid_row(cells: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> list[str]:
+    """One row, as high as its highest cell."""
+    wrapped = [wrap(cell, size) for cell, size in zip(cells, widths, strict=True)]
+    lines = []
+    for n in range(max(map(len, wrapped))):
+        parts = []
+        for k, texts in enumerate(wrapped):
+            text = texts[n] if n < len(texts) else ""
+            parts.append(pad(text, widths[k], "<" if k in left else ">"))
+        lines.append("  ".join(parts))
+    return lines

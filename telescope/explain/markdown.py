@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from telescope.explain.sample import Sample
+from telescope.explain.story import Story
 from telescope.explain.tables import ANCHORS, QUANTITIES, columns_of, meaning_of, metaphors
 from telescope.explain.terminal import Screen
 from telescope.explain.tex import prose, safe, tex
-from telescope.explain.text import plain
 from telescope.explain.trace import Trace
 from telescope.explain.words import Lang, Level
 
@@ -21,12 +22,15 @@ def page(
     level: Level,
     width: int,
     batch: Sequence[Sample] = (),
+    every: bool = False,
 ) -> str:
-    """What the terminal shows: drawings as they are there, terms as displayed formulas."""
-    return _Page(sample, token, lang, level, max(width, 40), color=False, batch=batch).text()
+    """What the terminal shows of one token: drawings as they are there, terms as formulas."""
+    kind = _StoryPage if level == "kid" else _Page
+    made = kind(sample, token, lang, level, max(width, 40), color=False, batch=batch, every=every)
+    return made.text()
 
 
-class _Page(Screen):
+class _Markdown(Screen):
     """The screen in Markdown: each item of a part is a block."""
 
     def text(self) -> str:
@@ -42,14 +46,22 @@ class _Page(Screen):
     def draws(self, lines: list[str]) -> list[str]:
         return [fenced("\n".join(lines))]
 
-    def numbers(self, text: str) -> str:
-        return plain(text, "≈0") if self.level == "kid" else text
+
+class _Page(_Markdown):
+    """Terms as displayed formulas."""
 
     def term(self, trace: Trace) -> list[str]:
         said, worked, check = self.worked(trace)
-        if said == trace.formula:
-            return [f"$${tex(said)} {tex(worked)}$$", check]
-        return [prose(said), f"$${tex(worked)}$$", check]
+        return [f"$${tex(said)} {tex(worked)}$$", check]
+
+
+class _StoryPage(_Markdown, Story):
+    """The story has no formulas."""
+
+    def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
+        head = "### " if style == "bold" else ""
+        quoted = re.sub("«[^»]*»", lambda found: safe(found[0]), text.strip())
+        return [head + quoted]
 
 
 def fenced(drawing: str) -> str:

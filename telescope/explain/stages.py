@@ -212,7 +212,7 @@ def flow(
 def _about(sample: Sample, t: int, width: int) -> str:
     prompt = visible(sample.prompt, spaces=False)
     token = pieces(sample.token_bytes)[t]
-    return f"{shorten(prompt, width // 2)}   t = {t} «{shorten(token, 12)}»"
+    return f"{shorten(prompt, width // 2)}   i = {t} «{shorten(token, 12)}»"
 
 
 def _side_by_side(boxes: Sequence[tuple[str, list[str]]], width: int) -> list[str]:
@@ -237,11 +237,11 @@ def _numbers_of(full: Sample, t: int) -> dict[str, dict[str, str]]:
             made[COLUMNS[name].maker][name] = num(full.columns[name][t])
     if full.actor_updates:
         actor = full.actor_updates[-1]
-        terms = {"ratio": actor.ratio, "loss": actor.loss}
+        terms = {"ratio": actor.ratio, "policy_loss": actor.loss}
         made["actor.update_actor(batch)"] |= _numbers_at(terms, t)
     if full.critic_updates:
         critic = full.critic_updates[-1]
-        terms = {"values": critic.values, "loss": critic.loss}
+        terms = {"vpreds": critic.values, "value_loss": critic.loss}
         made["critic.update_critic(batch)"] |= _numbers_at(terms, t)
     return made
 
@@ -260,11 +260,11 @@ def _inside(
     lines = [call] if role else []
     lines += wrap(_SAID["given" if typed else maker][lang], width)
     for name, number in numbers.items():
-        one = f"{name}[t] = {number}   [1, {length}]"
+        one = f"{name}[i] = {number}   [1, {length}]"
         if cell_len(one) <= width:
             lines.append(one)
         else:
-            lines += [f"{name}[t]", f"  = {number}   [1, {length}]"]
+            lines += [f"{name}[i]", f"  = {number}   [1, {length}]"]
     return role or call, lines
 
 

@@ -12,16 +12,16 @@ from telescope.explain.words import Lang
 
 ANCHORS: dict[str, dict[Lang, str]] = {
     "state": {
-        "zh": "状态的视角：属于 s_t，写 token t 之前（栅栏的柱子），[B, T]",
-        "en": "State view: of s_t, before token t is written (the fence posts), [B, T]",
+        "zh": "状态的视角：属于 s_i，写 token i 之前（栅栏的柱子），[B, T]",
+        "en": "State view: of s_i, before token i is written (the fence posts), [B, T]",
     },
     "action": {
         "zh": (
-            "动作的视角：属于 token t，即 s_t 中的动作 a_t 和转移 s_t → s_{t+1}"
+            "动作的视角：属于 token i，即 s_i 中的动作 a_i 和转移 s_i → s_{i+1}"
             "（柱子之间的格子），[B, T]"
         ),
         "en": (
-            "Action view: of token t, the action a_t in s_t and the transition s_t → s_{t+1} "
+            "Action view: of token i, the action a_i in s_i and the transition s_i → s_{i+1} "
             "(the gaps), [B, T]"
         ),
     },

@@ -62,11 +62,12 @@ _TOKEN = re.compile(
     | (?P<symbol>   (?P<letter> (?<![A-Za-z])[A-Za-z](?![A-Za-z]) | [{"".join(_LETTERS)}] )
                     (?: _\{{(?P<inside>[^{{}}]*)\}} | _(?P<below>[A-Za-z]+|\d+) )?
                     (?P<low>[₀-₉]*)
-                    (?: \[(?P<index>\d+|[a-z])\] )? )
+                    (?: \[(?P<index>\d+|[a-z]⁺?)\] )? )
     | (?P<name>     (?P<stem> (?:kl|score|var)\b
                             | [A-Za-z]+(?:_[A-Za-z]{{2,}})+
                             | [A-Za-z]{{2,}}(?=_|[₀-₉]) )
-                    (?: _(?P<letter_below>[a-z]) )?  (?P<low_below>[₀-₉]*) )
+                    (?: _(?P<letter_below>[a-z]) )?  (?P<low_below>[₀-₉]*)
+                    (?: (?<=kl|re)\[(?P<name_index>\d+|[a-z]⁺?)\] )? )
     | (?P<words>    [A-Za-z]{{2,}} (?: \ (?!(?:{"|".join(_FUNCTIONS)})\b) [A-Za-z]{{2,}} )* )
     | (?P<size>     \|[^|]+\| )
     | (?P<power_of> [⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿᵏᴺ]+ )
@@ -136,13 +137,15 @@ def _symbol(found: re.Match[str]) -> str:
     if len(below) > 1 and below.isalpha():
         below = rf"\mathrm{{{below}}}"
     inside = tex(found["inside"] or "")
-    parts = [below, inside, _ascii(found["low"]), found["index"] or ""]
+    index = (found["index"] or "").replace("⁺", "^{+}")
+    parts = [below, inside, _ascii(found["low"]), index]
     return letter + _below(",".join(part for part in parts if part))
 
 
 def _name(found: re.Match[str]) -> str:
     stem = found["stem"].replace("_", r"\_")
-    below = (found["letter_below"] or "") + _ascii(found["low_below"])
+    index = (found["name_index"] or "").replace("⁺", "^{+}")
+    below = (found["letter_below"] or "") + _ascii(found["low_below"]) + index
     return rf"\mathrm{{{stem}}}" + _below(below)
 
 

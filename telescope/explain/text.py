@@ -6,6 +6,7 @@ must not begin with its closing punctuation.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -112,6 +113,16 @@ def plain(text: str, almost: str) -> str:
         return almost if text == "0." else sign + text
 
     return _SMALL.sub(fixed, text)
+
+
+def about(x: float, almost: str) -> str:
+    """A number for a child: one decimal; `almost` for what that would show as 0."""
+    if not math.isfinite(x):
+        return str(x)
+    text = f"{x:.1f}".replace("-", "−")
+    if text.lstrip("−") == "0.0":
+        return "0" if x == 0 else almost
+    return text.removesuffix(".0")
 
 
 # ---- cells ----

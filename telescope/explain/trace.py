@@ -423,7 +423,7 @@ def default_terms(definition: Estimator, token: Token, settings: Any) -> list[Te
             listed.append(f"{name} {num(x) if is_number else x}")
             if is_number:
                 inputs.append(x)
-        formula = definition.formula.replace("A_t", f"A{i}")
+        formula = definition.formula.replace("A[i]", f"A{i}").replace("A_t", f"A{i}")
         substituted = f"[{', '.join(listed)}]"
         return [Term("advantage", formula, substituted, result, [result, *inputs])]
     if not token.has("advantages"):

@@ -49,16 +49,17 @@ def column_name(key: str, lang: Lang, level: Level) -> str:
 
 def _of(table: str, key: str, level: Level) -> dict[str, str]:
     """The texts of a key; a child has some of its own."""
+    of_child: dict[str, dict[str, str]] = texts()[f"{table}_kid"]
+    if level == "kid" and key in of_child:
+        return of_child[key]
     found: dict[str, str] = texts()[table][key]
-    if level == "kid":
-        found = texts()[f"{table}_kid"].get(key, found)
     return found
 
 
 def formula(trace: Trace, lang: Lang, level: Level) -> str:
     """The trace's formula; for a child, in words."""
     if level == "kid":
-        for words in _words_of(trace):
+        for words in words_of(trace):
             in_words = words.kid_formula_zh if lang == "zh" else words.kid_formula_en
             if in_words:
                 return in_words
@@ -67,7 +68,7 @@ def formula(trace: Trace, lang: Lang, level: Level) -> str:
 
 def meaning(trace: Trace, lang: Lang, level: Level) -> str:
     """What the number says, in a sentence or two; empty where there is nothing to say."""
-    for words in _words_of(trace):
+    for words in words_of(trace):
         own = _in(words, lang, level)
         if own:
             break
@@ -92,7 +93,7 @@ def _in(words: Words, lang: Lang, level: Level) -> str:
     return words.zh if lang == "zh" else words.en
 
 
-def _words_of(trace: Trace) -> Iterator[Words]:
+def words_of(trace: Trace) -> Iterator[Words]:
     """The texts of a trace, the most particular first: of its state, its variant, the quantity.
 
     Those of the estimator or loss come before the general ones of words.toml.
@@ -117,4 +118,5 @@ def _from_toml(key: str) -> Words:
         kid_formula_zh=kid.get("formula_zh", ""),
         kid_formula_en=kid.get("formula_en", ""),
         whole=bool(expert.get("whole")),
+        claim=expert.get("claim", ""),
     )

@@ -136,31 +136,31 @@ def test_numbers_typed_by_hand_are_explained(tmp_path: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
-@pytest.mark.parametrize("level", ["expert", "kid"])
 def test_a_batch_typed_by_hand_shows_its_whitening_beside_that_of_the_row(
-    lang: str, level: str, tmp_path: Path, capsys
+    lang: str, tmp_path: Path, capsys
 ) -> None:
     path = tmp_path / "two.json"
     advantages = [[0.651, 0.58, 0.4, 0], [0.1, -0.2, 0, 0]]
     mask = [[1, 1, 1, 0], [1, 1, 0, 0]]
     path.write_text(json.dumps({"advantages": advantages, "mask": mask}))
-    asked = ["--numbers", str(path), "--lang", lang, "--level", level]
-    out = " ".join(explained(capsys, *asked).split())  # however wide the terminal is
+    asked = ["--numbers", str(path), "--lang", lang]
+    first = explained(capsys, *asked, "--token", "0")
+    out = " ".join(first.split())  # however wide the terminal is
     for said in (
-        "0/2",
+        {"zh": "第 0 条（从 0 数，共 2 条）", "en": "sample 0 (counted from 0, of 2)"}[lang],
         "1.531/5 = 0.3062",
         "0.5014/4 = 0.1254",
-        "[0.9739, 0.7733, 0.2649]",
-        "[0.8296, 0.2808, −1.11]",
+        "0.651 0.974 0.830",  # A, Â by the batch, Â by the row
+        "0.580 0.773 0.281",
+        "0.400 0.265 -1.110",
     ):
         assert said in out
     second = " ".join(explained(capsys, *asked, "--sample", "1", "--token", "1").split())
     for said in (
-        "1/2",
         "(−0.2 − 0.3062)/0.3541 = −1.43",
-        "[−0.5824, −1.43]",
+        "0.100 -0.582 0.707",
         "(−0.2 − (−0.05))/0.2121 = −0.7071",
-        "[0.7071, −0.7071]",
+        "-0.200 -1.430 -0.707",
     ):
         assert said in second
     assert "0.3062" in explained(capsys, *asked, "--question", "23")
@@ -224,7 +224,7 @@ def test_seven_metaphors_name_every_quantity(lang: str, capsys) -> None:
 def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
     out = explained(capsys, str(run), "--flow", "--token", "0", "--lang", "en")
     sample = ledger.samples(run, ledger.steps(run)[-1], [0])[0]
-    assert f"advantages[t] = {num(sample.columns['advantages'][0])} " in out
+    assert f"advantages[i] = {num(sample.columns['advantages'][0])} " in out
     assert "generate_sequences" in out
 
 

@@ -22,7 +22,7 @@ from tests.explain.samples import demo, nearly_equal, trained, with_tool
 LANGS = pytest.mark.parametrize("lang", ["zh", "en"])
 LEVELS = pytest.mark.parametrize("level", ["expert", "kid"])
 PAGES = [
-    [],
+    ["--all"],
     *(["--token", str(t)] for t in range(6)),
     *(["--question", str(n)] for n in range(1, 24)),
 ]
@@ -40,7 +40,7 @@ PAGES += [["--columns"], ["--metaphors"], ["--questions"], ["--flow"]]
         ("Â₀ = (A₀ − μ)/σ", r"\hat{A}_{0} = (A_{0} - \mu)/\sigma"),
         ("ρ₀ = exp(log π₀ − log π_old₀)", r"\rho_{0} = \exp(\log \pi_{0} - \log \pi_{\mathrm{old},0})"),
         ("min(ρ·Â, clip(ρ, 0.8, 1.2)·Â)", r"\min(\rho\cdot\hat{A}, \mathrm{clip}(\rho, 0.8, 1.2)\cdot\hat{A})"),
-        ("r_t = score_t − β·kl_t", r"r_{t} = \mathrm{score}_{t} - \beta\cdot\mathrm{kl}_{t}"),
+        ("r[i] = score[i] − β·kl[i]", r"r_{i} = \mathrm{score}_{i} - \beta\cdot\mathrm{kl}_{i}"),
         ("½·max((v₀ − R₀)², V₀ ± 0.2)", r"\frac{1}{2}\cdot\max((v_{0} - R_{0})^{2}, V_{0} \pm 0.2)"),
         ("min(10, e^(−d) + d − 1), d = |log π|", r"\min(10, e^{-d} + d - 1), d = |\log \pi|"),
         ("σ = √(var + 1e-8)", r"\sigma = \sqrt{\mathrm{var} + 1 \times 10^{-8}}"),
@@ -62,8 +62,8 @@ def test_the_notation_of_the_terminal_translates(formula, want):
             "A return is a sample of $Q(s,a)$, $\\lambda$-returns too",
         ),
         (
-            "`gae` 倒推A[0] = δ[0] + γλ·A[n] = 0.6211；",
-            "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{n} = 0.6211$；",
+            "`gae` 倒推A[0] = δ[0] + γλ·A[i⁺] = 0.6211；",
+            "`gae` 倒推 $A_{0} = \\delta_{0} + \\gamma\\lambda\\cdot A_{i^{+}} = 0.6211$；",
         ),
         ("values[0] = 0.2 与 old_log_probs (1, 6)", "`values[0]` = 0.2 与 `old_log_probs` (1, 6)"),
         ("only −V[0] remains (A<0), 4 of 5", "only $-V_{0}$ remains $(A<0)$, 4 of 5"),
@@ -203,7 +203,7 @@ def test_every_page_of_the_worked_example_has_the_same_numbers_in_tex(
         for formula in re.findall(r"\$\$?([^$]+)\$\$?", made):
             assert formula.isascii(), formula
             formulas_seen += 1
-    assert formulas_seen > 100
+    assert formulas_seen > (100 if level == "expert" else 10)
 
 
 @LANGS
@@ -233,7 +233,7 @@ def test_the_page_of_the_worked_example(capsys):
         "$$\\delta_{0} = r_{0} + \\gamma\\cdot V_{1} - V_{0} = -0.01 + 1\\cdot0.62 - 0.5 = 0.11$$"
         in made
     )
-    assert made.count("```") == 4  # the fence posts and the table stay drawings
+    assert made.count("```") == 8  # the fence posts and three tables stay drawings
 
 
 def test_a_dialogue_is_saved_with_its_formulas_in_tex(tmp_path, capsys):

@@ -131,15 +131,15 @@ def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_val
     assert not page.locator("#whatif").is_visible()
 
 
-def test_a_child_sees_no_power_of_ten(page: Any, tmp_path: Path) -> None:
+def test_a_child_sees_no_power_of_ten_and_one_decimal(page: Any, tmp_path: Path) -> None:
     tiny = {
         1: step_of([sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)], 1)
     }
     open_report(page, tmp_path, tiny, state="#step=1&sample=0&token=0&lang=en")
     assert re.search(r"\de[−-]", page.locator("#traces").text_content())
     page.get_by_role("button", name="Age 12").click()
-    until(page, "document.querySelector('#traces').textContent.includes('−0.000002')")
-    assert not re.search(r"\de[−-]", page.locator("#traces").text_content())
+    until(page, "document.querySelector('#traces').textContent.includes('almost 0')")
+    assert not re.search(r"\de[−-]|\.\d\d|[γδλρ]", page.locator("#traces").text_content())
 
 
 def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_keys_walk_tokens_and_samples_and_the_address_keeps_the_state(
     assert page.url == address
     assert page.locator("#color [aria-pressed=true]").text_content() == "δ"
     page.locator('.chip[data-sample="2"][data-token="1"]').hover()
-    assert "i = 1 (in papers t = 2)" in page.locator("#token-name").text_content()
+    assert "i = 1 " in page.locator("#token-name").text_content()
     assert page.locator("#table thead th").all_text_contents()[:4] == [
         "i",
         "token",

@@ -166,5 +166,5 @@ def test_words_of_one_quantity_differ_with_its_formula() -> None:
         for t in (0, 1)
     ]
     assert found[0] != found[1]
-    assert "not below the last number" in words[found[1]]["en"]["formula_in_words"]
+    assert "not below a floor" in words[found[1]]["en"]["formula_in_words"]
     assert "not below" not in words[found[0]]["en"]["formula_in_words"]

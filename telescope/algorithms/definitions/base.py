@@ -73,6 +73,9 @@ class Words:
     kid_formula_en: str = ""
     whole: bool = False
     """The expert's text replaces the meaning in the column table instead of following it."""
+    claim: str = ""
+    """What the expert's text claims, as an expression over the token's numbers. A test checks it
+    wherever the text is shown. Empty: the text is a definition."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Needs:
     greedy_baseline: bool = False
     """The score of the greedy response to each prompt."""
     sum_pi_squared: bool = False
-    """Σ_v π(v|s_t)² of the sampling policy."""
+    """Σ_v π(v|s_i)² of the sampling policy."""
     attention: bool = False
     """A weight for every token, from `reward.attention`."""
     score_parts: bool = False

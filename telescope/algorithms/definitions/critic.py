@@ -1,8 +1,8 @@
 """Estimators that ask a critic: GAE, and its two ends λ = 1 and λ = 0.
 
-    δ_t = r_t + γ·V(s_n) − V(s_t)      A_t = δ_t + γλ·A_n      R_t = A_t + V(s_t)
+    δ[i] = r[i] + γ·V[i⁺] − V[i]      A[i] = δ[i] + γλ·A[i⁺]      R[i] = A[i] + V[i]
 
-n is the next valid token (one that the policy chose). After the last one V is 0, or the
+i⁺ is the next valid token (one that the policy chose). After the last one V is 0, or the
 bootstrap value where the response was cut off.
 """
 
@@ -114,13 +114,16 @@ RETURNS = Rule("returns", ("advantages", "values"), advantage_plus_value)
 # ---- one token, term by term ----
 
 
-def sum_of_deltas(token: Token, decay: float, *, name: str, left: str) -> list[Term]:
+def sum_of_deltas(
+    token: Token, decay: float, *, name: str, left: str, variant: str | None = None
+) -> list[Term]:
     """The advantage as a sum of all later δ, each weighed by a power of γλ."""
     if not token.has("deltas"):
         return []
     at = token.actions.at[token.k :]
     total = series("δ", at, token.actions["deltas"][token.k :], decay)
-    return [Term(name, f"{left} = {total.formula}", total.substituted, total.total, total.terms)]
+    term = Term(name, f"{left} = {total.formula}", total.substituted, total.total, total.terms)
+    return [replace(term, variant=variant)]
 
 
 def recursion(token: Token, decay: float) -> list[Term]:
@@ -136,7 +139,8 @@ def recursion(token: Token, decay: float) -> list[Term]:
     digits = exact(lambda d, decay, later: d + decay * later, delta, decay, later)
     substituted = f"{num(delta, digits)} + {num(decay, digits)}·{par(later, digits)}"
     formula = f"A{i} = δ{i} + γλ·A{_next(token)}"
-    return [Term("advantage", formula, substituted, delta + decay * later, [delta, later])]
+    term = Term("advantage", formula, substituted, delta + decay * later, [delta, later])
+    return [term if decay else replace(term, variant="one_step")]
 
 
 def rewards_then_value(token: Token, gamma: float, n: int, *, name: str, left: str) -> list[Term]:
@@ -186,7 +190,9 @@ def from_next_return(token: Token, gamma: float) -> list[Term]:
     return [Term("advantage", formula, substituted, r + gamma * later - v, [r, v, later])]
 
 
-def return_from_advantage(token: Token, *, used: bool = True) -> list[Term]:
+def return_from_advantage(
+    token: Token, *, used: bool = True, variant: str | None = None
+) -> list[Term]:
     """R = A + V; `used`: a critic is trained on it."""
     if not token.has("advantages", "values"):
         return []
@@ -194,7 +200,8 @@ def return_from_advantage(token: Token, *, used: bool = True) -> list[Term]:
     a = token.number("advantages")
     v = token.number("values")
     state = None if used else "off"
-    return [Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v], state=state)]
+    term = Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v], state=state)
+    return [replace(term, variant=variant)]
 
 
 def delta_term(token: Token, gamma: float) -> list[Term]:
@@ -208,7 +215,27 @@ def delta_term(token: Token, gamma: float) -> list[Term]:
     later = x.after("values", token.k, end=x.bootstrap)
     formula = f"δ{i} = r{i} + γ·V{_next(token)} − V{i}"
     substituted = one_step(r, gamma, later, v)
-    return [Term("delta", formula, substituted, r + gamma * later - v, [r, v, later])]
+    term = Term("delta", formula, substituted, r + gamma * later - v, [r, v, later])
+    return [replace(term, variant=_end_of(token))]
+
+
+def _end_of(token: Token) -> str | None:
+    """last: nothing follows the token; cut: V_end stands for what would have followed."""
+    if not token.is_last:
+        return None
+    return "cut" if token.actions.bootstrap else "last"
+
+
+def mix_of(token: Token, gamma: float, lam: float) -> str:
+    """What a λ-return is made of: which words are true of it.
+
+    observed: only rewards that came (observed_cut: and V_end). one_step: a reward and the next V.
+    mixed: rewards and later V.
+    """
+    waits_for_the_end = token.is_last or lam == 1 or gamma == 0
+    if waits_for_the_end:
+        return "observed_cut" if token.actions.bootstrap and gamma else "observed"
+    return "mixed" if lam else "one_step"
 
 
 def _next(token: Token) -> str:
@@ -216,12 +243,14 @@ def _next(token: Token) -> str:
 
 
 def _gae_terms(token: Token, s: _Gae) -> list[Term]:
-    decay = s.gamma * gae_lam(s, len(token.actions))
+    lam = gae_lam(s, len(token.actions))
+    decay = s.gamma * lam
     i = subscript(token.index)
-    terms = sum_of_deltas(token, decay, name="advantage_sum", left=f"A{i}")
+    mix = mix_of(token, s.gamma, lam)
+    terms = sum_of_deltas(token, decay, name="advantage_sum", left=f"A{i}", variant=mix)
     terms += recursion(token, decay)
     if s.lam_critic is None or not token.has("deltas", "values"):
-        return terms + return_from_advantage(token)
+        return terms + return_from_advantage(token, variant=mix)
     if not token.has("advantages"):
         return terms
     at = token.actions.at[token.k :]
@@ -234,6 +263,7 @@ def _gae_terms(token: Token, s: _Gae) -> list[Term]:
         f"{num(v, digits)} + {added(later.terms, digits)}",
         v + later.total,
         [*later.terms, v],
+        variant=mix_of(token, s.gamma, s.lam_critic),
     )
     return [*terms, term]
 
@@ -261,7 +291,7 @@ def _td0_terms(token: Token, s: Any) -> list[Term]:
 
 GAE = Estimator(
     name="gae",
-    formula="A_t = δ_t + γλ·A_n",
+    formula="A[i] = δ[i] + γλ·A[i⁺]",
     paper="Schulman et al. 2016, arXiv:1506.02438",
     tensor="telescope.algorithms.estimators:gae_credit",
     settings=GaeSettings,
@@ -284,7 +314,7 @@ GAE = Estimator(
 
 MONTE_CARLO = Estimator(
     name="monte_carlo",
-    formula="A_t = G_t − V(s_t), G_t = r_t + γ·G_n",
+    formula="A[i] = G[i] − V[i], G[i] = r[i] + γ·G[i⁺]",
     paper="Sutton & Barto 2018, section 3.3",
     tensor="telescope.algorithms.estimators:monte_carlo_credit",
     needs=Needs(critic=True),
@@ -305,7 +335,7 @@ MONTE_CARLO = Estimator(
 
 TD0 = Estimator(
     name="td0",
-    formula="A_t = δ_t",
+    formula="A[i] = δ[i]",
     paper="Sutton & Barto 2018, section 6.1",
     tensor="telescope.algorithms.estimators:td0_credit",
     needs=Needs(critic=True),

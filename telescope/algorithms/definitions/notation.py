@@ -76,7 +76,7 @@ def less(x: float, y: float) -> str:
 
 
 def one_step(r: float, gamma: float, later: float, value: float) -> str:
-    """δ = r + γ·V(s_n) − V(s_t) with numbers: 0 + 0.99·0.7 − 0.651."""
+    """δ = r + γ·V[i⁺] − V[i] with numbers: 0 + 0.99·0.7 − 0.651."""
 
     def delta(r: float, gamma: float, later: float, value: float) -> float:
         return r + gamma * later - value

@@ -325,7 +325,7 @@ _GROUP = Needs(groups=True)
 
 GRPO = Estimator(
     name="grpo",
-    formula="A_t = (o − mean)/(σ + 1e-6) over the group",
+    formula="A[i] = (o − mean)/(σ + 1e-6) over the group",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
     needs=_GROUP,
@@ -342,7 +342,7 @@ GRPO = Estimator(
 
 DR_GRPO = Estimator(
     name="dr_grpo",
-    formula="A_t = o − mean over the group",
+    formula="A[i] = o − mean over the group",
     paper="Liu et al. 2025, arXiv:2503.20783",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
@@ -359,7 +359,7 @@ DR_GRPO = Estimator(
 
 RLOO = Estimator(
     name="rloo",
-    formula="A_t = o − mean of the others of the group",
+    formula="A[i] = o − mean of the others of the group",
     paper="Ahmadian et al. 2024, arXiv:2402.14740",
     tensor=f"{_HOME}:rloo_credit",
     needs=_GROUP,
@@ -376,7 +376,7 @@ RLOO = Estimator(
 
 REINFORCE = Estimator(
     name="reinforce++",
-    formula="A_t = G_t, G_t = r_t + γ·G_n",
+    formula="A[i] = G[i], G[i] = r[i] + γ·G[i⁺]",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:reinforce_credit",
     rules=(
@@ -393,7 +393,7 @@ REINFORCE = Estimator(
 
 REINFORCE_BASELINE = Estimator(
     name="reinforce++_baseline",
-    formula="A_t = o − mean over the group, then whitened over the batch",
+    formula="A[i] = o − mean over the group, then whitened over the batch",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
@@ -409,7 +409,7 @@ REINFORCE_BASELINE = Estimator(
 
 REMAX = Estimator(
     name="remax",
-    formula="A_t = G_t − score of the greedy response",
+    formula="A[i] = G[i] − score of the greedy response",
     paper="Li et al. 2024, arXiv:2310.10505",
     tensor=f"{_HOME}:remax_credit",
     needs=Needs(greedy_baseline=True),
@@ -429,7 +429,7 @@ REMAX = Estimator(
 
 OPO = Estimator(
     name="opo",
-    formula="A_t = o − Σ l·o / Σ l over the group, l the tokens of each",
+    formula="A[i] = o − Σ l·o / Σ l over the group, l the tokens of each",
     paper="Hao et al. 2025, arXiv:2505.23585",
     tensor=f"{_HOME}:opo_credit",
     needs=_GROUP,
@@ -446,7 +446,7 @@ OPO = Estimator(
 
 GRPO_PASSK = Estimator(
     name="grpo_passk",
-    formula="A_t = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
+    formula="A[i] = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
     paper="Tang et al. 2025, arXiv:2503.19595",
     tensor=f"{_HOME}:grpo_passk_credit",
     needs=_GROUP,
@@ -463,7 +463,7 @@ GRPO_PASSK = Estimator(
 
 GDPO = Estimator(
     name="gdpo",
-    formula="A_t = Σ_k w_k·(s_k − mean_k)/(σ_k + 1e-6) over the group",
+    formula="A[i] = Σ_k w_k·(s_k − mean_k)/(σ_k + 1e-6) over the group",
     paper="Liu et al. 2026, arXiv:2601.05242",
     tensor=f"{_HOME}:gdpo_credit",
     needs=Needs(groups=True, score_parts=True),
@@ -479,7 +479,7 @@ GDPO = Estimator(
 
 OPTIMAL_TOKEN_BASELINE = Estimator(
     name="optimal_token_baseline",
-    formula="A_t = G_t − Σ W_t·G_t / Σ W_t over the group",
+    formula="A[i] = G[i] − Σ W[i]·G[i] / Σ W[i] over the group",
     paper="Li et al. 2026, arXiv:2602.07078",
     tensor=f"{_HOME}:optimal_token_baseline_credit",
     needs=Needs(groups=True, sum_pi_squared=True),
@@ -499,7 +499,7 @@ OPTIMAL_TOKEN_BASELINE = Estimator(
 
 UNIFORM = Estimator(
     name="uniform",
-    formula="A_t = o/T",
+    formula="A[i] = o/T",
     tensor=f"{_HOME}:uniform_credit",
     rules=(_share(_equal), SAME),
     terms=_share_terms(_equal),
@@ -509,7 +509,7 @@ UNIFORM = Estimator(
 
 LAST_TOKEN = Estimator(
     name="last_token",
-    formula="A_t = o/k on the last k tokens, else 0",
+    formula="A[i] = o/k on the last k tokens, else 0",
     tensor=f"{_HOME}:last_token_credit",
     settings=LastTokenSettings,
     rules=(_share(_at_the_end), SAME),
@@ -520,7 +520,7 @@ LAST_TOKEN = Estimator(
 
 ATTENTION = Estimator(
     name="attention",
-    formula="A_t = w_t/Σw · o",
+    formula="A[i] = w[i]/Σw · o",
     tensor=f"{_HOME}:attention_credit",
     needs=Needs(attention=True),
     rules=(_share(_attention, "attention"), SAME),

@@ -134,6 +134,8 @@ def _clip_term(x: UpdatedToken, s: Any, *, checked: bool) -> Term:
     low = 1 - s.clip_low
     high = 1 + s.clip_high
     value, state = clip_state(p, a, s)
+    if a == 0:
+        state = "zero"
     edge = clamp(p, low, high)
     formula = f"min(ρ{i}·Â{i}, clip(ρ{i}, {num(low)}, {num(high)})·Â{i})"
     factors = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)})"

@@ -40,7 +40,10 @@ CLIP = _FAMILIES["clip"]
 """PPO's clip beside the plain surrogate."""
 UNUSED_CLIP = {
     **CLIP,
-    **{f"clip:{state}": CLIP["clip:unused"] for state in ("inside", "kept", "clipped", "dual")},
+    **{
+        f"clip:{state}": CLIP["clip:unused"]
+        for state in ("inside", "kept", "clipped", "dual", "zero")
+    },
 }
 """PPO's clip in a run that does not use it."""
 OBJECTIVE = _FAMILIES["objective"]

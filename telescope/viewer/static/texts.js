@@ -40,7 +40,7 @@ export const TEXT = {
     before: "写之前",
     after: "写之后",
     almost: "几乎 0",
-    papers: (t) => `（论文里 t = ${t}）`,
+    about: (x) => (Math.abs(x) < 0.05 ? "几乎 0" : `约 ${Number(x).toFixed(1)}`),
     hint: "点一个 token，看它的每一步算式。",
     tool: "这个 token 是工具写的，不是策略选的：没有奖励、优势和损失，也不占时间步。",
     none: "这个文件没有存这个 token 的算式；用 telescope view 可以看到。",
@@ -114,7 +114,7 @@ export const TEXT = {
     before: "before",
     after: "after",
     almost: "almost 0",
-    papers: (t) => ` (in papers t = ${t})`,
+    about: (x) => (Math.abs(x) < 0.05 ? "almost 0" : `about ${Number(x).toFixed(1)}`),
     hint: "Choose a token to see its arithmetic, step by step.",
     tool:
       "A tool wrote this token, the policy did not choose it: no reward, no advantage, no " +

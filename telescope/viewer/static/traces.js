@@ -46,11 +46,14 @@ function traceNode(trace, words) {
   const title = state.kid ? said.formula_in_words : T.names[trace.name] ?? trace.name;
   const isRecorded = trace.recorded !== null && trace.recorded !== undefined;
   const recorded = isRecorded ? `  ${T.recorded} ${exact(trace.recorded)}` : "";
+  const math = state.kid
+    ? el("div", { class: "math" }, T.about(trace.result), verdictOf(trace))
+    : mathOf(trace, el("span", { class: "quiet" }, recorded), verdictOf(trace));
   return el(
     "div",
     { class: "trace", "data-trace": trace.name },
     el("div", { class: "label" }, el("b", {}, title), meaning ? el("div", {}, meaning) : null),
-    mathOf(trace, el("span", { class: "quiet" }, recorded), verdictOf(trace)),
+    math,
   );
 }
 
@@ -76,13 +79,10 @@ function whatIfNode(sample, t, terms) {
 }
 
 function nameOf(sample, t) {
-  const T = texts();
   const group = groupOf(sample, t);
-  const step = sample.mask.slice(0, t + 1).filter((m) => m).length;
-  const papers = sample.mask[t] ? T.papers(step) : "";
   const isSplit = group.to - group.from > 1;
   const bytes = isSplit ? `  [${hex(sample.token_bytes[t])}]` : "";
-  return `i = ${t}${papers}  ${visible(group.text, 24)}  (id ${sample.token_ids[t]})${bytes}`;
+  return `i = ${t}  ${visible(group.text, 24)}  (id ${sample.token_ids[t]})${bytes}`;
 }
 
 // The terms of the what-if, once its columns are there.

@@ -1,0 +1,79 @@
+"""The first screen: 24 lines with the numbers that matter most, and what to ask next."""
+
+from __future__ import annotations
+
+from telescope.explain.terminal import Screen
+from telescope.explain.text import both_ends, visible
+from telescope.explain.trace import Trace
+
+LINES = 24
+_TERMS = ("delta", "advantage", "return", "whitened")
+"""Terms of the chosen token, in this order, as many as there is room for."""
+_LONGEST_TABLE = 8
+"""Tokens of a response that are all shown."""
+_LONGEST_PART = 200
+"""Characters of a prompt or response that are looked at from either end."""
+
+
+class FirstScreen(Screen):
+    """A screen that fits a small terminal."""
+
+    def parts(self) -> list[list[str]]:
+        head = self.header()
+        table = self.brief_table()
+        more = self.more()
+        used = self.above + len(head) + len(table) + len(more) + 4  # 3 empty lines and 1 title
+        return [head, table, self.brief_terms(LINES - used), more]
+
+    def header(self) -> list[str]:
+        """Prompt and response on one line, then the settings."""
+        shown = []
+        for text in (self.sample.prompt, self.sample.response):
+            if text:
+                ends = text[:_LONGEST_PART] + text[_LONGEST_PART:][-_LONGEST_PART:]
+                quote = visible(ends, spaces=False)
+                shown.append(both_ends(quote, self.width // 2 - 3))
+        lines = [self.paint(" → ".join(shown), "bold")] if shown else []
+        facts = self.says("   ".join(self._facts()))
+        return lines + facts[:2]
+
+    def brief_table(self) -> list[str]:
+        """Every token, or both ends, those with the largest |A|, and sums."""
+        count = len(self.sample)
+        is_long = count > _LONGEST_TABLE
+        rows = self.outstanding() if is_long else list(range(count))
+        columns = self.brief_columns(with_ratio=True)
+        lines = self.draws(self._lines(columns, rows, with_sums=is_long))
+        note = self.ui("brief_rows", len(rows), count) if is_long else self._count_of_checks()
+        return lines + self.says(note, "dim")[:1]
+
+    def brief_terms(self, room: int) -> list[str]:
+        """The chosen token's most important terms, each on one line where that is possible."""
+        t = self.token
+        lines = self.says(self._title(t), "bold")[:1]
+        if not self.mask[t]:
+            key = "no_terms_padding" if t in self.sample.padding else "no_terms"
+            return lines + self.says(self.ui(key))[:room]
+        push = self.push(t)
+        left = room - len(push)
+        for trace in self._important(t):
+            said = self.term(trace)
+            if len(said) <= left:
+                lines += said
+                left -= len(said)
+        return lines + (push if left >= 0 else [])
+
+    def _important(self, t: int) -> list[Trace]:
+        """One trace for each term; A as a sum where that fits on a line, else from the next A."""
+        by_name = {trace.name: trace for trace in self.traces[t]}
+        total = by_name.get("advantage_sum")
+        if total is not None and len(self.term(total)) == 1:
+            by_name["advantage"] = total
+        return [by_name[name] for name in _TERMS if name in by_name]
+
+    def more(self) -> list[str]:
+        """What to type next."""
+        lines: list[str] = []
+        for key in ("more_here", "more_views", "more_own"):
+            lines += self.says(self.ui(key), "dim", "  ")
+        return lines

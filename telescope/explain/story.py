@@ -1,0 +1,129 @@
+"""A sample for a twelve-year-old: one story, no symbols, one decimal.
+
+A writer writes an answer word by word. A forecaster guesses before each word how many points are
+still to come. A teacher gives the score at the end.
+"""
+
+from __future__ import annotations
+
+from telescope.explain.arithmetic import moments
+from telescope.explain.drawing import TableColumn
+from telescope.explain.terminal import Screen, clip_branch, push_key
+from telescope.explain.text import about
+from telescope.explain.trace import Trace
+from telescope.explain.whitening import advantages, whitening
+from telescope.explain.words import formula, meaning
+
+_TOLD = ("V", "delta", "A")
+"""Columns of the table."""
+_UNTOLD = ("advantage_sum", "surrogate", "n_step", "weight")
+"""Terms that say the same once more, or need a formula."""
+
+
+class Story(Screen):
+    """The story of one word, and a small table of all."""
+
+    def parts(self) -> list[list[str]]:
+        return [self.header(), self.table(), self.terms(), self.whitening(), self.more()]
+
+    def numbers(self, text: str) -> str:
+        return text
+
+    def cell(self, x: float, signed: bool = False) -> str:
+        """A number of the table: one decimal."""
+        text = about(x, "0")
+        return f"+{text}" if signed and x > 0 and text != "0" else text.replace("−", "-")
+
+    def says_about(self, x: float) -> str:
+        return about(x, self.ui("almost"))
+
+    # ---- header and table ----
+
+    def _facts(self) -> list[str]:
+        x = self.sample
+        facts = []
+        if x.score is not None:
+            facts.append(self.ui("teacher", self.says_about(x.score)))
+        if x.run:
+            facts.append(self.ui("place", x.step, x.index, x.count))
+        elif x.count > 1:
+            facts.append(self.ui("place_in_batch", x.index, x.count))
+        if x.truncated:
+            facts.append(self.ui("cut"))
+        return facts
+
+    def table(self) -> list[str]:
+        rows = self._rows()
+        drawn = self.draws(self._lines(self._told(), rows))
+        notes = []
+        if len(rows) < len(self.sample):
+            notes.append(self.ui("rows", rows[0], rows[-1], len(self.sample)))
+        if "values" in self.full.columns:
+            notes.append(self.ui("posts"))
+        notes += self._notes_off_the_mask()
+        notes.append(self._count_of_checks())
+        for note in notes:
+            drawn += self.says(note, "dim")
+        return drawn
+
+    def _told(self) -> list[TableColumn]:
+        return [column for column in self.columns if column.key in _TOLD]
+
+    def _largest(self) -> int:
+        """The word with the most credit."""
+        sizes = self._sizes()
+        return max(self.tracer.steps.at, key=lambda t: sizes[t], default=0)
+
+    # ---- one word ----
+
+    def terms(self) -> list[str]:
+        t = self.token
+        lines = self.says(self._title(t), "bold")
+        if not self.mask[t]:
+            key = "no_terms_padding" if t in self.sample.padding else "no_terms"
+            return lines + self.says(self.ui(key))
+        for trace in self.traces[t]:
+            if trace.name not in _UNTOLD:
+                lines += self.term(trace) + self._meaning(trace)
+        return lines + self._lesson(t)
+
+    def _title(self, t: int) -> str:
+        title = self.ui("title", t, self.texts[t], len(self.sample))
+        return title if self.chosen else f"{title} · {self.ui('largest')}"
+
+    def term(self, trace: Trace) -> list[str]:
+        """The formula in words, and about how much it is."""
+        tick = "" if trace.ok is None else " ✓" if trace.ok else " ✗"
+        said = formula(trace, self.lang, self.level)
+        text = self.ui("told", said, self.says_about(trace.result)) + tick
+        return self.says(text, "bad" if trace.ok is False else None, "   ")
+
+    def _meaning(self, trace: Trace) -> list[str]:
+        said = meaning(trace, self.lang, self.level)
+        indent = " " * 5
+        return self.says(indent + said, "dim", indent) if said else []
+
+    def _lesson(self, t: int) -> list[str]:
+        """Whether the word will be written more or less often."""
+        whitened = self.full.columns.get("whitened")
+        loss = self.sample.settings.policy_loss_definition
+        if whitened is None or loss is None or "surrogate" not in loss.texts:
+            return []
+        key = push_key(whitened[t], clip_branch(self.traces[t]))
+        return self.says(self.ui(key, self.texts[t]))
+
+    # ---- the batch ----
+
+    def whitening(self) -> list[str]:
+        """The average and the usual distance from it."""
+        if not whitening(self.batch, self.sample, self.token):
+            return []
+        every = [a for sample in self.batch for a in advantages(sample)]
+        mean, std = moments(every)
+        count = len(self.batch)
+        numbers = (self.says_about(mean), self.says_about(std))
+        lines = self.says(self.ui("batch", count, len(every)), "bold")
+        return lines + self.says(self.ui("batch_told", *numbers))
+
+    def more(self) -> list[str]:
+        return self.says(self.ui("more_kid"), "dim")

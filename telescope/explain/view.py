@@ -1,0 +1,204 @@
+"""What every view of a sample shares: its words, numbers and styles, and how lines look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from telescope.algorithms.definitions.notation import num
+from telescope.errors import TelescopeError
+from telescope.explain.drawing import cell_number
+from telescope.explain.sample import ActorUpdate, Sample
+from telescope.explain.settings import Settings
+from telescope.explain.text import both_ends, pieces, plain, shorten, visible, wrap
+from telescope.explain.trace import Tracer
+from telescope.explain.words import Lang, Level, column_name, ui
+
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "bad": "1;31",
+    "up": "38;5;172",  # orange
+    "down": "38;5;99",  # purple
+}
+_LONGEST_QUOTE = 2048
+"""Characters of a prompt or response that are looked at from either end."""
+
+
+class View:
+    """A sample, and how its sentences, quotations and drawings look.
+
+    A Markdown page overrides the methods `says`, `quotes`, `draws` and `term`.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        token: int | None,
+        lang: Lang,
+        level: Level,
+        width: int,
+        color: bool,
+        update: int = -1,
+        batch: Sequence[Sample] = (),
+        every: bool = False,
+    ) -> None:
+        count = len(sample.actor_updates)
+        if count and not -count <= update < count:
+            raise TelescopeError(f"no update {update}: this sample has {count}, 0 to {count - 1}")
+        self.sample = sample
+        self.mask = sample.mask
+        self.lang = lang
+        self.level = level
+        self.width = width
+        self.color = color
+        self.update = update
+        self.batch = batch
+        self.every = every
+        self.above = 0
+        """Lines that are printed before this view."""
+        self.tracer = Tracer(sample)
+        self.full = self.tracer.full
+        self.traces = [self.tracer.traces(t, update) for t in range(len(sample))]
+        self.verdicts = [self.tracer.verdicts(t, update) for t in range(len(sample))]
+        self.texts = pieces(sample.token_bytes)
+        self.tokens = [self._label(t) for t in range(len(sample))]
+        self.chosen = token is not None
+        self.token = self._largest() if token is None else token
+        self.tracer.traces(self.token, update)  # refuses a token that is not there
+
+    def text(self) -> str:
+        """All parts, with an empty line between them."""
+        parts = ["\n".join(line.rstrip() for line in part) for part in self.parts() if part]
+        return "\n\n".join(parts) + "\n"
+
+    def parts(self) -> list[list[str]]:
+        """The blocks of lines that are shown."""
+        return [self.header()]
+
+    # ---- how things look ----
+
+    def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
+        """A sentence."""
+        lines = wrap(text, self.width, indent)
+        return [self.paint(line, style) for line in lines]
+
+    def quotes(self, name: str, text: str) -> list[str]:
+        """What a model read or wrote."""
+        shown = both_ends(text, self.width - 10)
+        return [self.paint(f"{name} {shown}", "bold")]
+
+    def draws(self, lines: list[str]) -> list[str]:
+        """Lines whose columns must stay under each other."""
+        return lines
+
+    def paint(self, text: str, style: str | None) -> str:
+        """The text in a style of the terminal."""
+        if not self.color or style is None:
+            return text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+    def ui(self, key: str, *values: object) -> str:
+        """A label of words.toml."""
+        return ui(key, self.lang, self.level, *values)
+
+    def head(self, key: str) -> str:
+        """The name of a column of the table."""
+        return column_name(key, self.lang, self.level)
+
+    def numbers(self, text: str) -> str:
+        """A text with numbers; for a child, without powers of ten."""
+        if self.level == "kid":
+            return plain(text, self.ui("almost"))
+        return text
+
+    def cell(self, x: float, signed: bool = False) -> str:
+        """A number of a drawing. For a child, what would round to nothing is ≈0."""
+        if self.level == "kid" and 0 < abs(x) < 5e-4:
+            return "≈0"
+        return cell_number(x, signed)
+
+    # ---- tokens ----
+
+    def _is_tool(self, t: int) -> bool:
+        """Whether a tool wrote the token."""
+        return not self.mask[t] and t not in self.sample.padding
+
+    def _label(self, t: int) -> str:
+        mark = "⚙" if self._is_tool(t) else ""
+        return shorten(mark + self.texts[t], 12)
+
+    def _largest(self) -> int:
+        """The token with the largest |A|: not the last one, where A is δ, unless it is alone."""
+        sizes = self._sizes()
+        at = self.tracer.steps.at
+        candidates = at[:-1] or at
+        return max(candidates, key=lambda t: abs(sizes[t]), default=0)
+
+    def _sizes(self) -> list[float]:
+        """Advantages, or rewards where there are none."""
+        columns = self.full.columns
+        found = columns.get("advantages") or columns.get("token_level_rewards")
+        return found or [0.0] * len(self.sample)
+
+    def _update(self) -> ActorUpdate | None:
+        """The update that is shown."""
+        if not self.full.actor_updates:
+            return None
+        return self.full.actor_updates[self.update]
+
+    # ---- header ----
+
+    def header(self) -> list[str]:
+        """Prompt, response, score and settings."""
+        x = self.sample
+        lines: list[str] = []
+        for key, text in (("prompt", x.prompt), ("response", x.response)):
+            if not text:
+                continue
+            start = text[:_LONGEST_QUOTE]
+            end = text[_LONGEST_QUOTE:][-_LONGEST_QUOTE:]
+            shown = visible(start + end, spaces=False)
+            lines += self.quotes(self.ui(key), shown)
+        facts = "   ".join(self._facts())
+        return lines + self.says(self.numbers(facts))
+
+    def _facts(self) -> list[str]:
+        x = self.sample
+        facts: list[str] = []
+        if x.score is not None:
+            facts.append(self._fact("score", num(x.score)))
+        for name, value in x.parts.items():
+            facts.append(f"{visible(name)} {num(value)}")
+        facts.append(self._fact("beta", num(x.settings.credit.kl_coef)))
+        facts.append(self._fact("gamma", num(x.settings.gamma)))
+        facts.append(self._estimator())
+        if x.run:
+            facts.append(visible(x.run))
+            facts.append(self.ui("place", x.step, x.index, x.count))
+        elif x.count > 1:
+            facts.append(self.ui("place_in_batch", x.index, x.count))
+        if x.bootstrap and x.truncated:
+            facts.append(self.ui("cut_v", num(x.bootstrap)))
+        elif x.truncated:
+            facts.append(self.ui("cut"))
+        return facts
+
+    def _fact(self, key: str, value: object) -> str:
+        return f"{self.ui(key)} {value}"
+
+    def _estimator(self) -> str:
+        """λ where there is one, else the estimator's name."""
+        settings = self.sample.settings
+        if settings.own_lam is not None:
+            return self._fact("lam", num(self._lam()))
+        return self._fact("estimator", settings.estimator_definition.name)
+
+    def _lam(self) -> float:
+        tokens = len(self.tracer.steps.at)
+        return self.sample.settings.lam(tokens)
+
+    def _lam_to_compare(self) -> float:
+        """The run's λ; without one, the usual λ."""
+        if self.sample.settings.own_lam is not None:
+            return self._lam()
+        return Settings.of().lam(len(self.tracer.steps.at))
