@@ -20,6 +20,7 @@ from telescope.config import load_config
 from telescope.data.files import read_rows
 from telescope.models.load import quiet
 from telescope.roles.functions import load_function
+from telescope.run.evaluate import evaluate_run
 from telescope.scale.estimate import GIB, SHAPES, Job, memory_of
 from tests import ROOT
 
@@ -134,6 +135,25 @@ def test_gsm8k_pays_the_last_number_after_four_hashes(
     assert reward(completions=[response, "#### 7"], ground_truth=[truth, "7"]) == [score, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("response", "truth", "score"),
+    [
+        ("The answer is 7.", "7", 1.0),
+        ("She pays $1,000.00 in all.", "1000", 1.0),
+        ("\\boxed{-7}", "-7", 1.0),
+        ("#### 7", "7", 1.0),
+        ("7 pens, of which 3 are red", "7", 0.0),
+        ("seven", "7", 0.0),
+        ("", "7", 0.0),
+    ],
+)
+def test_lenient_pays_the_last_number_whatever_its_form(
+    response: str, truth: str, score: float
+) -> None:
+    _, reward = load_function(f"{GSM8K}:lenient")
+    assert reward(completions=[response, "8"], ground_truth=[truth, "7"]) == [score, 0.0]
+
+
 def write_questions(folder: Path) -> Path:
     source = folder / "train.jsonl"
     source.write_text(
@@ -176,6 +196,43 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(
         1.0,
         1.0,
     ]
+
+
+def test_gsm8k_prompts_with_an_example_show_the_form_and_hold_the_question_alone(
+    tmp_path: Path,
+) -> None:
+    _, convert = load_function(f"{GSM8K}:convert")
+    target = tmp_path / "train.parquet"
+    assert convert(write_questions(tmp_path), target, example=True) == [(target, 3)]
+    rows = read_rows([str(target)])
+    assert [message["role"] for message in rows[0]["prompt"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert [row["prompt"][-1]["content"] for row in rows] == [question for question, _ in QUESTIONS]
+    _, question, solution, _ = rows[0]["prompt"]
+    assert (3 * 12 - 8) / (1 + 3) == 7  # the example's own question
+    assert "3 boxes" in question["content"]
+    _, reward = load_function(f"{GSM8K}:gsm8k")
+    assert reward(completions=[solution["content"]], ground_truth=["7"]) == [1.0]
+
+
+def test_gsm8k_holds_out_the_same_500_questions_every_time(tmp_path: Path) -> None:
+    source = tmp_path / "train.jsonl"
+    lines = [json.dumps({"question": f"{i}?", "answer": f"#### {i}"}) for i in range(507)]
+    source.write_text("\n".join(lines), "utf-8")
+    _, convert = load_function(f"{GSM8K}:convert")
+    seen = []
+    for name in ("once", "again"):
+        kept, held = tmp_path / name / "train.parquet", tmp_path / name / "held-out.parquet"
+        assert convert(source, kept, held_out=held) == [(kept, 7), (held, 500)]
+        seen.append([[row["ground_truth"] for row in read_rows([str(f)])] for f in (kept, held)])
+    assert seen[0] == seen[1]
+    assert sorted(map(int, seen[0][0] + seen[0][1])) == list(range(507))
+    with pytest.raises(SystemExit, match="has 3 questions: too few to hold out 500"):
+        convert(write_questions(tmp_path), tmp_path / "x.parquet", held_out=tmp_path / "y.parquet")
 
 
 # ---- smoke runs
@@ -231,14 +288,14 @@ def write_model(folder: Path, family: str) -> Path:
 
 
 def smoke(
-    tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]
+    tmp_path: Path, name: str, family: str, *replaced: tuple[str, str], example: bool = False
 ) -> tuple[Any, Trainer]:
     """Two steps of the recipe: a tiny model, three questions, 16 short responses.
 
     All else as it stands there but for `replaced`.
     """
     _, convert = load_function(f"{GSM8K}:convert")
-    convert(write_questions(tmp_path), tmp_path / "train.parquet")
+    convert(write_questions(tmp_path), tmp_path / "train.parquet", example=example)
     files = str(tmp_path / "train.parquet")
     small = [
         ("steps", "2"),
@@ -290,6 +347,26 @@ def test_the_gsm8k_recipe_runs_with_a_tiny_qwen2_in_place_of_qwen25(tmp_path: Pa
     checkpointing are the recipe's.
     """
     check_run(*smoke(tmp_path, "qwen2.5-0.5b-gsm8k", "qwen"))
+
+
+def test_our_gsm8k_recipe_runs_with_a_tiny_qwen2_and_reports_both_scores(tmp_path: Path) -> None:
+    """Replaced: the model, the questions, sizes. Scores are reported strictly and leniently; only
+    the strict one is paid, and `eval` can be told to count the other.
+    """
+    parts = ",".join(f"{GSM8K}:{name}" for name in ("gsm8k", "lenient"))
+    tiny = [("data.max_prompt_tokens", "2048"), ("ledger.every", "1"), ("reward.functions", parts)]
+    config, trainer = smoke(tmp_path, "gsm8k", "qwen", *tiny, example=True)
+    steps = [row for row in trainer.history() if "reward/gsm8k" in row]
+    assert [row["step"] for row in steps] == [1, 2]
+    for row in steps:
+        assert row["reward/score_mean"] == row["reward/gsm8k"]
+        assert 0 <= row["reward/lenient"] <= 1
+        assert row["actor/grad_norm"] > 0
+    samples = ledger.samples(config.run_dir, 2)
+    assert all("Anna buys 3" in sample.prompt for sample in samples)
+    overrides = [("reward.functions", f"{GSM8K}:lenient"), ("reward.weights", "{}")]
+    found = evaluate_run(config.run_dir, overrides=overrides)
+    assert 0 <= found["eval/greedy_accuracy"] == found["eval/greedy_score"] <= 1
 
 
 def test_the_llama_recipe_runs_in_one_process_with_a_tiny_llama_and_the_torch_sampler(

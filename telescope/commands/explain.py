@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from telescope.explain.stages import Output
 
 USAGE = "telescope explain [RUN | --numbers FILE | --prompt TEXT] [options]"
-_VIEWS = ("question", "questions", "columns", "metaphors", "flow", "json")
+_VIEWS = ("question", "questions", "columns", "notation", "metaphors", "flow", "code", "json")
 _EXAMPLE_NOTE = {
     "zh": "（内置例子，数是手写的：--sample 0 答对，--sample 1 答错。）",
     "en": "(The built-in example, made by hand: --sample 0 is right, --sample 1 is wrong.)",
@@ -49,6 +49,8 @@ def run(arguments: list[str]) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
     if options.questions:
         _print_questions(options, width)
+    elif options.notation:
+        _print_notation(options, width)
     elif options.columns or options.metaphors:
         _print_table(options, width)
     else:
@@ -118,9 +120,19 @@ def _parser() -> Parser:
         help="the step as boxes and arrows, with this sample's shapes and numbers",
     )
     view.add_argument(
+        "--code",
+        action="store_true",
+        help="our source lines behind each term of the token, beside verl's names",
+    )
+    view.add_argument(
         "--columns",
         action="store_true",
         help="every tensor: its symbol, its meaning, and whether a state or an action has it",
+    )
+    view.add_argument(
+        "--notation",
+        action="store_true",
+        help="the table of symbols: name, meaning, state or action, verl's name, our function",
     )
     view.add_argument(
         "--metaphors",
@@ -172,6 +184,12 @@ def _print_questions(options: argparse.Namespace, width: int) -> None:
             print(f"{number}. {prose(title)}")
         else:
             print(fold(f"{number:3}  {title}", width, "     "))
+
+
+def _print_notation(options: argparse.Namespace, width: int) -> None:
+    from telescope.explain.symbols import notation, notation_markdown
+
+    print(notation_markdown(options.lang) if options.tex else notation(options.lang, width))
 
 
 def _print_table(options: argparse.Namespace, width: int) -> None:
@@ -300,8 +318,8 @@ def _print_page(options: argparse.Namespace, source: _Source, width: int) -> Non
         return
     color = sys.stdout.isatty() and not options.plain and not os.environ.get("NO_COLOR")
     extent: Extent = "first" if options.token is None else "token"
-    if options.all:
-        extent = "all"
+    if options.code or options.all:
+        extent = "code" if options.code else "all"
     above = 1 if source.is_example else 0
     print(render(source.sample, color=color, extent=extent, above=above, **shared), end="")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telescope.explain.already_whitened import note
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
 from telescope.explain.trace import Trace
@@ -35,7 +36,8 @@ class FirstScreen(Screen):
                 shown.append(both_ends(quote, self.width // 2 - 3))
         lines = [self.paint(" → ".join(shown), "bold")] if shown else []
         facts = self.says("   ".join(self._facts()))
-        return lines + facts[:2]
+        warning = note(self.sample, self.lang)
+        return lines + facts[:2] + (self.says(f"⚠ {warning}") if warning else [])
 
     def brief_table(self) -> list[str]:
         """Every token, or both ends, those with the largest |A|, and sums."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from telescope.explain.sample import Sample
 from telescope.explain.story import Story
-from telescope.explain.tables import ANCHORS, QUANTITIES, columns_of, meaning_of, metaphors
+from telescope.explain.tables import ANCHORS, MADE_BY, QUANTITIES, columns_of, meaning_of, metaphors
 from telescope.explain.terminal import Screen
 from telescope.explain.tex import prose, safe, tex
 from telescope.explain.trace import Trace
@@ -78,7 +78,8 @@ def columns(lang: Lang) -> str:
         for column in columns_of(anchor):
             symbol = f" ${tex(column.formula)}$" if column.formula else ""
             lines.append(f"- `{column.name}`{symbol}  ")
-            lines.append(f"  {prose(meaning_of(column, lang))}")
+            lines.append(f"  {prose(meaning_of(column, lang))}  ")
+            lines.append(f"  {MADE_BY[lang]} `{column.maker}`")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

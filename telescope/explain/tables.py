@@ -30,6 +30,8 @@ ANCHORS: dict[str, dict[Lang, str]] = {
 }
 """Heads of the list of columns, by what a column is anchored to."""
 
+MADE_BY: dict[Lang, str] = {"zh": "由谁算出：", "en": "made by"}
+
 QUANTITIES = (
     ("V", "value"),
     ("δ", "surprise"),
@@ -57,6 +59,7 @@ def columns(lang: Lang, width: int) -> str:
         for column in columns_of(anchor):
             lines += wrap(f"  {column.name}   {column.formula}", width, "      ")
             lines += wrap(f"      {meaning_of(column, lang)}", width, "      ")
+            lines += wrap(f"      {MADE_BY[lang]} {column.maker}", width, "      ")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num, subscript
 from telescope.explain.arithmetic import moments
+from telescope.explain.code import code_of
 from telescope.explain.drawing import Fence, cell_number, grid, window
 from telescope.explain.sample import Sample
 from telescope.explain.text import shorten, wrap
@@ -21,8 +22,9 @@ from telescope.explain.trace import Trace
 from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import Lang, Level, formula, meaning
 
-Extent = Literal["first", "token", "all"]
-"""first: one screen of 24 lines. token: everything about one token. all: every token's row too."""
+Extent = Literal["first", "token", "all", "code"]
+"""first: one screen of 24 lines. token: everything about one token. all: every token's row too.
+code: the source lines behind one token."""
 
 _FENCE_ROWS = {"reward": "token_level_rewards", "delta": "deltas"}
 _SYMBOLS = {"V": "V[i]", "reward": "r[i]", "delta": "δ[i]"}
@@ -68,6 +70,10 @@ def render(
 
 def screen_class(level: Level, extent: Extent) -> type[TokenTable]:
     """Which view that is."""
+    if extent == "code":
+        from telescope.explain.source_view import SourceView
+
+        return SourceView
     if level == "kid":
         from telescope.explain.story import Story
 
@@ -168,12 +174,17 @@ class Screen(TokenTable):
         return f"{title} · {self.ui('largest')}"
 
     def _explained(self, trace: Trace) -> list[str]:
-        """A term and, below it, what it means."""
+        """A term and, below it, what it means and which function makes it."""
         said = meaning(trace, self.lang, self.level)
         lines = self.term(trace)
+        indent = " " * 5
         if said:
-            indent = " " * 5
             lines += self.says(indent + said, "dim", indent)
+        made = code_of(trace.name, self.sample.settings)
+        if made:
+            functions = ", ".join(dict.fromkeys(code.function for code in made))
+            by = self.ui("made_by", functions, made[0].file)
+            lines += self.says(indent + by, "dim", indent)
         return lines
 
     def worked(self, trace: Trace) -> tuple[str, str, str]:
@@ -188,6 +199,8 @@ class Screen(TokenTable):
             mark = "✓" if trace.ok else "✗"
             recorded = self.numbers(num(trace.recorded))
             check = f"{mark} {self._fact('recorded', recorded)}"
+            if trace.rounded:
+                check += self.ui("rounded")
         return said, self.numbers(numbers), check
 
     def term(self, trace: Trace) -> list[str]:

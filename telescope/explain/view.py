@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
+from telescope.explain.already_whitened import note
 from telescope.explain.drawing import cell_number
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.settings import Settings
@@ -160,7 +161,9 @@ class View:
             shown = visible(start + end, spaces=False)
             lines += self.quotes(self.ui(key), shown)
         facts = "   ".join(self._facts())
-        return lines + self.says(self.numbers(facts))
+        lines += self.says(self.numbers(facts))
+        warning = note(self.sample, self.lang)
+        return lines + (self.says(f"⚠ {warning}") if warning else [])
 
     def _facts(self) -> list[str]:
         x = self.sample

@@ -71,7 +71,7 @@ def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) ->
     ]
     flat = next(update for update in updates if (update.epoch, update.minibatch) == (0, 0))
     assert flat.loss == pytest.approx([math.log(51)] * len(flat.loss))  # every bin is as likely
-    assert max(losses[-3:]) < losses[0] - 0.4
+    assert sum(losses[-3:]) / 3 < losses[0] - 0.4
     assert abs(explained[0]) < 0.01
     assert sum(explained[-3:]) / 3 > 0.1
     assert {row["critic/out_of_range"] for row in rows} == {0.0}

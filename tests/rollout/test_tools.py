@@ -25,6 +25,7 @@ from tests.fakes import EOS
 
 ROWS = 8
 CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOKENIZER = make_tokenizer()
 CALL = TOKENIZER.convert_tokens_to_ids("？")
 
@@ -262,7 +263,7 @@ def test_past_an_end_of_call_of_several_tokens_nothing_is_kept() -> None:
 
 @pytest.fixture(scope="module")
 def model(tiny_model: Path) -> Any:
-    return load_policy(ModelConfig(path=str(tiny_model)), CPU)
+    return load_policy(ModelConfig(path=str(tiny_model)), DEVICE)
 
 
 class Often(Echo):
@@ -281,7 +282,7 @@ def sampled(
     sampler = kind(model, used.config, stop=[EOS, *used.stop], pad=0)
     sampler.capture = False  # type: ignore[attr-defined]
     return sample_batch(
-        sampler, some, TOKENIZER, CPU, greedy=False, tools=used if with_tools else None
+        sampler, some, TOKENIZER, DEVICE, greedy=False, tools=used if with_tools else None
     )
 
 
@@ -321,7 +322,7 @@ def test_the_first_turn_is_drawn_as_it_is_without_tools(model: Any) -> None:
 
 
 def test_a_sampler_writes_no_more_than_each_rows_limit(model: Any) -> None:
-    ids, mask = left_pad(prompts(6).ids, 0, CPU)
+    ids, mask = left_pad(prompts(6).ids, 0, DEVICE)
     for kind in (TorchSampler, GraphSampler):
         sampler = kind(model, RolloutConfig(max_response_tokens=20), stop=[99], pad=0)
         sampler.capture = False  # type: ignore[attr-defined]
@@ -329,7 +330,8 @@ def test_a_sampler_writes_no_more_than_each_rows_limit(model: Any) -> None:
         assert out.lengths.tolist() == [7, 1, 3, 7, 6, 2]
         assert out.truncated.all()
         assert out.responses.shape == out.log_probs.shape == (6, 7)
-        assert torch.equal(out.log_probs < 0, torch.arange(7) < out.lengths[:, None])
+        written = torch.arange(7, device=DEVICE) < out.lengths[:, None]
+        assert torch.equal(out.log_probs < 0, written)
 
 
 class Meeting:

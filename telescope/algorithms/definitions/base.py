@@ -290,6 +290,8 @@ class Definition:
     """What it does, in a sentence."""
     settings: type[Settings] = NoSettings
     paper: str = ""
+    verl: str = ""
+    """verl's function for the same thing, in verl/trainer/ppo/core_algos.py. Empty: it has none."""
     texts: Mapping[str, Words] = field(default_factory=dict)
     """Words of its terms, by `term`, `term:state` or `term:variant`."""
 

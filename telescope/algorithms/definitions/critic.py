@@ -291,6 +291,7 @@ def _td0_terms(token: Token, s: Any) -> list[Term]:
 
 GAE = Estimator(
     name="gae",
+    verl="compute_gae_advantage_return",
     formula="A[i] = δ[i] + γλ·A[i⁺]",
     paper="Schulman et al. 2016, arXiv:1506.02438",
     tensor="telescope.algorithms.estimators:gae_credit",

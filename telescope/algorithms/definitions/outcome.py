@@ -325,6 +325,7 @@ _GROUP = Needs(groups=True)
 
 GRPO = Estimator(
     name="grpo",
+    verl="compute_grpo_outcome_advantage",
     formula="A[i] = (o − mean)/(σ + 1e-6) over the group",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
@@ -342,6 +343,7 @@ GRPO = Estimator(
 
 DR_GRPO = Estimator(
     name="dr_grpo",
+    verl="compute_grpo_outcome_advantage",
     formula="A[i] = o − mean over the group",
     paper="Liu et al. 2025, arXiv:2503.20783",
     tensor=f"{_HOME}:dr_grpo_credit",
@@ -359,6 +361,7 @@ DR_GRPO = Estimator(
 
 RLOO = Estimator(
     name="rloo",
+    verl="compute_rloo_outcome_advantage",
     formula="A[i] = o − mean of the others of the group",
     paper="Ahmadian et al. 2024, arXiv:2402.14740",
     tensor=f"{_HOME}:rloo_credit",
@@ -376,6 +379,7 @@ RLOO = Estimator(
 
 REINFORCE = Estimator(
     name="reinforce++",
+    verl="compute_reinforce_plus_plus_outcome_advantage",
     formula="A[i] = G[i], G[i] = r[i] + γ·G[i⁺]",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:reinforce_credit",
@@ -393,6 +397,7 @@ REINFORCE = Estimator(
 
 REINFORCE_BASELINE = Estimator(
     name="reinforce++_baseline",
+    verl="compute_reinforce_plus_plus_baseline_outcome_advantage",
     formula="A[i] = o − mean over the group, then whitened over the batch",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
@@ -409,6 +414,7 @@ REINFORCE_BASELINE = Estimator(
 
 REMAX = Estimator(
     name="remax",
+    verl="compute_remax_outcome_advantage",
     formula="A[i] = G[i] − score of the greedy response",
     paper="Li et al. 2024, arXiv:2310.10505",
     tensor=f"{_HOME}:remax_credit",
@@ -429,6 +435,7 @@ REMAX = Estimator(
 
 OPO = Estimator(
     name="opo",
+    verl="compute_opo_outcome_advantage",
     formula="A[i] = o − Σ l·o / Σ l over the group, l the tokens of each",
     paper="Hao et al. 2025, arXiv:2505.23585",
     tensor=f"{_HOME}:opo_credit",
@@ -446,6 +453,7 @@ OPO = Estimator(
 
 GRPO_PASSK = Estimator(
     name="grpo_passk",
+    verl="compute_grpo_passk_outcome_advantage",
     formula="A[i] = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
     paper="Tang et al. 2025, arXiv:2503.19595",
     tensor=f"{_HOME}:grpo_passk_credit",
@@ -479,6 +487,7 @@ GDPO = Estimator(
 
 OPTIMAL_TOKEN_BASELINE = Estimator(
     name="optimal_token_baseline",
+    verl="compute_optimal_token_baseline_advantage",
     formula="A[i] = G[i] − Σ W[i]·G[i] / Σ W[i] over the group",
     paper="Li et al. 2026, arXiv:2602.07078",
     tensor=f"{_HOME}:optimal_token_baseline_credit",

@@ -318,6 +318,7 @@ def _dro(x: UpdatedToken, s: Any) -> Objective:
 
 CLIP = PolicyLoss(
     name="clip",
+    verl="compute_policy_loss_vanilla",
     formula="min(ρ·Â, clip(ρ, 1−ε_low, 1+ε_high)·Â)",
     paper="Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729",
     tensor=f"{_LOSSES}:clipped_policy_loss",
@@ -356,6 +357,7 @@ KL_PENALTY = PolicyLoss(
 
 GSPO = PolicyLoss(
     name="gspo",
+    verl="compute_policy_loss_gspo",
     formula="min(s·Â, clip(s)·Â), s = e^(mean log ρ) of the response",
     paper="Zheng et al. 2025, arXiv:2507.18071",
     tensor=f"{_SURROGATES}:gspo_loss",
@@ -368,6 +370,7 @@ GSPO = PolicyLoss(
 
 CISPO = PolicyLoss(
     name="cispo",
+    verl="compute_policy_loss_cispo",
     formula="sg(clip(ρ))·Â·log π",
     paper="MiniMax 2025, arXiv:2506.13585",
     tensor=f"{_SURROGATES}:cispo_loss",
@@ -382,6 +385,7 @@ CISPO = PolicyLoss(
 
 SAPO = PolicyLoss(
     name="sapo",
+    verl="compute_policy_loss_sapo",
     formula="(4/τ)·sigmoid(τ(ρ − 1))·Â",
     paper="Gao et al. 2025, arXiv:2511.20347",
     tensor=f"{_SURROGATES}:sapo_loss",
@@ -394,6 +398,7 @@ SAPO = PolicyLoss(
 
 GEO_MEAN = PolicyLoss(
     name="geo_mean",
+    verl="compute_policy_loss_geo_mean",
     formula="e^(mean c)·mean Â, c = log ρ within its bound",
     paper="Zhao et al. 2025, arXiv:2507.20673",
     tensor=f"{_SURROGATES}:geo_mean_loss",
@@ -409,6 +414,7 @@ GEO_MEAN = PolicyLoss(
 
 CLIP_COV = PolicyLoss(
     name="clip_cov",
+    verl="compute_policy_loss_clip_cov",
     formula="PPO's clip; 0 for the chosen tokens",
     paper="Cui et al. 2025, arXiv:2505.22617",
     tensor=f"{_SURROGATES}:clip_cov_loss",
@@ -424,6 +430,7 @@ CLIP_COV = PolicyLoss(
 
 KL_COV = PolicyLoss(
     name="kl_cov",
+    verl="compute_policy_loss_kl_cov",
     formula="ρ·Â − β·|log ρ| for the chosen tokens",
     paper="Cui et al. 2025, arXiv:2505.22617",
     tensor=f"{_SURROGATES}:kl_cov_loss",

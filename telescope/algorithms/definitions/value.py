@@ -207,6 +207,7 @@ def _hl_gauss_terms(x: PredictedToken, s: Any) -> list[Term]:
 
 MSE = ValueLoss(
     name="mse",
+    verl="compute_value_loss",
     formula="½·max((v − R)², (clip(v, V ± ε) − R)²)",
     paper="Schulman et al. 2017, arXiv:1707.06347",
     tensor="telescope.algorithms.losses:mse_terms",
