@@ -274,6 +274,8 @@ class _Numbers(string.Formatter):
 
 def missing_for(question: Question, sample: Sample, columns: Set[str] | None = None) -> list[str]:
     """What the answer needs and the sample lacks; `columns` are those of `filled_columns`."""
+    if not any(sample.mask):
+        return ["response_mask = 1"]
     estimator = sample.settings.estimator_definition
     if question.critic and not estimator.needs.critic:
         return [f"critic (estimator {estimator.name})"]

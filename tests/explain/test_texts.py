@@ -15,6 +15,7 @@ import pytest
 from telescope.explain.claims import evaluate
 from telescope.explain.facts import VOCABULARY, facts
 from telescope.explain.questions import Sentence, answer, filled_columns, missing_for, questions
+from telescope.explain.sample import Sample
 from tests.explain.grid import cells
 from tests.explain.says import said
 
@@ -97,3 +98,9 @@ def test_every_question_has_an_answer_in_a_cell_of_every_kind(lang, level) -> No
             if level == "kid":
                 body = re.sub(r"[（(][^）)]*(没有|has no)[^）)]*[）)]", "", text)
                 assert not symbol.search(body), (key, body)
+
+
+def test_a_response_without_a_valid_token_gets_the_example() -> None:
+    empty = Sample(token_ids=[7], token_bytes=[b"x"], mask=[0], columns={})
+    for key in questions():
+        assert answer(key, empty, "en").text().startswith("(This sample has no response_mask = 1")
