@@ -79,9 +79,18 @@ def token_table(sample: Sample, names: Sequence[str], known: Facts) -> Table:
         if k is None:
             rows.append(("…",) * len(head))
             continue
-        numbers = [num(known[name][k]) for name in names]
+        numbers = [_cell(known, name, k) for name in names]
         rows.append((str(valid[k]), shorten(texts[valid[k]], _WIDEST), *numbers))
     return Table(tuple(rows))
+
+
+def _cell(known: Facts, name: str, k: int) -> str:
+    """The number of the k-th valid token; terms of an update skip tokens that were left out."""
+    numbers = known[name]
+    if len(numbers) == known["tokens"]:
+        return num(numbers[k])
+    kept = known["kept_at"]
+    return num(numbers[kept.index(k)]) if k in kept else "–"
 
 
 def _shown(count: int, here: int) -> list[int | None]:

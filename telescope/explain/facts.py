@@ -23,213 +23,10 @@ from telescope.explain.claims import CLOSE
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
+from telescope.explain.vocabulary import COLUMNS_OF_FACTS
 from telescope.explain.words import Lang
 
 Facts = dict[str, Any]
-
-_COLUMNS = {
-    "V": "values",
-    "r": "token_level_rewards",
-    "d": "deltas",
-    "A": "advantages",
-    "R": "returns",
-    "W": "whitened",
-    "score": "token_level_scores",
-    "old": "old_log_probs",
-    "ref": "ref_log_prob",
-    "kl": "kl",
-    "baseline": "baselines",
-    "rollout": "rollout_log_probs",
-}
-"""Fact -> column. `V` is the token's, `V_last` the last token's, `Vs` the list of all."""
-
-_OF_COLUMN = {
-    "V": "value before token i, by the critic of the rollout",
-    "r": "reward of token i",
-    "d": "TD error δ of token i",
-    "A": "advantage of token i, before whitening",
-    "R": "return of token i: the critic's target",
-    "W": "Â, the advantage that the actor uses",
-    "score": "task score on token i",
-    "old": "log-prob of token i when it was sampled",
-    "ref": "log-prob of token i under the reference",
-    "kl": "KL estimate of token i",
-    "baseline": "what an estimator without a critic subtracts",
-    "rollout": "log-prob of token i by the engine that sampled it",
-}
-
-VOCABULARY: dict[str, str] = {
-    # token
-    "i": "index of the token asked about, from 0",
-    "tok": "its index and text",
-    "first": "index of the first valid token",
-    "last": "index of the last valid token",
-    "last_tok": "index and text of the last valid token",
-    "T": "tokens of the response",
-    "tokens": "valid tokens of the response",
-    "N": "valid tokens from i to the end, i included",
-    "next": "name of the value after token i: V[3] or V_end",
-    "single": "the response has one valid token",
-    "is_last": "token i is the last valid one",
-    "tools": "a tool wrote some tokens",
-    "masked": "tokens of the response that the policy did not write",
-    # settings
-    "gamma": "γ",
-    "lam": "λ of the advantages; 1 for an estimator without λ",
-    "gl": "γ·λ",
-    "beta": "KL coefficient β",
-    "lam_R": "λ of the critic's targets",
-    "own_R": "the targets have another λ than the advantages",
-    "has_lam": "the estimator has a λ to set",
-    "critic": "the estimator needs a critic",
-    "groups": "the estimator compares several responses to one prompt",
-    "estimator": "name of the estimator",
-    "maker": "name of the function that makes its advantages",
-    "kind": "what the estimator's returns are called",
-    "whiten": "advantages are whitened",
-    "alone": "μ and σ are of this response alone",
-    "already": "the advantages given were whitened before",
-    "histogram": "the critic predicts a histogram",
-    "huber": "width of the critic's Huber loss; 0 without one",
-    "eps_low": "ε below 1 of the clip range",
-    "eps_high": "ε above 1 of the clip range",
-    "dual_clip": "c of the dual clip; 0 without one",
-    "ppo": "the policy loss is PPO's clip",
-    "policy_loss": "name of the policy loss",
-    "aggregation": "how token losses become one number",
-    "entropy_coef": "weight of the entropy bonus",
-    "compared": "every token has the response's outcome less a baseline of its group",
-    "scaled": "that difference is divided by a scale",
-    "eps_value": "how far a prediction may move from the old value; 0 without a limit",
-    # ending
-    "truncated": "the response was cut off at the length limit",
-    "cut": "it was cut off and the critic's estimate stands for the rest",
-    "end": "V_end, the value after the last token",
-    "V_cut": "γ^N·V_end, what the estimate at the cut adds at token i",
-    # given
-    "given_A": "the advantages were given, not computed",
-    "given_R": "the returns were given",
-    "given_W": "Â was given",
-    # credit
-    "V_next": "value after token i",
-    "td": "one-step target r + γ·V_next",
-    "G": "discounted sum of the rewards from token i on",
-    "came": "G + V_cut",
-    "MC": "came − V, the Monte Carlo advantage",
-    "later": "MC − δ, what the later δ add",
-    "A_next": "advantage of the next valid token; 0 after the last",
-    "R_next": "return of the next valid token; V_end after the last",
-    "A0": "advantage with λ = 0",
-    "A50": "advantage with λ = 0.5",
-    "A95": "advantage with λ = 0.95",
-    "A0s": "advantages with λ = 0",
-    "A50s": "advantages with λ = 0.5",
-    "A95s": "advantages with λ = 0.95",
-    "MCs": "Monte Carlo advantages",
-    "Gs": "discounted sums of rewards",
-    "cames": "discounted sums of rewards, with the estimate at the cut",
-    "RV": "R − V",
-    "A_sum": "sum of the advantages from token i on",
-    "A_disc": "the same sum, discounted: Σγᵏ·A",
-    "r_sum": "sum of all rewards",
-    "even": "r_sum divided by the number of valid tokens",
-    "rises": "steps at which the discounted sum of what is left rises",
-    "pairs": "number of such steps in all",
-    "V_rises": "steps at which V rises",
-    "V_falls": "steps at which V falls",
-    "all_positive": "every reward is above 0",
-    "sparse": "no valid token but the last has a score",
-    "delta_sum": "δ with its numbers",
-    "delta_last": "δ of the last token with its numbers",
-    "target": "R = (R − V) + V with its numbers",
-    "MC_sum": "came − V with its numbers",
-    "A_pos": "valid tokens with A above 0",
-    "A_neg": "valid tokens with A below 0",
-    "W_pos": "valid tokens with Â above 0",
-    "W_neg": "valid tokens with Â below 0",
-    "kl_mean": "mean KL estimate of the response",
-    "kl_neg": "valid tokens whose KL estimate is below 0",
-    # shares
-    "share": "(γλ)^(N−1), the weight of the last δ at token i",
-    "percent": "the same in percent",
-    "share_mc": "γ^(N−1)",
-    "shares": "the weight of the last δ at every token, in percent",
-    "mixed": "n-step advantages with their weights",
-    "w_one": "1 − λ, the weight of the one-step advantage if more steps follow",
-    "w_full": "λ^(N−1), the weight of the advantage that goes to the end",
-    "boot": "γ·(1 − λ), the weight of the next value in A",
-    # whitening
-    "mu": "mean of the advantages",
-    "sigma": "their standard deviation",
-    "mean_W": "mean of Â over this response",
-    "flips": "tokens whose sign whitening changed",
-    "flipped": "whitening changed the sign of token i",
-    # actor
-    "pi_old": "probability of token i when it was sampled",
-    "pi_olds": "the same for every token",
-    "updated": "an update of the policy is known",
-    "ratio": "ρ of token i in the last update",
-    "ratios": "the same for every token",
-    "term": "ρ·Â of token i",
-    "terms": "the same for every token",
-    "mean_term": "their mean",
-    "clip_term": "PPO's clipped term of token i",
-    "clip_terms": "the same for every token",
-    "mean_clip": "their mean",
-    "branch": "inside, kept, clipped or dual: what the clip did to token i",
-    "rejected": "tokens left out of the update",
-    "kept": "token i takes part in the update",
-    "outside": "of these, tokens whose ρ is outside the clip range",
-    "clipped": "of these, tokens on the clipped branch",
-    "ratio_min": "the smallest ρ of these",
-    "ratio_max": "the largest ρ of these",
-    "new": "log-prob of token i in the last update",
-    "news": "the same for every token",
-    "old_used": "log-prob of token i that the update divides by",
-    "pi_new": "probability of token i in the last update",
-    "pi_used": "probability of token i that the update divides by",
-    # critic
-    "critic_updated": "an update of the critic is known",
-    "v": "new prediction for token i; V without an update",
-    "error": "R − v",
-    "plain": "the unclipped loss with its numbers",
-    "loss": "the term that the critic's loss uses",
-    "plain_loss": "the unclipped loss",
-    "explained": "explained variance of V over this response",
-    # without a critic
-    "outcome": "sum of the rewards of the response",
-    "scale": "what the difference to the baseline is divided by",
-    # KL to the reference, sampler, value clip
-    "kl_kind": "which KL estimate the rewards use: k1, abs, k2 or k3",
-    "k1": "log π_old − log π_ref of token i",
-    "k2": "half the square of k1",
-    "k3": "e^(−k1) + k1 − 1",
-    "kl_sum": "sum of the KL estimates of the response",
-    "score_sum": "sum of the task scores of the response",
-    "r_follows": "the rewards are score − β·kl",
-    "beta_loss": "coefficient of a KL to the reference in the actor's loss; 0 without one",
-    "gap": "old − rollout: how far trainer and sampler disagree on token i",
-    "mismatch": "e^gap, π_old/π_sampler of token i",
-    "slots_left": "tokens of the response from i to its end, a tool's included",
-    "clip_sum": "sum of PPO's clipped terms of the response",
-    "n_terms": "tokens that take part in the update",
-    "first_loss": "½·(R − V)², the squared loss before the critic has moved",
-    "moved": "v − V, how far the critic's prediction has moved",
-    "v_clip": "v moved no further than ε from V; absent where values are not clipped",
-    # given numbers, names and neighbours
-    "A_follows": "the advantages are those that the estimator makes of the other columns",
-    "R_follows": "the same for the returns",
-    "sutton": "name of the reward of token i in Sutton & Barto: R with the index i + 1",
-    "G_next": "G of the next valid token; 0 after the last",
-    "G_rises": "steps at which G rises",
-    "fines": "rewards below 0 before the last token",
-    "leak": "γ(1−λ)(γλ)^(N−1): how much of a value left after the end gets into A of token i",
-}
-"""Every fact and what it is. Those of a column have variants: see `_COLUMNS`."""
-for _name, _meaning in _OF_COLUMN.items():
-    VOCABULARY[_name] = _meaning
-    VOCABULARY[f"{_name}_last"] = f"{_meaning}, for the last token"
-    VOCABULARY[f"{_name}s"] = f"{_meaning}, for every token"
 
 
 def facts(sample: Sample, lang: Lang = "en", token: int | None = None) -> Facts:
@@ -384,7 +181,7 @@ class _FactFinder:
 
     def numbers(self) -> Facts:
         out: Facts = {}
-        for name, column in _COLUMNS.items():
+        for name, column in COLUMNS_OF_FACTS.items():
             if column not in self.columns:
                 continue
             numbers = self.columns[column]
@@ -630,6 +427,7 @@ class _FactFinder:
         return {
             "updated": True,
             "kept": self.i in kept,
+            "kept_at": [self.at.index(t) for t in kept],
             "outside": sum(not low <= ratio <= high for ratio in ratios),
             "clipped": sum(clipped[t][1] == "clipped" for t in kept),
             **extremes,

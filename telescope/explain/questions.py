@@ -150,7 +150,7 @@ def _question(key: str, entry: dict[str, Any]) -> Question:
 
 def _sentences(say: dict[str, Any]) -> list[Sentence]:
     """The expert's sentence and the child's, which share condition and claim."""
-    common = {key: say[key] for key in ("when", "claim", "simulated") if key in say}
+    common: dict[str, Any] = {key: say[key] for key in ("when", "claim", "simulated") if key in say}
     if "table" in say:
         return [Sentence("expert", table=tuple(say["table"]), **common)]
     out: list[Sentence] = []

@@ -81,6 +81,11 @@ def cells() -> Iterator[Cell]:
             name = f"λ={lam} γ={gamma} {ending} tools={tools} T={length} score={outcome} {place}"
             yield _cell(name, number, given, ending, tools, length, outcome, place)
             number += 1
+    for lam, gamma in itertools.product(LAMS, GAMMAS):
+        given = {"lam": lam, "gamma": gamma}
+        for _ in range(3):
+            yield _unrelated(f"λ={lam} γ={gamma} A and R do not follow", number, given)
+            number += 1
     others = [name for name in ESTIMATORS.built_in if name != "gae"]
     combined = itertools.product(others, GAMMAS, ENDINGS, TOOLS, OUTCOMES)
     for estimator, gamma, ending, tools, outcome in combined:
@@ -134,6 +139,21 @@ def _typed_columns(kind: str, full: Sample) -> dict[str, list[float]]:
     if kind == "dense":
         columns["token_level_rewards"] = [0.02 + 0.1 * t for t in range(len(full))]
     return columns
+
+
+def _unrelated(name: str, number: int, given: dict[str, object]) -> Cell:
+    """Advantages and returns that do not follow from the other columns: a fault in a run."""
+    cell = _cell(name, number, given, "ended", "none", 6, 1.0, "middle")
+    chance = random.Random(number)
+    wrong = {key: [round(chance.gauss(0.3, 0.5), 3) for _ in range(6)] for key in _CREDIT}
+    columns = {**cell.sample.columns, **wrong}
+    columns.pop("whitened", None)
+    predicted = [replace(update, loss=[], clipped=[]) for update in cell.sample.critic_updates]
+    sample = replace(cell.sample, columns=columns, critic_updates=predicted)
+    return replace(cell, sample=sample)
+
+
+_CREDIT = ("advantages", "returns")
 
 
 def _already_whitened(

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from telescope.explain.facts import VOCABULARY, facts
+from telescope.explain.facts import facts
 from telescope.explain.numbers import from_numbers
+from telescope.explain.vocabulary import VOCABULARY
 from tests.explain.grid import cells
 from tests.explain.samples import demo, with_tool
 

@@ -13,9 +13,10 @@ from collections import Counter
 import pytest
 
 from telescope.explain.claims import evaluate
-from telescope.explain.facts import VOCABULARY, facts
+from telescope.explain.facts import facts
 from telescope.explain.questions import Sentence, answer, filled_columns, missing_for, questions
 from telescope.explain.sample import Sample
+from telescope.explain.vocabulary import VOCABULARY
 from tests.explain.grid import cells
 from tests.explain.says import said
 
