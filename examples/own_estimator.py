@@ -54,7 +54,7 @@ def explain(token: Token, settings: FadeSettings) -> list[Term]:
         return []
     outcome = token.actions.outcome
     to_the_end = len(token.actions) - 1 - token.k
-    formula = f"A{subscript(token.index)} = fade^(T−1−t)·o"
+    formula = f"A{subscript(token.index)} = fade^(T−1−i)·o"
     numbers = f"{num(settings.fade)}^{to_the_end}·{par(outcome)}"
     result = advantage(token.actions, settings, token.k)
     return [Term("advantage", formula, numbers, result, [outcome])]

@@ -98,3 +98,53 @@ def test_every_column_is_explained_in_both_languages() -> None:
 def test_the_documented_columns_are_the_columns() -> None:
     text = (ROOT / "docs" / "columns.md").read_text("utf-8")
     assert column_table() in text
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        (
+            "values",
+            torch.int64,
+            r"`values` is torch.int64; it is a real number .*values\.float\(\)",
+        ),
+        ("responses", torch.float32, r"`responses` is torch.float32; it is token ids.*\.long\(\)"),
+        ("responses", torch.bool, r"`responses` is torch.bool; it is token ids.*\.long\(\)"),
+        ("old_log_probs", torch.bool, r"`old_log_probs` is torch.bool"),
+        ("sample", torch.float64, r"`sample` is torch.float64; it is an integer"),
+        ("truncated", torch.int64, r"`truncated` is torch.int64; it is true or false"),
+    ],
+)
+def test_a_column_of_the_wrong_type_is_refused(name: str, dtype: torch.dtype, message: str) -> None:
+    batch = hand_batch([[1, 1]])
+    width = [1] if COLUMNS[name].anchor == "row" else [1, 2]
+    with pytest.raises(TelescopeError, match=message):
+        batch.with_columns(**{name: torch.ones(width, dtype=dtype)})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_float_type_may_hold_values(dtype: torch.dtype) -> None:
+    assert hand_batch([[1, 1]], values=torch.ones(1, 2, dtype=dtype))["values"].dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "position_ids"])
+@pytest.mark.parametrize("shape", [[2, 4], [2, 6], [1, 5], [2, 5, 1]])
+def test_whole_rows_are_as_wide_as_prompt_and_response_together(
+    name: str, shape: list[int]
+) -> None:
+    batch = hand_batch([[1, 1], [1, 0]], prompt=3)
+    batch.with_columns(**{name: torch.ones(2, 5, dtype=torch.long)})
+    with pytest.raises(TelescopeError, match=rf"`{name}` has shape .* (needs|so give) \[2, "):
+        batch.with_columns(**{name: torch.ones(shape, dtype=torch.long)})
+
+
+def test_without_prompts_whole_rows_are_equally_wide() -> None:
+    columns = {
+        "response_mask": torch.ones(1, 2, dtype=torch.long),
+        "input_ids": torch.ones(1, 5, dtype=torch.long),
+    }
+    TokenBatch(columns)
+    with pytest.raises(TelescopeError, match=r"`attention_mask` has shape \[1, 4\]; `input_ids`"):
+        TokenBatch({**columns, "attention_mask": torch.ones(1, 4, dtype=torch.long)})
+    with pytest.raises(TelescopeError, match=r"prompts have 4 tokens and responses 2"):
+        TokenBatch(columns).with_columns(prompts=torch.ones(1, 4, dtype=torch.long))

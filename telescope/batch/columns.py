@@ -120,8 +120,9 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "it by attention",
                "token i 分得结果的权重；只用于按注意力分配结果的估计器"),
         Column("kl", "action", "float", _CREDIT, "kl[i]",
-               "per-token KL estimate between π_old and π_ref; a single sample may be negative",
-               "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负"),
+               "per-token KL estimate between π_old and π_ref; a single sample may be negative, its "
+               "mean over the policy's own samples is ≥ 0",
+               "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负，对策略自己的采样取平均才 ≥ 0"),
         Column("token_level_rewards", "action", "float", _CREDIT, "r[i] = score[i] − β·kl[i]",
                "reward of token i",
                "token i 的奖励"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from telescope.batch.checks import check_dtype, check_widths
 from telescope.batch.columns import COLUMNS, Column
 from telescope.batch.info import RowInfo, Scores
 from telescope.errors import TelescopeError
@@ -34,6 +35,7 @@ class TokenBatch:
             )
         self._mask = columns["response_mask"].bool()
         self._columns = {name: self._checked(name, value) for name, value in columns.items()}
+        check_widths(self._columns)
         self._host: dict[str, list[int]] = {}
         self.info = tuple(info)
 
@@ -126,7 +128,9 @@ class TokenBatch:
             )
         checked = {name: self._checked(name, value) for name, value in columns.items()}
         host = {} if "attention_mask" in columns else self._host
-        return TokenBatch._trusted({**self._columns, **checked}, self.info, host)
+        every = {**self._columns, **checked}
+        check_widths(every)
+        return TokenBatch._trusted(every, self.info, host)
 
     def with_info(self, **fields: Sequence[Any]) -> TokenBatch:
         """Returns a new batch with these fields of `RowInfo` set, one value per row."""
@@ -190,8 +194,9 @@ class TokenBatch:
         self._mask = self._columns["response_mask"].bool()
 
     def _checked(self, name: str, value: Tensor) -> Tensor:
-        """Checks a column's shape, and sets its floats to 0 where the mask is 0."""
+        """Checks a column's shape and type, and sets its floats to 0 where the mask is 0."""
         column = _column(name)
+        check_dtype(column, value)
         expected = self._expected_shape(column)
         if expected is not None and list(value.shape) != expected:
             raise TelescopeError(

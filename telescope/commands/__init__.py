@@ -6,7 +6,6 @@ functions: `telescope --help` and mistakes in the arguments must not wait for to
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import io
 import sys
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from telescope import __version__
+from telescope.commands.arguments import Parser
+from telescope.commands.language import choose, translate
 from telescope.errors import TelescopeError
 
 COMMANDS = {
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             _use_utf8_if_needed(stream)
+    choose(arguments)
     try:
         _dispatch(arguments)
     except TelescopeError as error:
@@ -55,15 +57,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _dispatch(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="telescope",
-        description="PPO post-training in which every token's credit can be seen.",
+    parser = Parser(
+        "telescope [-h] [--version] COMMAND ...",
+        "PPO post-training in which every token's credit can be seen.",
         epilog="`telescope COMMAND --help` explains a command.",
     )
+    parser.prog = "telescope"
     parser.add_argument("--version", action="version", version=f"telescope {__version__}")
     listed = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, text in COMMANDS.items():
-        listed.add_parser(name, add_help=False, help=text)
+        listed.add_parser(name, usage="", description="", add_help=False, help=translate(text))
 
     if not arguments:
         raise TelescopeError(f"no command given: choose one of {', '.join(COMMANDS)}")
@@ -71,7 +74,7 @@ def _dispatch(arguments: list[str]) -> None:
     if command in COMMANDS:
         importlib.import_module(f"telescope.commands.{command}").run(rest)
     elif command.startswith("-"):
-        parser.parse_args([command])
+        parser.parse_args([x for x in arguments if x not in ("--lang", "zh", "en")])
     else:
         raise _unknown_command(command)
 
@@ -85,7 +88,7 @@ def _unknown_command(command: str) -> TelescopeError:
 
 
 def _exit(code: int, message: str) -> NoReturn:
-    print(f"telescope: {message}", file=sys.stderr)
+    print(f"telescope: {translate(message)}", file=sys.stderr)
     sys.exit(code)
 
 

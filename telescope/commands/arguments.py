@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from telescope.commands.language import language, translate
 from telescope.errors import TelescopeError
 
 Setting = tuple[str, str]
@@ -15,14 +16,49 @@ _TRAIN_ONLY = ("--resume", "--smoke")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that reports a mistake in one line, with the usage."""
+    """An argparse parser that reports a mistake in one line, with the usage.
 
-    def __init__(self, usage: str, description: str) -> None:
+    Its help is in the language of `telescope.commands.language`.
+    """
+
+    def __init__(self, usage: str, description: str, **more: Any) -> None:
         command = " ".join(usage.split()[:2])
-        super().__init__(prog=command, usage=usage, description=description, allow_abbrev=False)
+        super().__init__(
+            prog=more.pop("prog", command),
+            usage=usage,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=_Formatter if language() == "zh" else argparse.HelpFormatter,
+            **more,
+        )
+
+    def format_help(self) -> str:
+        self.description = translate(self.description or "")
+        self.epilog = translate(self.epilog) if self.epilog else None
+        for group in self._action_groups:
+            group.title = translate(group.title or "")
+        for action in self._actions:
+            if action.help and action.help != argparse.SUPPRESS:
+                action.help = translate(action.help)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise TelescopeError(f"{message}; usage: {self.usage}")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help in Chinese: its own word for «usage», and lines broken between characters."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, translate("usage: "))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        from telescope.explain.text import wrap
+
+        return wrap(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in self._split_lines(text, width))
 
 
 def parse_with_settings(

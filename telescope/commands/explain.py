@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from telescope.commands.arguments import Parser
+from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _parser() -> Parser:
     form.add_argument(
         "--lang",
         choices=["zh", "en"],
-        default="zh" if os.environ.get("LANG", "").startswith("zh") else "en",
+        default=language(),
         help="default: zh if LANG begins with zh, else en",
     )
     form.add_argument(
@@ -208,12 +209,12 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
 
     source = _read_source(options)
     length = len(source.sample)
-    if source.is_example and not options.json:
-        print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)))
     if not length:
         raise TelescopeError("this response has no token: choose another --sample")
     if options.token is not None and not 0 <= options.token < length:
         raise TelescopeError(f"--token {options.token}: this response has tokens 0 to {length - 1}")
+    if source.is_example and not options.json:
+        print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)))
 
     if options.question:
         _answer_questions(options, source.sample, width)

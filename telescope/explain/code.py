@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import inspect
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,14 +178,15 @@ def code_of(term: str, settings: Settings) -> list[Code]:
 
 def _of_definition(definition: Definition | None, *, with_called: bool = True) -> list[Code]:
     """The tensor function of an algorithm, or the functions of ours that do its work."""
-    if definition is None:
-        return []
+    if definition is None or not definition.tensor:
+        return []  # a ledger from elsewhere may name code that is not here
     verl = (Verl(definition.verl, CORE_ALGOS),) if definition.verl else ()
     if not isinstance(definition.tensor, str):
         return [_inspected(definition, verl)]
     module, _, function = definition.tensor.partition(":")
     if not module.startswith("telescope."):
-        return [_from_file(_file_of(module), module, function, verl)]
+        file = _file_of(module)
+        return [] if file is None else [_from_file(file, str(file), function, verl)]
     own = f"{module.removeprefix('telescope.')}:{function}"
     called = _called(own) if with_called else []
     return [_located(name, verl) for name in called or [own]]
@@ -199,11 +200,10 @@ def _inspected(definition: Definition, verl: tuple[Verl, ...]) -> Code:
     return Code(function.__name__, file, line, [x.rstrip("\n") for x in lines], verl)
 
 
-def _file_of(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin)
+def _file_of(module: str) -> Path | None:
+    """The file of a module that was imported already: nothing is imported to look at it."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return None if file is None else Path(file)
 
 
 def _located(name: str, verl: tuple[Verl, ...], zh: str = "", en: str = "") -> Code:

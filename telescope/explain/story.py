@@ -7,7 +7,8 @@ still to come. A teacher gives the score at the end.
 from __future__ import annotations
 
 from telescope.explain.arithmetic import moments
-from telescope.explain.drawing import TableColumn
+from telescope.explain.drawing import TableColumn, window
+from telescope.explain.first import LINES
 from telescope.explain.terminal import Screen, clip_branch, push_key
 from telescope.explain.text import about
 from telescope.explain.trace import Trace
@@ -16,6 +17,10 @@ from telescope.explain.words import formula, meaning
 
 _TOLD = ("V", "delta", "A")
 """Columns of the table."""
+_IMPORTANT = ("delta", "advantage", "whitened")
+"""Terms of the short story."""
+_SHORT_TABLE = 6
+"""Words in the table of the short story."""
 _UNTOLD = ("advantage_sum", "surrogate", "n_step", "weight")
 """Terms that say the same once more, or need a formula."""
 
@@ -127,3 +132,38 @@ class Story(Screen):
 
     def more(self) -> list[str]:
         return self.says(self.ui("more_kid"), "dim")
+
+
+class ShortStory(Story):
+    """The same on one screen: what is most important, as far as there is room."""
+
+    def parts(self) -> list[list[str]]:
+        others = [self.header(), self.table(), self.more()]
+        used = self.above + sum(map(len, others)) + 3  # with the empty lines between the parts
+        return [*others[:2], self._short_terms(LINES - used), others[2]]
+
+    def _rows(self) -> list[int]:
+        count = len(self.sample)
+        return list(range(*window(count, self.token, _SHORT_TABLE)))
+
+    def _short_terms(self, room: int) -> list[str]:
+        """The most important terms of the word, with what they mean where that fits."""
+        lines = Story.terms(self)
+        if len(lines) <= room:
+            return lines
+        t = self.token
+        by_name = {trace.name: trace for trace in self.traces[t]}
+        lesson = self._lesson(t)
+        lines = self.says(self._title(t), "bold")[:1]
+        kept = [by_name[name] for name in _IMPORTANT if name in by_name]
+        terms = [self.term(trace) for trace in kept]
+        spare = room - len(lines) - len(lesson) - sum(map(len, terms))
+        while spare < 0 and terms:
+            spare += len(terms.pop())
+        for trace, said in zip(kept, terms, strict=False):
+            meant = self._meaning(trace)
+            lines += said
+            if len(meant) <= spare:
+                lines += meant
+                spare -= len(meant)
+        return lines + lesson

@@ -75,9 +75,9 @@ def screen_class(level: Level, extent: Extent) -> type[TokenTable]:
 
         return SourceView
     if level == "kid":
-        from telescope.explain.story import Story
+        from telescope.explain.story import ShortStory, Story
 
-        return Story
+        return ShortStory if extent == "first" else Story
     if extent == "first":
         from telescope.explain.first import FirstScreen
 

@@ -98,7 +98,8 @@ class Learner:
     def minibatches(self, batch: TokenBatch) -> Iterator[tuple[int, int, TokenBatch]]:
         """Yields (epoch, index, rows) for each optimizer step of this update.
 
-        Rows are shuffled anew in every epoch. They come without `info`.
+        Rows are shuffled anew in every epoch. They come without `info`. With fewer rows than
+        minibatches, each row is a minibatch.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
@@ -110,7 +111,8 @@ class Learner:
                 yield epoch, 0, batch
                 continue
             order = torch.randperm(len(batch), generator=generator)
-            for index, rows in enumerate(order.tensor_split(self.config.minibatches)):
+            parts = min(self.config.minibatches, len(batch))
+            for index, rows in enumerate(order.tensor_split(parts)):
                 yield epoch, index, batch.rows(rows)
 
     def backward(

@@ -52,17 +52,17 @@ def index_rows(table: pa.Table, correct_score: float) -> list[dict[str, Any]]:
     """
     prompts = table.column("prompt").to_pylist()
     scores = table.column("score").to_pylist()
-    advantages = _per_row(table.column("advantages").combine_chunks())
-    whitened = _per_row(table.column("whitened").combine_chunks())
+    advantages = numbers_per_row(table.column("advantages").combine_chunks())
+    whitened = numbers_per_row(table.column("whitened").combine_chunks())
     rows = zip(prompts, scores, advantages, whitened, _last_clipped(table), strict=True)
     return [
         {
             "prompt_key": prompt_key(prompt),
             "prompt": shorten_text(prompt, 120),
-            "score": _number(score),
+            "score": number_of(score),
             "right": score is not None and score >= correct_score,
             "length": len(a),
-            "max_abs_a": _number(float(np.abs(a).max(initial=0.0))),
+            "max_abs_a": number_of(float(np.abs(a).max(initial=0.0))),
             "clipped": bool(clipped.any()),
             "flipped": bool((a * w < 0).any()),
         }
@@ -70,7 +70,7 @@ def index_rows(table: pa.Table, correct_score: float) -> list[dict[str, Any]]:
     ]
 
 
-def _per_row(lists: pa.ListArray) -> list[Numbers]:
+def numbers_per_row(lists: pa.ListArray) -> list[Numbers]:
     """Each row's numbers, flags as 0 and 1.
 
     By hand, because Arrow's to_numpy first imports pandas, which takes a third of a second.
@@ -84,8 +84,8 @@ def _per_row(lists: pa.ListArray) -> list[Numbers]:
 def _last_clipped(table: pa.Table) -> list[Numbers]:
     """Which tokens were clipped in each sample's last actor update; empty without an update."""
     updates = table.column("actor_updates").combine_chunks()
-    clipped = _per_row(updates.values.field("clipped"))
-    dual_clipped = _per_row(updates.values.field("dual_clipped"))
+    clipped = numbers_per_row(updates.values.field("clipped"))
+    dual_clipped = numbers_per_row(updates.values.field("dual_clipped"))
     ends = itertools.pairwise(updates.offsets.to_pylist())
     none = np.zeros(0, np.float32)
     return [
@@ -115,7 +115,7 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         "length": len(sample),
         "prompt": shorten_text(sample.prompt, MAX_TEXT),
         "response": shorten_text(sample.response, MAX_TEXT),
-        "parts": {shorten_text(k, 80): _number(v) for k, v in list(sample.parts.items())[:20]},
+        "parts": {shorten_text(k, 80): number_of(v) for k, v in list(sample.parts.items())[:20]},
         "updates": len(sample.actor_updates),
     }
     if sample.actor_updates:
@@ -125,7 +125,7 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         out["clipped"] = [t for t, hit in enumerate(map(any, flags)) if hit and t < shown]
         out["update"] = [update.epoch, update.minibatch]
     for name in ("score", "bootstrap", "whiten_mean", "whiten_std"):
-        out[name] = _number(out[name])
+        out[name] = number_of(out[name])
     del out["actor_updates"], out["critic_updates"]
     return out
 
@@ -142,9 +142,9 @@ def _settings(settings: Settings) -> dict[str, Any]:
     return {
         "estimator": settings.estimator,
         "label": settings.estimator_definition.name,
-        "gamma": _number(settings.gamma),
-        "lam": _number(settings.own_lam),
-        "kl_coef": _number(settings.credit.kl_coef),
+        "gamma": number_of(settings.gamma),
+        "lam": number_of(settings.own_lam),
+        "kl_coef": number_of(settings.credit.kl_coef),
     }
 
 
@@ -215,9 +215,9 @@ def shorten_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]} … (+{len(text) - limit:,})"
 
 
-def _number(x: float | None, digits: int = 7) -> float | None:
+def number_of(x: float | None, digits: int = 7) -> float | None:
     return float(f"{x:.{digits}g}") if x is not None and math.isfinite(x) else None
 
 
 def _numbers(values: Sequence[float | None], digits: int = 7) -> list[float | None]:
-    return [_number(x, digits) for x in values]
+    return [number_of(x, digits) for x in values]

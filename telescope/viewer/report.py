@@ -41,6 +41,7 @@ SCRIPTS = (
     "table.js",
     "traces.js",
     "curves.js",
+    "paths.js",
     "controls.js",
     "page.js",
 )
@@ -113,6 +114,7 @@ class _Step:
             "count": len(self.index),
             "samples": rows,
             "estimators": self.run.estimators(self.step),
+            "paths": self.run.paths(self.step),
             "whatif": self._whatif(rows),
         }
         for done, row in enumerate(rows):

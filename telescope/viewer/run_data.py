@@ -19,6 +19,7 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.ledger import reader as ledger
 from telescope.viewer.payload import index_rows, prompt_key, shorten_text
+from telescope.viewer.value_paths import value_paths
 from telescope.viewer.whatif import WhatIf, offers, recompute
 
 CURVES = (
@@ -78,6 +79,11 @@ class RunData:
         """One row per sample of the step, for sorting and filtering."""
         _, table = self._read(step)
         return index_rows(table, self.correct_score)
+
+    def paths(self, step: int) -> dict[str, Any] | None:
+        """V along the step's right and wrong answers; None without a critic."""
+        _, table = self._read(step)
+        return value_paths(table, self.correct_score)
 
     def steps_of_prompt(self, key: str) -> list[int]:
         """The steps that recorded a response to this prompt. Reads one column of each file."""

@@ -126,7 +126,11 @@ class _Api:
         step = request.path_params["step"]
         wanted = request.query_params.get("ids")
         if wanted is None:
-            return {"index": self.data.index(step), "estimators": self.data.estimators(step)}
+            return {
+                "index": self.data.index(step),
+                "estimators": self.data.estimators(step),
+                "paths": self.data.paths(step),
+            }
         return {"samples": [self._sample(step, position) for position in _ids(wanted)]}
 
     def sample(self, request: Request) -> Any:

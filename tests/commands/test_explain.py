@@ -330,3 +330,13 @@ def without_words(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def without_spaces(text: str) -> str:
     return "".join(text.split())
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_the_flow_names_every_number_once_and_counts_from_i(lang: str, capsys) -> None:
+    out = explained(capsys, "--flow", "--token", "4", "--lang", lang)
+    names = re.findall(r"(\w+)\[i\]", out)
+    assert len(names) == len(set(names))
+    assert {"values", "vpreds", "policy_loss", "value_loss"} <= set(names)
+    assert "i = 4 «2»" in out
+    assert "[t]" not in out

@@ -168,3 +168,17 @@ def test_links_on_the_page_lead_somewhere() -> None:
         path, _, anchor = target.partition("#")
         assert (PAGE.parent / path).exists(), target
         assert path or anchor in headings, target
+
+
+def test_the_kl_metrics_of_the_verl_inside_search_r1_are_mapped() -> None:
+    rows = [row for _, table in tables() for row in table]
+    found = {name: row[1] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+    assert "`reward/kl`" in found["critic/kl"]
+    assert found["critic/kl_coeff"] == "`reward/kl_coef`"
+
+
+@pytest.mark.parametrize("page", ["metrics.md", "columns.md", "algorithms.md"])
+def test_where_kl_is_defined_it_says_that_only_the_mean_cannot_be_negative(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    lines = [line for line in text.splitlines() if "KL" in line and "negative" in line]
+    assert any("≥ 0" in line and "mean" in line for line in lines), page

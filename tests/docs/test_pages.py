@@ -156,3 +156,32 @@ def test_options_of_commands_exist(page: Path) -> None:
         own = {option for option in options if option[2:] not in SETTINGS | OF_EXAMPLES}
         wrong += [f"{command} {option}" for option in own - _options(command)]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("page", "lang"), [("docs/explain.md", "en"), ("docs/zh/explain.md", "zh")]
+)
+def test_the_first_screen_in_the_docs_is_the_one_that_is_printed(
+    page: str, lang: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from telescope.commands import main
+
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["explain", "--lang", lang])
+    printed = capsys.readouterr().out
+    assert f"```text\n{printed}```" in (ROOT / page).read_text("utf-8")
+    assert len(printed.splitlines()) <= 24
+
+
+def test_the_whitening_in_the_docs_is_the_one_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from telescope.commands import main
+
+    text = (ROOT / "docs" / "explain.md").read_text("utf-8")
+    numbers = re.search(r"```json\n(\{\"advantages\".*?)\n```", text)
+    (tmp_path / "two.json").write_text(numbers[1])
+    monkeypatch.setenv("COLUMNS", "100")
+    main(["explain", "--numbers", str(tmp_path / "two.json"), "--token", "0", "--lang", "en"])
+    printed = capsys.readouterr().out
+    assert printed[printed.index("whitening over the whole batch") :] in text

@@ -72,8 +72,8 @@ def test_explain_numbers_needs_no_torch(tmp_path: Path) -> None:
 
 def test_own_estimator_trains_and_is_explained_in_both_languages(tmp_path: Path) -> None:
     printed = run_example("own_estimator.py", "2", folder=tmp_path)
-    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = 0\.8\^\d·\S+ = \S+ +✓ recorded", printed)
-    assert re.search(r"A₁ = fade\^\(T−1−t\)·o = \.8\^\d·\S+ = \S+ +✓ 记录值", printed)
+    assert re.search(r"A₁ = fade\^\(T−1−i\)·o = 0\.8\^\d·\S+ = \S+ +✓ recorded", printed)
+    assert re.search(r"A₁ = fade\^\(T−1−i\)·o = 0\.8\^\d·\S+ = \S+ +✓ 记录值", printed)
     assert "fade" in (tmp_path / "runs" / "fading" / "config.toml").read_text("utf-8")
     assert "fading" in (tmp_path / "runs" / "fading" / "report.html").read_text("utf-8")
 

@@ -63,7 +63,7 @@ def test_it_is_explained_in_both_languages_and_for_a_child(config: Config) -> No
     sample = trained(config)[0]
     english = render(sample, lang="en", color=False, width=100)
     assert "estimator fading_outcome" in english
-    assert "= fade^(T−1−t)·o" in english
+    assert "= fade^(T−1−i)·o" in english
     assert "the less the farther it is from the end" in " ".join(english.split())
     assert "✗" not in english.replace("0 ✗", "")
     assert "离结尾越远越少" in render(sample, lang="zh", color=False, width=100)

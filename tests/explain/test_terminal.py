@@ -25,7 +25,7 @@ from telescope.explain.settings import Settings
 from telescope.explain.tables import metaphors
 from telescope.explain.terminal import render
 from telescope.explain.text import both_ends, fold, pieces, plain, visible, wrap
-from tests.explain.samples import demo, trained, with_tool
+from tests.explain.samples import demo, nearly_equal, trained, with_tool
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [
@@ -370,13 +370,32 @@ def long_response(length: int, **more: object) -> Sample:
 @pytest.mark.parametrize("length", [1, 2, 6, 8, 9, 13, 500])
 def test_the_first_screen_fits_a_small_terminal_and_says_what_to_type_next(length, lang):
     sample = long_response(length, prompt="请问1+1=2？" * 30)
-    for shown in (sample, *BATCH, demo(), with_tool(), *trained(2)):
+    others = (*BATCH, demo(), with_tool(), *trained(2), nearly_equal(9, estimator="grpo"))
+    for shown in (sample, *others):
         text = render(shown, lang=lang, width=80, color=False, extent="first", above=1)
         lines = text.splitlines()
         assert 1 + len(lines) <= 24
         assert max(map(cell_len, lines)) <= 80
         for option in ("--token", "--all", "--question", "--code", "--notation", "--numbers"):
             assert option in text
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("length", [1, 6, 500])
+def test_a_childs_first_screen_fits_too(length, lang):
+    samples = (
+        long_response(length),
+        *BATCH,
+        demo(),
+        with_tool(),
+        nearly_equal(9, estimator="grpo"),
+    )
+    for sample in samples:
+        shown = {"lang": lang, "level": "kid", "width": 80, "color": False}
+        lines = render(sample, extent="first", above=1, **shown).splitlines()
+        assert 1 + len(lines) <= 24
+        assert max(map(cell_len, lines)) <= 80
+        assert "--token" in lines[-1]
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])

@@ -371,3 +371,14 @@ def test_rows_longer_than_the_budget_go_one_by_one() -> None:
         assert sorted(
             row for group in micro_batches(batch, 4, padded=padded) for row in group.tolist()
         ) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_batch_with_fewer_rows_than_minibatches_is_trained_on_row_by_row(
+    make_config, rows: int
+) -> None:
+    config = make_config(("actor.minibatches", "4"), ("critic.minibatches", "4"))
+    roles, batch = prepared(config)
+    few = batch.rows(torch.arange(rows))
+    assert roles.critic.update_critic(few)["critic/grad_norm"] > 0
+    assert roles.actor.update_actor(few)["actor/updates"] == config.actor.epochs * rows

@@ -396,3 +396,45 @@ def test_screenshot(page: Any, tmp_path: Path) -> None:
     path = Path(os.environ.get("TELESCOPE_SCREENSHOT", tmp_path / "page.png"))
     page.screenshot(path=path)
     assert path.stat().st_size > 50_000
+
+
+def test_v_is_drawn_along_right_and_wrong_answers(page: Any, tmp_path: Path) -> None:
+    def answer(values: list[float], score: float) -> Sample:
+        return sample(["x"] * len(values), values, [0.0] * len(values), score=score)
+
+    answers = [answer([0.4, 0.6, 0.8], 1.0), answer([0.6, 0.8, 1.0], 1.0), answer([0.5, 0.1], 0.0)]
+    open_report(page, tmp_path, {1: step_of(answers, 1)}, state="#step=1&lang=en")
+    box = page.locator("#paths-box")
+    assert box.is_visible()
+    assert (
+        box.locator('[data-path="right"]')
+        .text_content()
+        .endswith("(2): mean V from 0.500 to 0.900")
+    )
+    assert (
+        box.locator('[data-path="wrong"]')
+        .text_content()
+        .endswith("(1): mean V from 0.500 to 0.100")
+    )
+    heights = {
+        side: [
+            float(y)
+            for y in box.locator(f".path.{side} circle").evaluate_all(
+                "all => all.map(x => x.getAttribute('cy'))"
+            )
+        ]
+        for side in ("right", "wrong")
+    }
+    assert heights["right"] == sorted(
+        heights["right"], reverse=True
+    )  # SVG counts downwards: V rises
+    assert heights["wrong"] == sorted(heights["wrong"])
+    assert box.locator(".band").count() == 2
+    page.get_by_role("button", name="中文").click()
+    assert "答对（2 条）：平均 V 从 0.500 到 0.900" in box.text_content()
+
+
+def test_without_values_no_v_is_drawn(page: Any, tmp_path: Path) -> None:
+    flat = [sample(["x", "y"], [0.0, 0.0], [0.0, 0.0], score=1.0)]
+    open_report(page, tmp_path, {1: step_of(flat, 1)}, state="#step=1")
+    assert not page.locator("#paths-box").is_visible()

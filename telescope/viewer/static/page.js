@@ -20,6 +20,7 @@ import { drawFence } from "./fence.js";
 import { drawTable } from "./table.js";
 import { drawTraces } from "./traces.js";
 import { drawCurves } from "./curves.js";
+import { drawPaths } from "./paths.js";
 import { drawControls } from "./controls.js";
 
 // ---- drawing ----
@@ -32,6 +33,7 @@ function draw() {
   drawTable();
   drawTraces();
   drawCurves(show);
+  drawPaths();
   writeHash();
 }
 
@@ -54,12 +56,12 @@ let turn = 0; // of `show`: an answer that comes late is dropped
 // Shows a step. `keep`: with the sample and token that the address names.
 async function show(step, { keep = false } = {}) {
   const mine = ++turn;
-  const nothing = { index: [], estimators: [] };
-  const { index, estimators } = step === null ? nothing : await source.index(step);
+  const nothing = { index: [], estimators: [], paths: null };
+  const { index, estimators, paths } = step === null ? nothing : await source.index(step);
   if (mine !== turn) return;
   state.step = step;
   if (!keep) unpin();
-  Object.assign(store, { index, estimators, loaded: new Map(), view: new Map(), hover: null });
+  Object.assign(store, { index, estimators, paths, loaded: new Map(), view: new Map(), hover: null });
   Object.assign(store, { wanted: PAGE, expanded: new Set(), windowStart: 0 });
   const recorded = index.some((row) => row.prompt_key === state.prompt);
   if (state.prompt && !recorded) state.prompt = null;

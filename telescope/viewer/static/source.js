@@ -20,8 +20,8 @@ const server = () => ({
   live: true,
   run: () => get("api/run"),
   index: async (step) => {
-    const { index, estimators } = await get(`api/step/${step}/samples`);
-    return { index: index.map((row, position) => ({ ...row, position })), estimators };
+    const { index, estimators, paths } = await get(`api/step/${step}/samples`);
+    return { index: index.map((row, position) => ({ ...row, position })), estimators, paths };
   },
   samples: async (step, ids) => {
     const { samples } = await get(`api/step/${step}/samples?ids=${ids.join(",")}`);
@@ -42,9 +42,9 @@ const report = ({ run, steps, words }) => ({
   live: false,
   run: async () => run,
   index: async (step) => {
-    const { samples, estimators } = steps[step];
+    const { samples, estimators, paths } = steps[step];
     const index = samples.map(({ index_row, position }) => ({ ...index_row, position }));
-    return { index, estimators };
+    return { index, estimators, paths };
   },
   samples: async (step, ids) =>
     steps[step].samples.filter((sample) => ids.includes(sample.position)),

@@ -38,6 +38,7 @@ export const store = {
   run: { name: "", steps: [], curves: {} },
   index: [], // a row for every sample of the step
   estimators: [], // {name, label, lam} of what can be tried; lam is null where there is none
+  paths: null, // V along right and wrong answers of the step
   loaded: new Map(), // position -> sample
   view: new Map(), // position -> {columns, weights} as shown now
   promptSteps: [], // the steps that recorded state.prompt

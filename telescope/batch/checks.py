@@ -1,0 +1,79 @@
+"""What a column may not be: of the wrong type, or of another width than its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from telescope.batch.columns import COLUMNS, Column
+from telescope.errors import TelescopeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_MASKS = ("attention_mask", "response_mask")
+"""Integer columns that may also be bool."""
+
+
+def check_dtype(column: Column, value: Tensor) -> None:
+    """Refuses int64 values, float token ids and the like."""
+    is_float = value.is_floating_point()
+    is_bool = str(value.dtype) == "torch.bool"
+    is_complex = value.is_complex()
+    fits = {
+        "float": is_float,
+        "int": not (is_float or is_complex) and (not is_bool or column.name in _MASKS),
+        "bool": is_bool,
+    }
+    if fits[column.dtype]:
+        return
+    cast = {"float": "float", "int": "long", "bool": "bool"}[column.dtype]
+    raise TelescopeError(
+        f"column `{column.name}` is {value.dtype}; it is {_kind(column)}: "
+        f"give {column.name}.{cast}()"
+    )
+
+
+def _kind(column: Column) -> str:
+    if column.dtype == "int" and column.name in ("prompts", "input_ids", "responses"):
+        return "token ids, so integers"
+    return {"float": "a real number per entry", "int": "an integer", "bool": "true or false"}[
+        column.dtype
+    ]
+
+
+def check_widths(columns: Mapping[str, Tensor]) -> None:
+    """Refuses columns of whole rows that are not [B, P+T].
+
+    P is the width of `prompts` and T that of `response_mask`. Without prompts, all of them must be
+    equally wide.
+    """
+    rows, response_width = columns["response_mask"].shape
+    whole = [name for name in columns if _is_whole_row(name)]
+    prompts = columns.get("prompts")
+    if prompts is not None:
+        _check_rows("prompts", prompts, rows)
+        width = prompts.shape[1] + response_width
+        why = f"prompts have {prompts.shape[1]} tokens and responses {response_width}"
+    elif whole:
+        width = columns[whole[0]].shape[-1]
+        why = f"`{whole[0]}` has {width} tokens"
+    for name in whole:
+        _check_rows(name, columns[name], rows)
+        if columns[name].shape[1] != width:
+            raise TelescopeError(
+                f"column `{name}` has shape {list(columns[name].shape)}; "
+                f"{why}, so this batch needs {[rows, width]}"
+            )
+
+
+def _is_whole_row(name: str) -> bool:
+    return COLUMNS[name].anchor == "sequence" and name != "prompts"
+
+
+def _check_rows(name: str, value: Tensor, rows: int) -> None:
+    if value.dim() != 2 or value.shape[0] != rows:
+        raise TelescopeError(
+            f"column `{name}` has shape {list(value.shape)}; the batch has {rows} rows, "
+            f"so give [{rows}, tokens]"
+        )
