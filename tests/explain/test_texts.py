@@ -53,6 +53,7 @@ def test_a_claim_about_order_is_said_in_words(key: str, sentence: Sentence) -> N
         assert set(sentence.says_en.split()) & ORDER_WORDS
 
 
+@pytest.mark.slow
 def test_every_claim_holds_in_every_cell(record_property) -> None:
     times: Counter[str] = Counter()
     checked = 0
@@ -85,12 +86,13 @@ def test_every_claim_holds_in_every_cell(record_property) -> None:
     assert not unsaid, "never said: " + "\n".join(unsaid[:10])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lang", ["zh", "en"])
 @pytest.mark.parametrize("level", ["expert", "kid"])
 def test_every_question_has_an_answer_in_a_cell_of_every_kind(lang, level) -> None:
     symbol = re.compile(r"[γλδπρμσβεÂθΣ]|V_|\[|\d\.?e[+−-]?\d|critic|TD|GAE|KL|\d\.\d\d")
     for number, cell in enumerate(cells()):
-        if number % 29:
+        if number % 97:
             continue
         for key in questions():
             text = answer(key, cell.sample, lang, level, None).text()
