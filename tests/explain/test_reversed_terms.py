@@ -106,6 +106,22 @@ SAYS: dict[str, tuple[str, str]] = {
     ),
     "white == 0": (r"^Â\[i\] = 0：两项都是 0，梯度为 0$", r"^Â\[i\] = 0: both terms are 0, and so is the"
                    " gradient$"),
+    "low <= ratio <= high": (
+        "^比率在裁剪区间内：两项相同，梯度照常$",
+        "^the ratio is inside the range: both are equal, the gradient flows$",
+    ),
+    "abs(v - V) <= eps": (
+        "^critic 的新预测 v 对固定目标 R 的误差；在裁剪区间内$",
+        "^error of the critic's new prediction v against the fixed R; inside the range$",
+    ),
+    "abs(v - V) > eps and abs(v - R) >= abs(edge - R)": (
+        "^v 在区间外，但未裁剪的误差更大：梯度照常$",
+        "^v is outside the range, but the plain error is larger: the gradient flows$",
+    ),
+    "abs(edge - R) > abs(v - R)": (
+        "^✂ 裁剪后的误差更大：这一项梯度为 0$",
+        "^✂ the clipped error is larger: this term's gradient is 0$",
+    ),
     "kl == old - ref": (
         "单个样本可以为负，平均起来（真正的 KL）不为负；参考模型在这里起作用（或在 KL 损失里），从不进入比率 ρ$",
         "one sample may be negative, the average \\(the KL itself\\) is not; the reference acts here "
@@ -132,7 +148,7 @@ OPPOSITES = {
         ("等于", "不等于"), ("不计入", "计入"), ("没有", "有"), ("不会", "会"), ("从不", "总是"),
         ("大于", "小于"), ("更可能", "更不可能"), ("越少", "越多"), ("为 0", "不为 0"), ("含", "不含"),
         ("不为负", "为负"), ("照常", "为 0"), ("相同", "不同"), ("全部", "都不"), ("无关", "有关"),
-        ("最后", "最先"), ("未裁剪", "裁剪后"), ("过大", "过小"), ("就是", "不是"), ("都是 0", "都不是 0"),
+        ("最后", "最先"), ("区间内", "区间外"), ("更大", "更小"), ("未裁剪", "裁剪后"), ("过大", "过小"), ("就是", "不是"), ("都是 0", "都不是 0"),
     ],
     "en": [
         ("before", "after"), ("later", "earlier"), ("less", "plus"), ("above", "below"),
@@ -140,7 +156,7 @@ OPPOSITES = {
         ("never", "always"), ("more likely", "less likely"), ("the less", "the more"),
         ("included", "left out"), ("is not", "is"), ("flows", "is 0"), ("the same", "different"),
         ("cancel", "stay"), ("last", "first"), ("unclipped", "clipped"), ("nothing", "much"),
-        ("wins", "loses"), ("plus", "less"), ("only", "not even"), ("do not", "do"),
+        ("wins", "loses"), ("inside", "outside"), ("larger", "smaller"), ("plus", "less"), ("only", "not even"), ("do not", "do"),
     ],
 }  # fmt: skip
 
