@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from telescope.explain.already_whitened import note
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
@@ -47,6 +49,11 @@ class FirstScreen(Screen):
         columns = self.brief_columns(with_ratio=True)
         lines = self.draws(self._lines(columns, rows, with_sums=is_long))
         note = self.ui("brief_rows", len(rows), count) if is_long else self._count_of_checks()
+        shown = [column.cells[t] for column in columns for t in rows]
+        for mark, key in (("✂", "brief_clip"), ("⇅", "brief_flip")):
+            longer = f"{note} · {self.ui(key)}"
+            if any(mark in cell for cell in shown) and cell_len(longer) <= self.width:
+                note = longer
         return lines + self.says(note, "dim")[:1]
 
     def brief_terms(self, room: int) -> list[str]:

@@ -52,7 +52,7 @@ def grid() -> Iterator[Sample]:
                 "ref": REF[:length],
                 "new": NEW[k % 2][:length],
                 "values": VALUES[:length],
-                "new_values": [v + 0.3 for v in VALUES[:length]],
+                "new_values": [v + (0.3, 0.1, -0.4)[k % 3] for v in VALUES[:length]],
                 "score": score,
                 "mask": mask[:length],
                 "beta": 0.1 * (k % 3),
@@ -77,6 +77,8 @@ def facts_of(tracer: Tracer, t: int) -> dict[str, float]:
     end = full.bootstrap
     update = full.actor_updates[0]
     lam = s.lam(len(at))
+    v = full.critic_updates[0].values[t]
+    eps = s.critic.clip_value
     own = getattr(s.credit, "lam_critic", None)
     return {
         "r": rewards[0],
@@ -100,6 +102,11 @@ def facts_of(tracer: Tracer, t: int) -> dict[str, float]:
         "ref": columns["ref_log_prob"][t],
         "new": update.log_probs[t],
         "ratio": update.ratio[t],
+        "low": 1 - s.actor.clip_low,
+        "high": 1 + s.actor.clip_high,
+        "v": v,
+        "eps": eps,
+        "edge": min(max(v, values[0] - eps), values[0] + eps),
     }
 
 
