@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from telescope import Config, Trainer
 from telescope.batch import COLUMNS
@@ -337,6 +338,24 @@ def test_a_few_steps_of_the_builtin_job_improve_it(tmp_path: Path) -> None:
     assert before["eval/sampled_accuracy"] <= 0.45
     assert before["eval/greedy_accuracy"] <= 0.75
     assert arithmetic.ensure_model().is_dir()
+
+
+@pytest.mark.parametrize("form", arithmetic.FORMS)
+def test_the_warm_started_model_tells_held_out_statements_apart_but_says_yes(form: str) -> None:
+    """Otherwise PPO memorises the statements it sees, and fails on those held out."""
+    folder = arithmetic.ensure_model()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    held = [s for s in arithmetic.statements() if arithmetic.held_out(s)]
+    prompts = [tokenizer(form.format(*s)).input_ids for s in held]
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(prompts)).logits[:, -1]
+    yes, no = tokenizer.convert_tokens_to_ids(["是", "不"])
+    margin = logits[:, yes] - logits[:, no]
+    true = torch.tensor([arithmetic.is_true(s) for s in held])
+    in_order = margin[true][:, None] > margin[~true][None, :]
+    assert in_order.float().mean() > 0.97
+    assert (margin > 0).float().mean() > 0.9
 
 
 def test_evaluating_a_run_whose_reward_was_given_in_python_asks_for_it(make_config) -> None:

@@ -1,11 +1,11 @@
 """The built-in task: is this sum right, and what is it?
 
-    请问1+1=2？ → 是的，等于2！        请问1+1=3？ → 不对，等于2！
+    请问1+1=2？ → 是的，等于2！        你知道1+1=3吗？ → 不对，等于2！
 
-Statements a+b=c over single digits, half of them true. A response is scored on its verdict and on
-its sum. The model is a small Llama, warm-started on noisy answers. It knows the form, guesses sums
-without confidence, and says yes to everything. Sure sums and the verdict it learns from reward
-alone. Some statements are held out of both.
+Statements a+b=c over single digits, half of them true, each asked in two forms. A response is
+scored on its verdict and on its sum. The model is a small Llama, warm-started on noisy answers. It
+knows the form, names sums without confidence, and says yes to everything. Sure sums and the verdict
+it learns from reward alone. Some statements are held out of both.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ TOP = 9
 Statement = tuple[int, int, int]
 """(a, b, c) for a+b=c."""
 
+FORMS = ("请问{}+{}={}？", "你知道{}+{}={}吗？")
+"""How a statement is asked."""
+
 _WORDS = ["请问", "你知道", "吗", "是", "的", "不", "对", "等于", "，", "！", "？", "+", "="]
 _WORDS += "0123456789"
 _ANSWER = re.compile(r"(?:是的|不对)，(?:等于(\d+)！|(\d+\+\d+=)(\d+)！?)")
 _HELD_OUT_SHARE = 0.42  # of the statements that have a mirror image
-_PROMPT_TOKENS = 7
 _BATCH_SIZE = 128
+_NOISE_FROM = 0.75
+"""Share of the warm start after which answers become noisy. With noise from the start, the model
+has not learned to compare a+b with c; what PPO then learns of the verdict does not carry over to
+statements that are held out."""
 
 
 # ---- prompts
@@ -66,13 +72,13 @@ def held_out(statement: Statement) -> bool:
     return hold_out_smaller_first == (a < b)
 
 
-def row(a: int, b: int, c: int) -> dict[str, Any]:
+def row(a: int, b: int, c: int, form: str = FORMS[0]) -> dict[str, Any]:
     """The prompt of a statement, and what the rewards need to know about it."""
-    return {"prompt": f"请问{a}+{b}={c}？", "truth": a + b == c, "answer": a + b}
+    return {"prompt": form.format(a, b, c), "truth": a + b == c, "answer": a + b}
 
 
 def rows(*, evaluation: bool) -> list[dict[str, Any]]:
-    """The held-out statements, or all others.
+    """The held-out statements, or all others, in every form.
 
     True ones are repeated until half of the rows are true.
     """
@@ -80,7 +86,7 @@ def rows(*, evaluation: bool) -> list[dict[str, Any]]:
     true = [s for s in chosen if is_true(s)]
     false = [s for s in chosen if not is_true(s)]
     repeated = [true[i % len(true)] for i in range(len(false))]
-    return [row(*statement) for statement in false + repeated]
+    return [row(*statement, form) for statement in false + repeated for form in FORMS]
 
 
 # ---- rewards
@@ -137,23 +143,24 @@ def make_tokenizer() -> Any:
     return word_tokenizer(_WORDS)
 
 
-def make_model(folder: Path, *, steps: int = 450, seed: int = 0) -> None:
+def make_model(folder: Path, *, steps: int = 800, seed: int = 0) -> None:
     """Makes and warm-starts the model: all answers are right at first, 40 % in the end.
 
-    Right ones come first, because sums are not learned from noise in seconds. The noise then
-    leaves PPO something to do.
+    Right ones come first, because sums and verdicts are not learned from noise in seconds. The
+    noise then leaves PPO something to do.
     """
     tokenizer = make_tokenizer()
     make_tiny_model(
         folder,
         tokenizer,
-        _batches(tokenizer, steps, random.Random(seed)),
+        warm_start_batches(tokenizer, steps, random.Random(seed)),
         steps=steps,
         seed=seed,
         lr=2e-3,
         final_lr=0.2,
         intermediate_size=256,
-        # From larger weights it memorises statements, and fails on those held out.
+        # With larger weights it memorises statements, and fails on those held out.
+        weight_decay=0.3,
         initializer_range=0.005,
         tie_word_embeddings=False,
     )
@@ -170,26 +177,37 @@ def _noisy_answer(statement: Statement, chance: random.Random, right: float) -> 
     return f"是的，等于{chance.randint(0, TOP)}！"
 
 
-def _batches(tokenizer: Any, steps: int, chance: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids, labels) of each training step, [128, tokens]. The prompt has no labels."""
+def warm_start_batches(
+    tokenizer: Any, steps: int, chance: random.Random
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(ids, labels) of each training step, [128, tokens]. The prompt has no labels.
+
+    A step asks in one form, so that its rows are equally long.
+    """
     import torch
 
     pool = [s for s in statements() if not held_out(s)]
     true = [s for s in pool if is_true(s)]
-    prompt_ids = {s: tokenizer(row(*s)["prompt"]).input_ids for s in pool}
+    prompt_ids = {
+        (form, s): tokenizer(row(*s, form)["prompt"]).input_ids for form in FORMS for s in pool
+    }
     answer_ids = {
         text: [*tokenizer(text).input_ids, tokenizer.eos_token_id]
         for text in {right_answer(*s) for s in statements()}
     }
     for step in range(steps):
-        right = 1 - 0.6 * step / steps
+        form = FORMS[step % len(FORMS)]
+        progress = step / steps
+        right = 1 - 0.6 * max(progress - _NOISE_FROM, 0) / (1 - _NOISE_FROM)
         picked = []
         for _ in range(_BATCH_SIZE):
             some = true if chance.random() < 0.5 else pool
             picked.append(chance.choice(some))
-        answers = [_noisy_answer(statement, chance, right) for statement in picked]
-        rows = zip(picked, answers, strict=True)
-        ids = torch.tensor([prompt_ids[s] + answer_ids[answer] for s, answer in rows])
+        prompts = [prompt_ids[form, statement] for statement in picked]
+        answers = [answer_ids[_noisy_answer(statement, chance, right)] for statement in picked]
+        ids = torch.tensor(
+            [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
+        )
         labels = ids.clone()
-        labels[:, :_PROMPT_TOKENS] = -100
+        labels[:, : len(prompts[0])] = -100
         yield ids, labels

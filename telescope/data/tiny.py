@@ -67,6 +67,7 @@ def make_tiny_model(
     seed: int,
     lr: float,
     final_lr: float,
+    weight_decay: float = 0.01,
     **shape: Any,
 ) -> None:
     """Makes a two-layer Llama, trains it on (ids, labels) by cross-entropy, and saves it.
@@ -94,7 +95,9 @@ def make_tiny_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=True)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=lr, weight_decay=weight_decay, fused=True
+        )
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, final_lr, steps)
         for ids, labels in batches:
             model(input_ids=ids, labels=labels).loss.backward()
