@@ -26,6 +26,7 @@ from tests.tiny import tiny_config, write_tiny_model
 LAYERS = {
     "slow": (
         "commands/test_a_run.py",
+        "commands/test_ask.py",
         "commands/test_explain.py",
         "data/test_bad_data.py",
         "docs/test_notebook.py",
@@ -61,7 +62,7 @@ LAYERS = {
         "scale/test_ray*.py",
         "scale/test_samplers.py",
     ),
-    "browser": ("viewer/test_browser.py",),
+    "browser": ("viewer/test_ask_box.py", "viewer/test_browser.py"),
 }
 """Files whose tests all have this marker. Where the marker is deselected, they are not imported."""
 

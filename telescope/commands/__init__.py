@@ -23,6 +23,7 @@ COMMANDS = {
     "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
     "explain": "recompute and explain every number of a response",
     "dialogue": "list the rounds of a saved dialogue, or save chat messages as one",
+    "ask": "answer a question about PPO in your own words, with a sample's numbers",
     "report": "write one self-contained HTML file of a run, to open from disk",
     "view": "serve the same page live, beside a running job",
     "export": "write a run's last checkpoint as Hugging Face folders",

@@ -29,7 +29,7 @@ _EXAMPLE_NOTE = {
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """What is explained."""
 
     sample: Sample
@@ -207,7 +207,7 @@ def _print_table(options: argparse.Namespace, width: int) -> None:
 def _explain_sample(options: argparse.Namespace, width: int) -> None:
     from telescope.explain.text import wrap
 
-    source = _read_source(options)
+    source = read_source(options)
     length = len(source.sample)
     if not length:
         raise TelescopeError("this response has no token: choose another --sample")
@@ -299,7 +299,7 @@ def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None
     print(fenced(drawing) if options.tex else drawing)
 
 
-def _print_page(options: argparse.Namespace, source: _Source, width: int) -> None:
+def _print_page(options: argparse.Namespace, source: Source, width: int) -> None:
     from telescope.explain import markdown
     from telescope.explain.stages import modules
     from telescope.explain.terminal import Extent, render
@@ -325,11 +325,11 @@ def _print_page(options: argparse.Namespace, source: _Source, width: int) -> Non
     print(render(source.sample, color=color, extent=extent, above=above, **shared), end="")
 
 
-def _read_source(options: argparse.Namespace) -> _Source:
+def read_source(options: argparse.Namespace) -> Source:
     """The sample that the options name."""
     _check_source(options)
     if options.run is not None:
-        return _Source(_recorded_sample(options.run, options.step, options.sample))
+        return Source(_recorded_sample(options.run, options.step, options.sample))
     if options.numbers is not None:
         return _typed_sample(options.numbers, options.sample)
     if options.prompt is not None:
@@ -338,11 +338,11 @@ def _read_source(options: argparse.Namespace) -> _Source:
         sample, outputs = explain_pair(
             options.prompt, options.response, options.model, options.score
         )
-        return _Source(sample, outputs=outputs)
+        return Source(sample, outputs=outputs)
 
     from telescope.explain.example import BATCH
 
-    return _Source(_chosen(BATCH, options.sample), batch=BATCH, is_example=True)
+    return Source(_chosen(BATCH, options.sample), batch=BATCH, is_example=True)
 
 
 def _check_source(options: argparse.Namespace) -> None:
@@ -365,11 +365,11 @@ def _check_source(options: argparse.Namespace) -> None:
         raise TelescopeError("--response answers a prompt: give --prompt too")
 
 
-def _typed_sample(file: Path, index: int) -> _Source:
+def _typed_sample(file: Path, index: int) -> Source:
     from telescope.explain.numbers import read_numbers
 
     batch = read_numbers(file)
-    return _Source(_chosen(batch, index, str(file)), batch=batch)
+    return Source(_chosen(batch, index, str(file)), batch=batch)
 
 
 def _chosen(batch: list[Sample], index: int, name: str = "the built-in example") -> Sample:

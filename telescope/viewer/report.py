@@ -43,6 +43,7 @@ SCRIPTS = (
     "curves.js",
     "paths.js",
     "controls.js",
+    "ask.js",
     "page.js",
 )
 """The page's modules, each after those that it imports."""

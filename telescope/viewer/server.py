@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from telescope.errors import TelescopeError
+from telescope.viewer.asking import answer_of, read_asked
 from telescope.viewer.payload import dumps, page_sample, page_term, page_traces, page_whatif
 from telescope.viewer.report import SCRIPTS
 from telescope.viewer.run_data import RunData
@@ -162,6 +163,11 @@ class _Api:
         tracer = tracer_of(by_position[position])
         return {"terms": [page_term(term) for term in token_terms(tracer, _ids(asked["t"])[0])]}
 
+    def ask(self, request: Request) -> Any:
+        """The reply to `text`, a question about the sample; `after` is what was asked before."""
+        sample = self.data.sample(request.path_params["step"], request.path_params["sample"])
+        return answer_of(sample, read_asked(request.query_params))
+
     def _sample(self, step: int, position: int) -> dict[str, Any]:
         return page_sample(self.data.sample(step, position)) | {"position": position}
 
@@ -209,6 +215,7 @@ def app(data: RunData, *, names: set[str], port: int, token: str | None = None) 
         "/api/prompt/{key}": json(api.prompt),
         "/api/step/{step:int}/samples": json(api.samples),
         "/api/step/{step:int}/sample/{sample:int}": json(api.sample),
+        "/api/step/{step:int}/sample/{sample:int}/ask": json(api.ask),
         "/api/step/{step:int}/whatif": json(api.whatif),
     }
     inner = Starlette(

@@ -124,7 +124,7 @@ def _commands(page: Path) -> list[list[str]]:
     lines = [line.removeprefix("$ ") for block in code for line in block.splitlines()]
     lines += re.findall(r"`(telescope [^`]+)`", text)
     found = re.findall(
-        r"(?:^|/|-- |\s)telescope ((?:train|plan|eval|explain|view|report|export)\b.*)",
+        r"(?:^|/|-- |\s)telescope ((?:train|plan|eval|explain|ask|view|report|export)\b.*)",
         "\n".join(lines),
         re.MULTILINE,
     )

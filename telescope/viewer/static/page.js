@@ -22,6 +22,7 @@ import { drawTraces } from "./traces.js";
 import { drawCurves } from "./curves.js";
 import { drawPaths } from "./paths.js";
 import { drawControls } from "./controls.js";
+import { drawAsk } from "./ask.js";
 
 // ---- drawing ----
 
@@ -34,6 +35,7 @@ function draw() {
   drawTraces();
   drawCurves(show);
   drawPaths();
+  drawAsk();
   writeHash();
 }
 

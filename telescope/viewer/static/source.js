@@ -35,6 +35,13 @@ const server = () => ({
   whatIf: async (step, ids, wanted) => (await get(query(step, ids, wanted))).samples,
   whatIfTerms: async (step, ids, wanted, position, t) =>
     (await get(`${query(step, ids, wanted)}&sample=${position}&t=${t}`)).terms,
+  ask: (step, position, { text, after, token, level, lang }) => {
+    const asked = new URLSearchParams({ text, level });
+    for (const each of after) asked.append("after", each);
+    if (token !== null) asked.set("token", token);
+    if (lang !== null) asked.set("lang", lang);
+    return get(`api/step/${step}/sample/${position}/ask?${asked}`);
+  },
 });
 
 // A report has no server: it holds the what-ifs of a small grid, or none.

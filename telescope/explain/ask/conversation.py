@@ -1,0 +1,311 @@
+"""A conversation about one response: each message is a question, or a follow-up of the last one.
+
+Answers come from our texts with the sample's numbers, and from nowhere else. What no text answers
+is refused, with the three nearest questions.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from telescope.algorithms.definitions.notation import num
+from telescope.errors import TelescopeError
+from telescope.explain.ask.follow_ups import FollowUp, recognise
+from telescope.explain.ask.index import ENOUGH, Hit, Index
+from telescope.explain.ask.library import look_up, symbol_of
+from telescope.explain.ask.replies import say
+from telescope.explain.ask.retry import notes, retry
+from telescope.explain.ask.tokens import is_chinese
+from telescope.explain.ask.wordings import all_wordings
+from telescope.explain.code import code_of
+from telescope.explain.questions import Answer, Question, answer, find_question, questions
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
+from telescope.explain.text import pieces
+from telescope.explain.trace import Trace, Tracer
+from telescope.explain.words import Lang, Level
+
+NEAREST = 3
+_BY_NUMBER = re.compile(r"^\s*(?:q|#|问题|question|no\.?)\s*(\d+)\s*[.?？。]?\s*$", re.IGNORECASE)
+_CHOICE = re.compile(r"^\s*([1-3])\s*[.。)）]?\s*$")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, or a refusal, and what it was about."""
+
+    answered: str | None
+    """Id of the question, or of the column, setting, … that was looked up. None: refused."""
+    nearest: tuple[str, ...]
+    answer: Answer
+    lang: Lang
+    level: Level
+    token: int | None = None
+    changed: dict[str, Any] = field(default_factory=dict)
+    follows: bool = False
+    """It answers a follow-up of the question before."""
+
+    @property
+    def text(self) -> str:
+        return self.answer.text()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "answered": self.answered,
+            "nearest": list(self.nearest),
+            "text": self.text,
+            "lang": self.lang,
+            "level": self.level,
+            "token": self.token,
+            "changed": self.changed,
+        }
+
+
+@functools.cache
+def _index() -> Index:
+    return Index(all_wordings())
+
+
+def search(text: str) -> list[Hit]:
+    """Every question, the one that fits best first."""
+    return _index().search(text)
+
+
+class Conversation:
+    """Keeps the last question, so that follow-ups have something to follow."""
+
+    def __init__(
+        self,
+        sample: Sample,
+        *,
+        lang: Lang | None = None,
+        level: Level = "expert",
+        token: int | None = None,
+    ) -> None:
+        self.sample = sample
+        self.lang = lang
+        """None: that of each message."""
+        self.level = level
+        self.token = token
+        self.last: Reply | None = None
+        self._offered: tuple[str, ...] = ()
+
+    def ask(self, text: str) -> Reply:
+        """The reply to a message."""
+        chosen = self._chosen(text)
+        if chosen is not None:
+            return self._remember(self._answer(chosen, self._nearest(chosen), self._lang(text)))
+        follow_up = recognise(text)
+        if follow_up is not None and self._before() is not None:
+            return self._follow(follow_up, text)
+        return self._remember(self._find(text, follow_up))
+
+    def _remember(self, reply: Reply) -> Reply:
+        if reply.answered is not None:
+            self.last = reply
+        self._offered = reply.nearest if reply.answered is None else ()
+        return reply
+
+    def _before(self) -> Reply | None:
+        """The last reply that answered one of the questions."""
+        last = self.last
+        return last if last is not None and last.answered in questions() else None
+
+    def _lang(self, text: str) -> Lang:
+        if self.lang is not None:
+            return self.lang
+        if is_chinese(text):
+            return "zh"
+        spelled = re.search(r"[A-Za-z]{2,}", re.sub(r"(?i)token|lambda|gamma|q\d+", "", text))
+        if spelled is None and self.last is not None:
+            return self.last.lang
+        return "en"
+
+    # ---- a question ----
+
+    def _chosen(self, text: str) -> str | None:
+        """The question that a message names by its number, or picks from those offered."""
+        choice = _CHOICE.match(text)
+        if choice and int(choice[1]) <= len(self._offered):
+            return self._offered[int(choice[1]) - 1]
+        named = _BY_NUMBER.match(text)
+        if named and f"q{int(named[1])}" in questions():
+            return f"q{int(named[1])}"
+        return None
+
+    def _nearest(self, key: str) -> tuple[str, ...]:
+        return (key, *find_question(key).related)[:NEAREST]
+
+    def _find(self, text: str, follow_up: FollowUp | None) -> Reply:
+        lang = self._lang(text)
+        hits = search(text)
+        nearest = tuple(hit.id for hit in hits if hit.id in questions())[:NEAREST]
+        best = hits[0]
+        if follow_up is not None and follow_up.kind not in ("example", "code"):
+            return Reply(None, nearest, Answer((say("no before", lang),)), lang, self.level)
+        looked_up = look_up(text)
+        if looked_up is not None:
+            name, entry = looked_up
+            if not _is_named(name, best.id):
+                found = Answer((entry.text(lang),))
+                return Reply(entry.id, nearest, found, lang, self.level)
+        symbol = symbol_of(text)
+        if symbol is not None and not _is_in_title(symbol.id.removeprefix("symbol:"), best.id):
+            return Reply(symbol.id, nearest, Answer((symbol.text(lang),)), lang, self.level)
+        if best.score >= ENOUGH and best.id in questions():
+            return self._answer(best.id, nearest, lang)
+        return self._refusal(nearest, lang)
+
+    def _refusal(self, nearest: tuple[str, ...], lang: Lang) -> Reply:
+        lines = [say("no answer", lang)]
+        for number, key in enumerate(nearest, 1):
+            lines.append(f"  {number}. {find_question(key).title(lang, self.level)}")
+        lines.append(say("choose", lang))
+        return Reply(None, nearest, Answer(("\n".join(lines),)), lang, self.level)
+
+    def _answer(self, key: str, nearest: tuple[str, ...], lang: Lang) -> Reply:
+        found = answer(key, self.sample, lang, self.level, self.token)
+        return Reply(key, nearest, found, lang, self.level, self.token)
+
+    # ---- a follow-up ----
+
+    def _follow(self, follow_up: FollowUp, text: str) -> Reply:
+        """The last question again, with what the message wants to be different."""
+        before = self._before()
+        assert before is not None
+        assert before.answered is not None
+        lang = follow_up.lang or self.lang or self._lang(text)
+        level = follow_up.level or before.level
+        if follow_up.kind == "more" and follow_up.level is None:
+            level = "expert"
+        changed = {} if follow_up.reset else {**before.changed, **follow_up.changes}
+        now = replace(
+            before,
+            nearest=self._nearest(before.answered),
+            lang=lang,
+            level=level,
+            changed=changed,
+            follows=True,
+        )
+        try:
+            if follow_up.token is not None:
+                now = replace(now, token=self._token(follow_up.token, lang))
+            sample = retry(self.sample, changed, lang)
+            found = self._say(follow_up, now, sample)
+        except TelescopeError as error:
+            # The wish cannot be met: say why, and keep what was before it.
+            unmet = Answer((str(error),))
+            return replace(now, answer=unmet, changed=before.changed, token=before.token)
+        told = self._notes(follow_up, now)
+        self.last = replace(now, answer=Answer((*told, *found.blocks)))
+        self._offered = ()
+        return self.last
+
+    def _token(self, index: int, lang: Lang) -> int:
+        length = len(self.sample)
+        if index == -1:
+            written = [i for i, m in enumerate(self.sample.mask) if m]
+            return written[-1] if written else 0
+        if not 0 <= index < length:
+            raise TelescopeError(say("no token", lang, length - 1, index))
+        if not self.sample.mask[index]:
+            raise TelescopeError(say("not written", lang, index))
+        return index
+
+    def _notes(self, follow_up: FollowUp, now: Reply) -> list[str]:
+        """What is different, before the answer."""
+        said = notes(self.sample.settings, now.changed, now.lang, now.level)
+        if follow_up.token is not None and now.token is not None:
+            shown = pieces(self.sample.token_bytes)[now.token]
+            said.append(say("token", now.lang, now.token, shown))
+        return said
+
+    def _say(self, follow_up: FollowUp, now: Reply, sample: Sample) -> Answer:
+        assert now.answered is not None
+        question = find_question(now.answered)
+        if follow_up.kind == "code":
+            return places_of(question, sample.settings, now.lang)
+        if follow_up.kind == "why":
+            return reason_of(question, now, sample)
+        plain = answer(question.id, sample, now.lang, now.level, now.token)
+        if follow_up.kind not in ("example", "more") or now.level == "kid":
+            return plain
+        example = example_of(question, sample, now.token, now.lang)
+        if follow_up.kind == "example" and example.blocks:
+            return example
+        return Answer((*plain.blocks, *example.blocks))
+
+
+def _is_named(name: str, key: str) -> bool:
+    """Whether a question is about this name: one of its wordings has it."""
+    return any(name.lower() in wording.lower() for wording in _index().of(key))
+
+
+def _is_in_title(symbol: str, key: str) -> bool:
+    """Whether a question asks about the symbol."""
+    if key not in questions():
+        return False
+    title = questions()[key].title("zh")
+    return title.startswith(f"{symbol} ") or f"{symbol} 是什么" in title
+
+
+def reason_of(question: Question, now: Reply, sample: Sample) -> Answer:
+    """The answer to a related question, if possible one that asks why."""
+    if not question.related:
+        return answer(question.id, sample, now.lang, now.level, now.token)
+    related = [find_question(key) for key in question.related]
+    asks_why = [each for each in related if _asks_why(each)]
+    reason = (asks_why or related)[0]
+    found = answer(reason.id, sample, now.lang, now.level, now.token)
+    key = "why" if asks_why else "related"
+    return Answer((say(key, now.lang, reason.title(now.lang, now.level)), *found.blocks))
+
+
+def _asks_why(question: Question) -> bool:
+    return "为什么" in question.title("zh") or "why" in question.title("en").lower()
+
+
+def example_of(question: Question, sample: Sample, token: int | None, lang: Lang) -> Answer:
+    """The arithmetic of one token for the terms that the question is about."""
+    tracer = Tracer(sample)
+    written = tracer.steps.at
+    if not written:
+        return Answer(())
+    at = _telling(tracer, written) if token is None else token
+    wanted = question.terms or ("delta", "advantage")
+    lines = [line_of(trace) for trace in tracer.traces(at) if trace.name in wanted]
+    if not lines:
+        return Answer(())
+    shown = pieces(sample.token_bytes)[at]
+    return Answer((say("example", lang, at, shown), "\n".join(lines)))
+
+
+def _telling(tracer: Tracer, written: Sequence[int]) -> int:
+    """The token with the largest |A|, the last one excluded."""
+    advantages = tracer.full.columns.get("advantages")
+    if advantages is None or len(written) < 2:
+        return written[0]
+    return max(written[:-1], key=lambda i: abs(advantages[i]))
+
+
+def line_of(trace: Trace) -> str:
+    return f"  {trace.formula} = {trace.substituted} = {num(trace.result)}"
+
+
+def places_of(question: Question, settings: Settings, lang: Lang) -> Answer:
+    """Where the question's terms are computed: our file and line, next to verl's names."""
+    lines: list[str] = []
+    for term in question.terms:
+        for code in code_of(term, settings):
+            lines.append(f"  {term}: {code.place}")
+            lines += [f"    verl: {verl}" for verl in code.verl]
+            if code.note(lang):
+                lines.append(f"    {code.note(lang)}")
+    if not lines:
+        return Answer((say("no code", lang),))
+    shown = "\n".join(dict.fromkeys(lines))
+    return Answer((say("code", lang), shown))

@@ -1,0 +1,72 @@
+"""The page's question box: `telescope ask` about a sample, over GET."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from telescope.errors import TelescopeError
+from telescope.explain.sample import Sample
+from telescope.explain.words import Lang, Level
+
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
+MOST_CHARACTERS = 300
+"""Of one message."""
+MOST_BEFORE = 6
+"""Messages before it that a follow-up may build on."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A message, and how it is to be answered."""
+
+    text: str
+    after: tuple[str, ...]
+    token: int | None
+    level: Level
+    lang: Lang | None
+
+
+def read_asked(query: QueryParams) -> Asked:
+    """A request's message, checked."""
+    after = tuple(query.getlist("after"))
+    texts = (query.get("text", ""), *after)
+    if len(after) > MOST_BEFORE or any(len(text) > MOST_CHARACTERS for text in texts):
+        raise TelescopeError(
+            f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
+        )
+    if not texts[0].strip():
+        raise TelescopeError("the question is empty")
+    token = query.get("token")
+    if token is not None and not (token.isascii() and token.isdigit() and len(token) < 10):
+        raise TelescopeError("token is a number from 0")
+    level = query.get("level", "expert")
+    lang = query.get("lang")
+    if level not in get_args(Level) or lang not in (None, *get_args(Lang)):
+        raise TelescopeError("level is expert or kid, lang is zh or en")
+    return Asked(
+        text=texts[0],
+        after=after,
+        token=None if token is None else int(token),
+        level=cast(Level, level),
+        lang=cast(Lang | None, lang),
+    )
+
+
+def answer_of(sample: Sample, asked: Asked) -> Mapping[str, Any]:
+    """The reply as JSON, with the titles of the nearest questions."""
+    # Not at the top: the index takes a moment, and most visitors do not ask.
+    from telescope.explain.ask.conversation import Conversation
+    from telescope.explain.questions import questions
+
+    written = asked.token is not None and asked.token < len(sample) and sample.mask[asked.token]
+    token = asked.token if written else None
+    conversation = Conversation(sample, lang=asked.lang, level=asked.level, token=token)
+    for text in asked.after:
+        conversation.ask(text)
+    reply = conversation.ask(asked.text)
+    titles = {key: questions()[key].title(reply.lang, reply.level) for key in reply.nearest}
+    return reply.to_json() | {"titles": titles, "follows": reply.follows}
