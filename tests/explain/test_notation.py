@@ -89,6 +89,21 @@ def test_every_symbol_of_a_text_is_in_the_table() -> None:
     assert unknown(sentences()) == {}
 
 
+QUOTED = {"q9": {"V_t"}}
+"""Symbols of the question itself, which its answer quotes."""
+
+
+def test_every_symbol_of_an_answer_is_in_the_table() -> None:
+    seen = 0
+    for file in (PACKAGE / "explain" / "answers").glob("*.toml"):
+        for key, entry in tomllib.loads(file.read_text("utf-8")).items():
+            said = [say[lang] for say in entry["say"] for lang in ("zh", "en") if lang in say]
+            numbers = (re.sub(r"\{[^{}]*\}", "0", text) for text in said)
+            assert unknown(numbers).keys() <= QUOTED.get(key, set()), key
+            seen += len(said)
+    assert seen > 100
+
+
 def test_an_unknown_symbol_would_be_found() -> None:
     assert set(unknown(iter(["A[m] = ζ₃ + Z_end"]))) == {"m", "Z_end"}  # ζ is no letter of ours
     assert "n" not in {index for text in formulas() for index in re.findall(r"\[(\w)\]", text)}
