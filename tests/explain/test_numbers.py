@@ -8,6 +8,7 @@ import pytest
 from telescope.explain.arithmetic import fill
 from telescope.explain.number_names import COLUMN_NAMES
 from telescope.explain.numbers import read_numbers
+from telescope.explain.questions import answer
 from telescope.explain.trace import compare, traces
 from telescope.explain.whitening import whitening
 from tests.algorithms.golden_cases import GOLDEN
@@ -326,3 +327,19 @@ def test_the_critics_numbers_alone_are_enough_for_its_loss(write):
     assert fill(sample).columns["advantages"] == near([0.25, 0.0])
     own_lam = read_one(write(numbers | {"lam_critic": 1.0}))
     assert "advantages" not in fill(own_lam).columns
+
+
+@pytest.mark.parametrize(
+    ("number", "data", "said"),
+    [
+        (7, {"whitened": [1.2, -0.4, -0.8], "old": [-0.1, -0.2, -0.3]}, "1.2"),
+        (4, {"v": [0.8, 0.5], "R": [0.95, 0.5], "V": [0.7, 0.5]}, "0.01125"),
+    ],
+)
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_a_question_is_answered_with_the_few_numbers_that_it_needs(number, data, said, lang, write):
+    """Not with the built-in example."""
+    text = answer(number, read_one(write(data)), lang).text()
+    assert said in text
+    assert "built-in example" not in text
+    assert "内置例子" not in text
