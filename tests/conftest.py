@@ -31,6 +31,7 @@ LAYERS = {
         "data/test_bad_data.py",
         "docs/test_notebook.py",
         "examples/*",
+        "explain/ask/test_retry.py",
         "explain/test_tex.py",
         "ledger/test_ledger.py",
         "models/fast/*",

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from telescope.errors import TelescopeError
 from telescope.explain.ask.replies import say
-from telescope.explain.sample import Sample
+from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
 from telescope.explain.words import Lang, Level
 
@@ -39,8 +39,20 @@ def retry(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
         settings=settings,
         whiten_mean=None,
         whiten_std=None,
-        critic_updates=[],
+        already_whitened=False,
+        actor_updates=[_bare(update) for update in sample.actor_updates],
+        critic_updates=[] if settings.histogram else _bare_predictions(sample),
     )
+
+
+def _bare(update: ActorUpdate) -> ActorUpdate:
+    """The update's ratios without what followed from the old advantages."""
+    return replace(update, clipped=[], dual_clipped=[], loss=[])
+
+
+def _bare_predictions(sample: Sample) -> list[CriticUpdate]:
+    """The critic's predictions without their errors. A histogram is stored around its target."""
+    return [replace(update, clipped=[], loss=[]) for update in sample.critic_updates]
 
 
 def _changed(settings: Settings, changes: Mapping[str, Any], lang: Lang) -> Settings:

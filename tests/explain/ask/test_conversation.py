@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from telescope.algorithms.definitions.notation import num
+from telescope.explain.arithmetic import fill
 from telescope.explain.ask.conversation import Conversation, Reply
 from telescope.explain.ask.log import Log
+from telescope.explain.ask.retry import retry
 from telescope.explain.dialogue import Dialogue
 from telescope.explain.example import RIGHT
 from telescope.explain.questions import answer, find_question
@@ -61,20 +64,18 @@ def test_lambda_one_recomputes_the_same_response() -> None:
     assert reply.answered == "q12"
     assert reply.changed == {"lam": 1.0}
     assert reply.lang == "zh"
-    tried = replace(
-        RIGHT,
-        columns={
-            name: column
-            for name, column in RIGHT.columns.items()
-            if name not in ("deltas", "advantages", "returns", "whitened")
-        },
-        settings=RIGHT.settings.change(lam=1.0),
-        whiten_mean=None,
-        whiten_std=None,
-        critic_updates=[],
-    )
-    assert reply.text.endswith(answer("q12", tried, "zh").text())
-    assert "λ = 1" in reply.text
+    rewards = fill(RIGHT).columns["token_level_rewards"]
+    values = RIGHT.columns["values"]
+    assert f"A 就等于 G − V，即 {num(sum(rewards) - values[0])}" in reply.text
+
+
+def test_a_changed_clip_range_is_applied_to_the_same_ratios() -> None:
+    clipped = retry(RIGHT, {"clip_low": 0.001, "clip_high": 0.001}, "en")
+    before = fill(RIGHT).actor_updates[-1]
+    now = fill(clipped).actor_updates[-1]
+    assert now.ratio == before.ratio
+    assert sum(now.clipped) > sum(before.clipped)
+    assert now.loss != before.loss
 
 
 def test_changes_add_up_and_can_be_taken_back() -> None:
