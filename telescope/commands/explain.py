@@ -244,7 +244,7 @@ def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -
         text = found.text()
         if options.tex:
             question = prose(question)
-            text = prose(found.markdown())
+            text = found.markdown(prose)
         rounds.append((question, text))
 
     if options.tex:

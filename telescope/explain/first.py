@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from telescope.explain.already_whitened import note
+from telescope.explain.chat import user_turn
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
 from telescope.explain.trace import Trace
@@ -31,7 +32,7 @@ class FirstScreen(Screen):
     def header(self) -> list[str]:
         """Prompt and response on one line, then the settings."""
         shown = []
-        for text in (self.sample.prompt, self.sample.response):
+        for text in (user_turn(self.sample.prompt), self.sample.response):
             if text:
                 ends = text[:_LONGEST_PART] + text[_LONGEST_PART:][-_LONGEST_PART:]
                 quote = visible(ends, spaces=False)

@@ -109,8 +109,11 @@ class Answer:
         shown = [block if isinstance(block, str) else block.text() for block in self.blocks]
         return "\n".join(shown)
 
-    def markdown(self) -> str:
-        shown = [block if isinstance(block, str) else block.markdown() for block in self.blocks]
+    def markdown(self, write: Callable[[str], str] = str) -> str:
+        """For Markdown; `write` may set the formulas of a paragraph (telescope.explain.tex)."""
+        shown = [
+            write(block) if isinstance(block, str) else block.markdown() for block in self.blocks
+        ]
         return "\n\n".join(shown)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain.already_whitened import note
+from telescope.explain.chat import user_turn
 from telescope.explain.drawing import cell_number
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.settings import Settings
@@ -153,7 +154,7 @@ class View:
         """Prompt, response, score and settings."""
         x = self.sample
         lines: list[str] = []
-        for key, text in (("prompt", x.prompt), ("response", x.response)):
+        for key, text in (("prompt", user_turn(x.prompt)), ("response", x.response)):
             if not text:
                 continue
             start = text[:_LONGEST_QUOTE]
