@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MASKS = ("attention_mask", "response_mask")
-"""Integer columns that may also be bool."""
+"""0 and 1 in any type: frameworks pass them as integers, bools or floats."""
 
 
 def check_dtype(column: Column, value: Tensor) -> None:
-    """Refuses int64 values, float token ids and the like."""
+    """Refuses int64 values, float token ids and the like. A mask may have any type."""
+    if column.name in _MASKS:
+        return
     is_float = value.is_floating_point()
     is_bool = str(value.dtype) == "torch.bool"
     is_complex = value.is_complex()
     fits = {
         "float": is_float,
-        "int": not (is_float or is_complex) and (not is_bool or column.name in _MASKS),
+        "int": not (is_float or is_complex or is_bool),
         "bool": is_bool,
     }
     if fits[column.dtype]:

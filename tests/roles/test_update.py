@@ -57,16 +57,16 @@ def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: 
         )  # fmt: skip
         roles, batch = prepared(config)
         metrics = roles.actor.update_actor(batch) | roles.critic.update_critic(batch)
-        after = torch.cat(
-            [
-                roles.actor.compute_log_prob(batch) * batch.mask,
-                roles.critic.compute_values(batch)["values"],
-            ]
-        )
-        results.append((metrics, after))
-    for metrics, after in results[1:]:
-        assert torch.allclose(after, results[0][1], atol=1e-4)
-        assert metrics == pytest.approx(results[0][0], abs=2e-5, rel=1e-3)
+        log_probs = roles.actor.compute_log_prob(batch) * batch.mask
+        values = roles.critic.compute_values(batch)["values"]
+        results.append((metrics, log_probs, values))
+        moved = (values - batch["values"]).abs().max()
+    first, log_probs, values = results[0]
+    for metrics, *after in results[1:]:
+        assert torch.allclose(after[0], log_probs, atol=1e-4)
+        # Adam turns the rounding of a gradient near 0 into a step of up to its learning rate.
+        assert (after[1] - values).abs().max() < 0.01 * moved
+        assert metrics == pytest.approx(first, abs=2e-5, rel=1e-3)
 
 
 @pytest.mark.parametrize("loss", sorted(POLICY_LOSSES))
