@@ -267,4 +267,4 @@ def test_explaining_a_pair_works_without_a_critic(make_config) -> None:
     assert not [
         trace for t in range(len(sample)) for trace in traces(sample, t) if trace.ok is False
     ]
-    assert "no critic (estimator grpo)" in answer(1, sample, "en")
+    assert "no critic (estimator grpo)" in answer(1, sample, "en").text()

@@ -133,7 +133,10 @@ def _looks_whitened(given: Sequence[float], sample: Sample) -> bool:
 
 
 def _moved(sample: Sample, line: tuple[float, float] | None) -> Sample:
-    """The sample with its advantages called whitened, and raw ones if those are known."""
+    """The sample with its advantages called whitened, and raw ones if those are known.
+
+    A reader who set `whiten = false` knows that, and is not told.
+    """
     columns = dict(sample.columns)
     columns["whitened"] = columns.pop("advantages")
     mean = sample.whiten_mean
@@ -146,5 +149,5 @@ def _moved(sample: Sample, line: tuple[float, float] | None) -> Sample:
         settings=sample.settings.change(whiten=True),
         whiten_mean=mean,
         whiten_std=std,
-        already_whitened=True,
+        already_whitened=sample.settings.whiten,
     )

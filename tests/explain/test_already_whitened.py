@@ -102,10 +102,14 @@ def test_one_wrong_raw_advantage_is_still_a_wrong_raw_advantage(tmp_path):
     assert not all_right(first)
 
 
-def test_what_was_turned_off_but_does_not_fit_the_returns_is_recognised_too(tmp_path):
+def test_a_reader_who_turned_whitening_off_is_not_told_to(tmp_path):
     data = {"advantages": rounded(WHITENED), "values": rounded(VALUES), "whiten": False}
     batch = read(tmp_path, data | {"returns": rounded(RETURNS)})
-    assert all(sample.already_whitened and all_right(sample) for sample in batch)
+    for sample in batch:
+        assert all_right(sample)
+        assert "advantages" not in sample.columns
+        assert "whitened" in sample.columns
+        assert note(sample, "en") == note(sample, "zh") == ""
 
 
 @pytest.mark.parametrize(
