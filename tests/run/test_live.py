@@ -109,7 +109,7 @@ def test_the_flow_holds_the_numbers_of_the_sample(tiny_model) -> None:
     shown = ("values", "ref_log_prob", "token_level_scores", "token_level_rewards")
     for name in (*shown, "deltas", "advantages", "returns"):
         number = re.escape(num(sample.columns[name][3]))
-        line = rf"{name}\[t\][^\n]*\n?[^\n]* = {number} +\[1, 7\]"
+        line = rf"{name}\[i\][^\n]*\n?[^\n]* = {number} +\[1, 7\]"
         assert re.search(line, drawn), name
     assert drawn.count("▼") == 3 + 1 + 2
 
