@@ -174,9 +174,9 @@ def test_explain_recomputes_the_cross_entropy_from_what_was_recorded(make_config
         if trace.ok is False
     ] == ["value_loss"]
     assert "cross-entropy of the critic's histogram" in render(samples[0], lang="en", width=100)
-    assert "格子" in render(samples[0], lang="zh", level="kid", width=100)
-    assert "predicts a histogram" in answer(4, samples[0], "en")
-    assert "predicts a histogram" not in answer(2, samples[0], "en")
+    assert "盒子" in render(samples[0], lang="zh", level="kid", width=100)
+    assert "predicts a histogram" in answer(4, samples[0], "en").text()
+    assert "predicts a histogram" not in answer(2, samples[0], "en").text()
 
 
 def test_explaining_a_pair_shows_the_histogram(make_config) -> None:

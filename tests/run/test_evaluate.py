@@ -32,8 +32,8 @@ def test_if_all_answers_differ_the_first_one_wins() -> None:
     assert found == {"eval/pass@3": 1.0, "eval/maj@3": 0.0}
 
 
-def at_least_four_tokens(response_ids: list[list[int]]) -> list[float]:
-    return [float(len(ids) > 3) for ids in response_ids]
+def of_even_length(completions: list[str]) -> list[float]:
+    return [float(len(text) % 2 == 0) for text in completions]
 
 
 def evaluated(trainer: Trainer) -> dict[str, float]:
@@ -43,7 +43,7 @@ def evaluated(trainer: Trainer) -> dict[str, float]:
 
 def test_with_k_of_one_both_are_the_accuracy_of_the_samples(make_config) -> None:
     config = make_config(("eval.k", "1"), ("eval.n", "4"))
-    found = evaluated(Trainer(config, reward=at_least_four_tokens))
+    found = evaluated(Trainer(config, reward=of_even_length))
     assert found["eval/pass@1"] == pytest.approx(found["eval/maj@1"])
     assert 0 < found["eval/pass@1"] < 1
 
@@ -51,7 +51,7 @@ def test_with_k_of_one_both_are_the_accuracy_of_the_samples(make_config) -> None
 def test_more_samples_pass_more_often_and_the_same_weights_give_the_same_numbers(
     make_config,
 ) -> None:
-    trainer = Trainer(make_config(("eval.k", "3")), reward=at_least_four_tokens)
+    trainer = Trainer(make_config(("eval.k", "3")), reward=of_even_length)
     found = evaluated(trainer)
     assert found == evaluated(trainer)
     assert found["eval/pass@3"] > found["eval/sampled_accuracy"]
