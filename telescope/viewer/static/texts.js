@@ -18,7 +18,7 @@ export const TEXT = {
     curves: "学习曲线",
     paths: "V 沿着回答怎样走（本步）",
     path: (side, n, first, last) => `${side}（${n} 条）：平均 V 从 ${first} 到 ${last}`,
-    pathRule: "横轴是写到回答的百分之几，色带是一个标准差。答对的往往上升，答错的往往下降；全部放在一起没有必然的走向。",
+    pathRule: "横轴是写到回答的百分之几，色带是一个标准差。critic 分得清对错时，答对的上升，答错的下降；全部放在一起没有必然的走向。",
     prompt: "提示",
     score: "得分",
     rule: "● V 在柱子上：写 token i 之前的预期。r、δ、A 在格子里：属于 token i。",
@@ -94,8 +94,8 @@ export const TEXT = {
     paths: "V along the answers of this step",
     path: (side, n, first, last) => `${side} (${n}): mean V from ${first} to ${last}`,
     pathRule:
-      "Across: how much of the answer is written. The band is one σ to either side. V tends to rise " +
-      "on right answers and to fall on wrong ones; over all of them it need not have a trend.",
+      "Across: how much of the answer is written. The band is one σ to either side. A critic that can " +
+      "tell them apart rises on right answers and falls on wrong ones; over all of them V need not have a trend.",
     prompt: "prompt",
     score: "score",
     rule:
