@@ -149,9 +149,9 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "without whitening",
                "整批有效 token 上 A 的均值，每行相同；不白化时为 0"),
         Column("whiten_std", "row", "float", _CREDIT, "σ = √(var + 1e-8)",
-               "their standard deviation; var is the variance of A over these N tokens, with "
-               "N − 1; 1 without whitening",
-               "相应的标准差；var 是这 N 个 token 上 A 的方差（除以 N − 1）；不白化时为 1"),
+               "their standard deviation; var is the variance of A over these M tokens, with "
+               "M − 1; 1 without whitening",
+               "相应的标准差；var 是这 M 个 token 上 A 的方差（除以 M − 1）；不白化时为 1"),
         Column("whitened", "action", "float", _CREDIT, "Â[i] = (A[i] − μ)/σ",
                "the advantage the actor's loss uses; μ, σ over all valid tokens of the whole "
                "batch",

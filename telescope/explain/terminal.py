@@ -247,7 +247,8 @@ class Screen(TokenTable):
             mean, std = moments(own)
             numbers = [cell_number(x) for x in (math.fsum(own), mean, std)]
             rows.append([str(i), str(len(own)), *numbers])
-        heads = [self.ui("response_number"), "N", "ΣA", self.ui("own_mean"), self.ui("own_std")]
+        names = [self.ui(key) for key in ("response_number", "token", "own_mean", "own_std")]
+        heads = [*names[:2], "ΣA", *names[2:]]
         return ["", *grid(heads, rows, self.width)]
 
     def _both_ways(self, own: Sequence[float], every: Sequence[float]) -> list[str]:

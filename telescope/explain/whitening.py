@@ -88,8 +88,8 @@ def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
     squares = math.fsum((a - mean) * (a - mean) for a in every)
     var = squares / (n - 1)
     made = [
-        Trace("batch_mean", "μ = ΣA/N", f"{num(total)}/{n}", mean),
-        Trace("batch_variance", "var = Σ(A − μ)²/(N − 1)", f"{num(squares)}/{n - 1}", var),
+        Trace("batch_mean", "μ = ΣA/M", f"{num(total)}/{n}", mean),
+        Trace("batch_variance", "var = Σ(A − μ)²/(M − 1)", f"{num(squares)}/{n - 1}", var),
         Trace("batch_std", "σ = √(var + 1e-8)", f"√({num(var)} + 1e-8)", std),
     ]
     if sample.mask[t]:

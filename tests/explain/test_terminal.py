@@ -430,7 +430,9 @@ def test_all_rows_are_there_when_asked():
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_a_small_table_handles_wide_characters(lang):
     lines = render(BATCH[0], token=0, lang=lang, width=80, color=False, batch=BATCH).splitlines()
-    start = next(k for k, line in enumerate(lines) if line.startswith(("sample  N", "样本  N")))
+    start = next(
+        k for k, line in enumerate(lines) if line.startswith(("sample  token", "样本  token"))
+    )
     block = lines[start : start + 4]
     ends = {cell_len(line) for line in block}
     assert len(ends) == 1  # right-aligned: every line ends in the same cell
