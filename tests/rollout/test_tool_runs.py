@@ -118,6 +118,6 @@ def test_a_tiny_model_learns_to_ask(
     ] == tool.format(right).split()
     assert sample.score == 1.0
     for lang in ("zh", "en"):
-        text = render(sample, token=None, lang=lang, level="expert", width=100, color=False)  # type: ignore[arg-type]
+        text = render(sample, lang=lang, width=100, color=False, extent="all")  # type: ignore[arg-type]
         assert f"⚙{tool.split()[0]}"[:11] in text
         assert {"zh": "工具写的", "en": "written by a tool"}[lang] in text
