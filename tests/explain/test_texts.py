@@ -92,7 +92,7 @@ def test_every_claim_holds_in_every_cell(record_property) -> None:
 def test_every_question_has_an_answer_in_a_cell_of_every_kind(lang, level) -> None:
     symbol = re.compile(r"[γλδπρμσβεÂθΣ]|V_|\[|\d\.?e[+−-]?\d|critic|TD|GAE|KL|\d\.\d\d")
     for number, cell in enumerate(cells()):
-        if number % 97:
+        if number % 293:
             continue
         for key in questions():
             text = answer(key, cell.sample, lang, level, None).text()
