@@ -13,6 +13,8 @@ import pytest
 from telescope.explain.questions import Sentence, questions
 from tests.explain.says import said
 
+pytestmark = pytest.mark.slow
+
 OPPOSITES = {
     "en": [
         ("before", "after"), ("larger", "smaller"), ("more likely", "less likely"),

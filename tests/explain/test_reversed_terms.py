@@ -14,6 +14,8 @@ import pytest
 from telescope.algorithms.definitions import texts as definition_texts
 from telescope.explain.words import texts
 
+pytestmark = pytest.mark.slow
+
 SAYS: dict[str, tuple[str, str]] = {
     "r == score - beta * kl": (
         "任务得分减去 KL 代价 β·kl；不是回报$",

@@ -20,6 +20,8 @@ from telescope.explain.sample import Sample
 from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import meaning, texts, words_of
 
+pytestmark = pytest.mark.slow
+
 OLD = [-0.4, -0.9, -0.2, -1.1, -0.3]
 REF = [-0.6, -0.5, -0.2, -1.4, -0.25]
 NEW = [[-0.1, -0.95, -0.2, -1.6, -0.9], [-0.9, -0.2, -0.3, -0.3, -0.3]]

@@ -11,6 +11,8 @@ import pytest
 from telescope.explain.ask.conversation import Conversation
 from telescope.explain.example import RIGHT
 
+pytestmark = pytest.mark.slow
+
 FILES = sorted(Path(__file__).parent.glob("paraphrases*.jsonl"))
 
 

@@ -12,6 +12,8 @@ from telescope.explain.ask.index import ENOUGH
 from telescope.explain.ask.wordings import ELSEWHERE, all_wordings
 from telescope.explain.questions import questions
 
+pytestmark = pytest.mark.slow
+
 UNSEEN = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text("utf-8"))
 ASKED = [(key, text) for key, texts in UNSEEN["asked"].items() for text in texts]
 LATER = [(key, text) for key, texts in UNSEEN["later"].items() for text in texts]

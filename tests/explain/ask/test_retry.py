@@ -13,6 +13,8 @@ from telescope.explain.facts import facts
 from telescope.explain.questions import missing_for, questions
 from tests.explain.grid import cells
 
+pytestmark = pytest.mark.slow
+
 CHANGES: list[dict[str, Any]] = [
     {"lam": 0.0},
     {"lam": 1.0},
