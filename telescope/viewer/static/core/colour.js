@@ -1,0 +1,67 @@
+// Colours: purple – neutral – orange. The scale of a quantity is fixed for the whole run.
+
+import { computed, effect, signal } from "../vendor/preact.js";
+import { run } from "./data.js";
+import { clamp, has } from "./number.js";
+import { state } from "./state.js";
+
+const RAMPS = {
+  light: [
+    [84, 39, 136],
+    [153, 142, 195],
+    [250, 250, 250],
+    [253, 184, 99],
+    [214, 96, 4],
+  ],
+  dark: [
+    [176, 150, 240],
+    [98, 82, 150],
+    [43, 48, 58],
+    [150, 92, 32],
+    [250, 160, 64],
+  ],
+};
+
+// ---- light or dark: the visitor's choice, else the system's ----
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+const systemIsDark = signal(system.matches);
+system.addEventListener("change", () => {
+  systemIsDark.value = system.matches;
+});
+export const isDark = computed(() =>
+  state.theme.value === "auto" ? systemIsDark.value : state.theme.value === "dark",
+);
+effect(() => {
+  document.documentElement.dataset.theme = isDark.value ? "dark" : "light";
+});
+
+// ---- a number's colour ----
+
+// The |x| at which a quantity's colour is full, the same at every step of the run.
+export const scaleOf = (quantity) => run.value?.scales?.[quantity] || 1;
+
+// x as −1..1 on its quantity's scale. A ratio is compared with 1.
+export function level(quantity, x) {
+  if (!has(x)) return null;
+  const from = quantity === "ratio" ? x - 1 : x;
+  return clamp(from / scaleOf(quantity), -1, 1);
+}
+
+// x in −1..1
+export function colour(x) {
+  if (!has(x)) return "var(--none)";
+  const ramp = isDark.value ? RAMPS.dark : RAMPS.light;
+  const at = (clamp(x, -1, 1) + 1) * 2;
+  const i = Math.min(3, Math.floor(at));
+  const mixed = ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * (at - i)));
+  return `rgb(${mixed.join(" ")})`;
+}
+
+// The colour of text on colour(x).
+export function ink(x) {
+  if (!has(x)) return "var(--ink)";
+  if (isDark.value) return x < -0.7 || x > 0.7 ? "#14171c" : "#f2f4f8";
+  return x < -0.6 || x > 0.9 ? "#fff" : "#1f2430";
+}
+export const tone = (x) => (x < 0 ? "var(--minus)" : "var(--plus)");

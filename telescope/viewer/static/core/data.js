@@ -1,0 +1,199 @@
+// What was loaded, as signals. A resource is {value, error, loading}; a failure is asked again.
+
+import { computed, effect, signal, untracked } from "../vendor/preact.js";
+import { get, isLive } from "./source.js";
+import { go, state } from "./state.js";
+
+const EMPTY = { value: null, error: null, loading: false };
+const POLL = 2000; // ms
+
+// Loads the path that `pathOf` gives whenever it changes; null: nothing to load. The old value
+// stays until the new one is there, unless it belongs to another `owner`.
+export function resource(pathOf, { make = (answer) => answer, ownerOf = null } = {}) {
+  const found = signal(EMPTY);
+  let turn = 0;
+  let owner;
+
+  async function load(path, keep) {
+    const mine = ++turn;
+    const before = keep ? found.peek().value : null;
+    found.value = { value: before, error: null, loading: true };
+    try {
+      const value = make(await get(path));
+      if (mine === turn) found.value = { value, error: null, loading: false };
+    } catch (error) {
+      if (mine === turn) found.value = { value: before, error, loading: false };
+    }
+  }
+
+  effect(() => {
+    const path = pathOf();
+    const isSame = ownerOf === null || ownerOf() === owner;
+    owner = ownerOf?.();
+    untracked(() => {
+      if (path !== null) load(path, isSame);
+      else {
+        turn++;
+        found.value = EMPTY;
+      }
+    });
+  });
+  return {
+    signal: found,
+    get value() {
+      return found.value.value;
+    },
+    get error() {
+      return found.value.error;
+    },
+    get loading() {
+      return found.value.loading;
+    },
+    reload: () => {
+      const path = untracked(pathOf);
+      return path === null ? null : load(path, true);
+    },
+  };
+}
+
+// ---- runs ----
+
+export const runs = resource(() => "api/runs");
+
+// The id of the run that is shown.
+export const runId = computed(() => state.run.value ?? runs.value?.runs[0]?.id ?? null);
+
+const at = (id, rest = "") => `api/runs/${encodeURIComponent(id)}${rest}`;
+export const pathIn = (rest) => at(runId.value, rest);
+
+export const run = resource(() => (runId.value === null ? null : at(runId.value)), {
+  ownerOf: () => runId.value,
+});
+
+// ---- metrics: all names of the run, and those of runs laid over it ----
+
+// id -> {series: {name: {steps, values}}, rows}
+export const metrics = signal({});
+
+async function loadMetrics(id) {
+  const answer = await get(at(id, "/metrics"));
+  metrics.value = { ...metrics.peek(), [id]: answer };
+}
+
+export const shownRuns = computed(() => [
+  ...new Set([runId.value, ...(state.with.value ?? [])].filter((id) => id !== null)),
+]);
+
+const metricErrors = signal({});
+export const metricError = (id) => metricErrors.value[id] ?? null;
+
+function tryMetrics(id) {
+  loadMetrics(id).then(
+    () => {
+      const { [id]: _, ...others } = metricErrors.peek();
+      metricErrors.value = others;
+    },
+    (error) => {
+      metricErrors.value = { ...metricErrors.peek(), [id]: error };
+    },
+  );
+}
+
+// A path changes with the number of rows, so that charts grow even when no step was recorded.
+effect(() => {
+  const rows = run.value?.rows;
+  const ids = shownRuns.value;
+  if (rows === undefined) return;
+  untracked(() => ids.forEach(tryMetrics));
+});
+
+// ---- a step ----
+
+// The step that is shown: the address's, or the run's most instructive one.
+export const stepShown = computed(() => {
+  const recorded = run.value?.ledger ?? [];
+  if (recorded.includes(state.step.value)) return state.step.value;
+  if (state.follow.value) return recorded.at(-1) ?? null;
+  if (state.step.value !== null) return nearest(recorded, state.step.value);
+  return run.value?.instructive?.step ?? recorded.at(-1) ?? null;
+});
+
+function nearest(steps, wanted) {
+  const closer = (best, step) => (Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best);
+  return steps.length ? steps.reduce(closer) : null;
+}
+
+const inStep = (rest) => (stepShown.value === null ? null : pathIn(`/steps/${stepShown.value}${rest}`));
+
+export const step = resource(() => inStep(""), { ownerOf: () => runId.value });
+
+// ---- the columns of a step, over all its samples ----
+
+const ARRAYS = { float32: Float32Array, uint8: Uint8Array };
+
+function decoded({ dtype, data }) {
+  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  return new ARRAYS[dtype](bytes.buffer);
+}
+
+// base64 columns as typed arrays
+export function withArrays(answer) {
+  const columns = Object.entries(answer.columns).map(([name, column]) => [name, decoded(column)]);
+  return { ...answer, columns: Object.fromEntries(columns) };
+}
+
+export const columns = resource(() => inStep("/columns"), {
+  make: withArrays,
+  ownerOf: () => `${runId.value}/${stepShown.value}`,
+});
+
+// ---- a sample ----
+
+export const sampleShown = computed(() => {
+  const index = step.value?.index ?? [];
+  const recorded = (position) => position !== null && position < index.length;
+  if (recorded(state.sample.value)) return state.sample.value;
+  const chosen = run.value?.instructive;
+  if (chosen?.step === stepShown.value && recorded(chosen.sample)) return chosen.sample;
+  return index.length ? mostStriking(index) : null;
+});
+
+// The wrong answer with the largest |A|; a right one if none is wrong.
+function mostStriking(index) {
+  const wrong = index.filter((row) => !row.right);
+  const from = wrong.length ? wrong : index;
+  const size = (row) => row.max_abs_a ?? 0;
+  return from.reduce((best, row) => (size(row) > size(best) ? row : best)).position;
+}
+
+export const sample = resource(
+  () => (sampleShown.value === null ? null : inStep(`/samples/${sampleShown.value}`)),
+  { ownerOf: () => `${runId.value}/${stepShown.value}/${sampleShown.value}` },
+);
+
+// The token that is shown: the address's, or the one with the largest |Â|.
+export const tokenShown = computed(() => {
+  const found = sample.value;
+  if (!found) return null;
+  const length = found.token_ids.length;
+  if (state.token.value !== null) return Math.min(state.token.value, length - 1);
+  const sizes = found.columns.whitened ?? found.columns.advantages ?? [];
+  const size = (i) => (found.mask[i] ? Math.abs(sizes[i] ?? 0) : -1);
+  return length ? found.token_ids.map((_, i) => i).reduce((a, b) => (size(b) > size(a) ? b : a)) : null;
+});
+
+export const tokenPath = (rest = "") => inStep(`/samples/${sampleShown.value}${rest}`);
+
+export const chooseToken = (token, options) =>
+  go({ step: stepShown.peek(), sample: sampleShown.peek(), token }, options);
+
+// ---- a run that goes on ----
+
+export function poll() {
+  if (!isLive) return;
+  setInterval(() => {
+    if (document.hidden) return;
+    run.reload();
+    if (!runs.value?.single) runs.reload();
+  }, POLL);
+}

@@ -1,0 +1,41 @@
+// Numbers as text.
+
+export const has = (x) => typeof x === "number" && Number.isFinite(x);
+export const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
+
+export function num(x, { sign = false, digits = 3 } = {}) {
+  if (!has(x)) return "–";
+  const size = Math.abs(x);
+  let text = size.toFixed(size >= 100 ? 1 : digits);
+  if (size > 0 && size < 0.5 * 10 ** -digits) text = size.toExponential(0);
+  if (x < 0) return `−${text}`;
+  return sign && x > 0 ? `+${text}` : text;
+}
+
+// Numbers for a child: no powers of ten.
+export function plain(text, almost) {
+  return text.replace(/([−-]?)(\d*\.?\d+)e[−-](\d+)/g, (_, sign, digits, power) => {
+    const fixed = (Number(digits) / 10 ** Number(power)).toFixed(6).replace(/0+$/, "");
+    return fixed === "0." ? almost : sign + fixed;
+  });
+}
+
+// A number as its quantity is written: a ratio with ×.
+export function shown(quantity, x) {
+  if (quantity !== "ratio") return num(x, { sign: true });
+  return has(x) ? `×${num(x)}` : "–";
+}
+
+export const sub = (i) => String(i).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
+
+export const percent = (x, digits = 0) => (has(x) ? `${(100 * x).toFixed(digits)} %` : "–");
+
+// Seconds as "3 h 20 min", "4 min", "12 s".
+export function duration(seconds) {
+  if (!has(seconds)) return "–";
+  const s = Math.round(seconds);
+  if (s < 90) return `${s} s`;
+  const minutes = Math.round(s / 60);
+  if (minutes < 90) return `${minutes} min`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}

@@ -1,0 +1,3 @@
+// What English says to a child instead: no Greek letters, no symbols.
+
+export const kidEn = {};
