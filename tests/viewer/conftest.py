@@ -1,0 +1,121 @@
+"""What the browser tests share: Chromium, a page that reports its errors, a server of the page.
+
+They are skipped where there is no Chromium (Debian: apt-get install chromium) or no Playwright.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="browser tests need Playwright: pip install playwright"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"browser tests need {CHROMIUM}: apt-get install chromium")
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an address: `open_page(url, width=390, locale="en-US", color_scheme="dark")`.
+
+    The test fails if a page raised an error, wrote one to its console or asked a foreign host.
+    `trouble` of the page lists them, for tests that expect some: they clear it.
+    """
+    contexts = []
+    pages = []
+
+    def open_one(
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        locale: str = "zh-CN",
+        **options: Any,
+    ) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, locale=locale, **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.trouble = _listen_for_trouble(page)
+        pages.append(page)
+        page.goto(url)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield open_one
+    trouble = [text for page in pages for text in page.trouble]
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def _listen_for_trouble(page: Any) -> list[str]:
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on(
+        "console",
+        lambda message: trouble.append(message.text) if message.type == "error" else None,
+    )
+    page.on("request", lambda request: _note_foreign(request.url, trouble))
+    return trouble
+
+
+def _note_foreign(url: str, trouble: list[str]) -> None:
+    if not url.startswith(("file:", "data:", "blob:", "http://127.0.0.1")):
+        trouble.append(url)
+
+
+def until(page: Any, condition: str, seconds: float = 20.0) -> None:
+    """Asks again and again from outside until the expression is true.
+
+    The page's own policy forbids Playwright's wait_for_function, which evaluates text.
+    """
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(10)
+
+
+@pytest.fixture
+def serve_run() -> Iterator[Callable[[Path], str]]:
+    """Serves a run folder, or a folder of runs, and returns the page's address."""
+    import uvicorn
+
+    from telescope.viewer import server
+
+    running: list[tuple[Any, threading.Thread]] = []
+
+    def serve(folder: Path) -> str:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        page = server.app(server.open_folder(folder), names=set(), port=port)
+        made = uvicorn.Server(uvicorn.Config(page, log_level="warning"))
+        thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running.append((made, thread))
+        return f"http://127.0.0.1:{port}/"
+
+    yield serve
+    for made, thread in running:
+        made.should_exit = True
+        thread.join(timeout=10)
