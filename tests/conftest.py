@@ -63,7 +63,18 @@ LAYERS = {
         "scale/test_ray*.py",
         "scale/test_samplers.py",
     ),
-    "browser": ("viewer/test_ask_box.py", "viewer/test_browser.py"),
+    "browser": (
+        "viewer/test_ask_box.py",
+        "viewer/test_browser.py",
+        "viewer/test_compare.py",
+        "viewer/test_dashboard.py",
+        "viewer/test_reader.py",
+        "viewer/test_runs_page.py",
+        "viewer/test_samples.py",
+        "viewer/test_token.py",
+        "viewer/test_tour.py",
+        "viewer/test_whatif_page.py",
+    ),
 }
 """Files whose tests all have this marker. Where the marker is deselected, they are not imported."""
 
