@@ -30,11 +30,12 @@ test-fast: $(VENV)/.ready-dev  ## run the unit tests: no training run, no Ray, n
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm
 
-check: $(VENV)/.ready-dev  ## lint, types, import layers
+check: $(VENV)/.ready-dev  ## lint, types, import layers, the page's JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_js.py
 
 docs: .venv-docs/.ready  ## build the docs site into site/; a warning is an error
 	.venv-docs/bin/zensical build --clean --strict

@@ -3,7 +3,6 @@
 // Every sentence about a number comes from Python. Text that a model wrote enters the document as
 // text nodes alone.
 
-import { html, render } from "./vendor/preact.js";
 import { CompareView } from "./compare/compare_view.js";
 import { poll } from "./core/data.js";
 import { listenToAddress, state } from "./core/state.js";
@@ -12,6 +11,7 @@ import { RunView } from "./run/run_view.js";
 import { RunsView } from "./run/runs_view.js";
 import { SamplesView } from "./samples/samples_view.js";
 import { TourView } from "./tour/tour_view.js";
+import { html, render } from "./vendor/preact.js";
 
 const VIEWS = {
   runs: RunsView,

@@ -123,7 +123,8 @@ function nearest(steps, wanted) {
   return steps.length ? steps.reduce(closer) : null;
 }
 
-const inStep = (rest) => (stepShown.value === null ? null : pathIn(`/steps/${stepShown.value}${rest}`));
+const inStep = (rest) =>
+  stepShown.value === null ? null : pathIn(`/steps/${stepShown.value}${rest}`);
 
 export const step = resource(() => inStep(""), { ownerOf: () => runId.value });
 
@@ -179,7 +180,9 @@ export const tokenShown = computed(() => {
   if (state.token.value !== null) return Math.min(state.token.value, length - 1);
   const sizes = found.columns.whitened ?? found.columns.advantages ?? [];
   const size = (i) => (found.mask[i] ? Math.abs(sizes[i] ?? 0) : -1);
-  return length ? found.token_ids.map((_, i) => i).reduce((a, b) => (size(b) > size(a) ? b : a)) : null;
+  return length
+    ? found.token_ids.map((_, i) => i).reduce((a, b) => (size(b) > size(a) ? b : a))
+    : null;
 });
 
 export const tokenPath = (rest = "") => inStep(`/samples/${sampleShown.value}${rest}`);

@@ -1,10 +1,10 @@
 // The page's own words in the chosen language and level. Sentences about a number come from Python.
 
-import { computed, effect } from "../vendor/preact.js";
 import { en } from "../texts/en.js";
 import { kidEn } from "../texts/kid_en.js";
 import { kidZh } from "../texts/kid_zh.js";
 import { zh } from "../texts/zh.js";
+import { computed, effect } from "../vendor/preact.js";
 import { state } from "./state.js";
 
 const TEXTS = { zh, en };

@@ -47,15 +47,15 @@ export function groups(sample) {
     const goesOn = () => splits(joined) && (bytes[to][0] & 0xc0) === 0x80;
     while (to < bytes.length && to - from < 8 && goesOn()) joined = joined.concat(bytes[to++]);
     let text = new TextDecoder().decode(Uint8Array.from(joined));
-    if (to === from + 1 && sample.token_sizes?.[from]) text = text.replace(/\ufffd+$/, "") + "…";
+    if (to === from + 1 && sample.token_sizes?.[from]) text = `${text.replace(/\ufffd+$/, "")}…`;
     out.push({ from, to, text });
     from = to;
   }
-  return (sample.groups = out);
+  sample.groups = out;
+  return out;
 }
 export const groupOf = (sample, t) =>
   groups(sample).find((group) => t >= group.from && t < group.to);
 
 const hexByte = (byte) => byte.toString(16).padStart(2, "0").toUpperCase();
 export const hex = (bytes) => bytes.slice(0, 4).map(hexByte).join(" ") || "∅";
-

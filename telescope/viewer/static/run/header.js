@@ -1,10 +1,10 @@
 // The bar at the top: which run, which part of the page, language and colours.
 
-import { html } from "../vendor/preact.js";
 import { run, runs } from "../core/data.js";
 import { Segment } from "../core/parts.js";
 import { go, LANGS, state, THEMES } from "../core/state.js";
 import { lang, t } from "../core/text.js";
+import { html } from "../vendor/preact.js";
 
 const PARTS = ["run", "samples", "compare", "tour"];
 const NAMES = { zh: "中文", en: "English" };

@@ -1,7 +1,7 @@
 // To come.
 
-import { html } from "../vendor/preact.js";
 import { t } from "../core/text.js";
+import { html } from "../vendor/preact.js";
 
 export function TourView() {
   return html`<h2>${t("view.tour")}</h2>`;
