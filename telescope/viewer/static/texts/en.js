@@ -1,5 +1,11 @@
 // English. Keys: panel.word; {name} is a place for a value.
 
+import { compareEn } from "./compare_en.js";
+import { runEn } from "./run_en.js";
+import { samplesEn } from "./samples_en.js";
+import { tokenEn } from "./token_en.js";
+import { tourEn } from "./tour_en.js";
+
 export const en = {
   "page.loading": "loading …",
   "page.error": "This could not be loaded: {error}",
@@ -17,4 +23,9 @@ export const en = {
   "view.samples": "Answers",
   "view.compare": "Compare",
   "view.tour": "Tour",
+  ...runEn,
+  ...samplesEn,
+  ...tokenEn,
+  ...compareEn,
+  ...tourEn,
 };

@@ -1,5 +1,11 @@
 // 中文。键名：面板.词；{name} 处填入一个值。
 
+import { compareZh } from "./compare_zh.js";
+import { runZh } from "./run_zh.js";
+import { samplesZh } from "./samples_zh.js";
+import { tokenZh } from "./token_zh.js";
+import { tourZh } from "./tour_zh.js";
+
 export const zh = {
   "page.loading": "读取中……",
   "page.error": "读取失败：{error}",
@@ -17,4 +23,9 @@ export const zh = {
   "view.samples": "回答",
   "view.compare": "对比",
   "view.tour": "导览",
+  ...runZh,
+  ...samplesZh,
+  ...tokenZh,
+  ...compareZh,
+  ...tourZh,
 };

@@ -1,0 +1,3 @@
+// English: the words of compare.
+
+export const compareEn = {};

@@ -1,0 +1,3 @@
+// 中文：compare 的词句。
+
+export const compareZh = {};

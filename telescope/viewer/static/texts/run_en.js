@@ -1,0 +1,3 @@
+// English: the words of run.
+
+export const runEn = {};

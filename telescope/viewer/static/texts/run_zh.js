@@ -1,0 +1,3 @@
+// 中文：run 的词句。
+
+export const runZh = {};

@@ -1,0 +1,3 @@
+// English: the words of samples.
+
+export const samplesEn = {};

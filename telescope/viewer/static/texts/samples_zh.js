@@ -1,0 +1,3 @@
+// 中文：samples 的词句。
+
+export const samplesZh = {};

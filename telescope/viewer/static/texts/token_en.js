@@ -1,0 +1,3 @@
+// English: the words of token.
+
+export const tokenEn = {};

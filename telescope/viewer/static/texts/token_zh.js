@@ -1,0 +1,3 @@
+// 中文：token 的词句。
+
+export const tokenZh = {};

@@ -1,0 +1,3 @@
+// English: the words of tour.
+
+export const tourEn = {};

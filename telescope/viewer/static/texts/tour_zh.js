@@ -1,0 +1,3 @@
+// 中文：tour 的词句。
+
+export const tourZh = {};
