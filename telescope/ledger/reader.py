@@ -55,6 +55,11 @@ def sample_of(table: pa.Table, index: int) -> Sample:
     return _sample(row, meta, index, table.num_rows)
 
 
+def settings_of(table: pa.Table) -> Settings:
+    """The settings that a ledger table was made with."""
+    return Settings.recorded(json.loads(table.schema.metadata[METADATA])["settings"])
+
+
 def _open(run: Path | str, step: int) -> parquet.ParquetFile:
     """The file of a step, checked to be readable by this version."""
     path = path_of(run, step)

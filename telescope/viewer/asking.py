@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.words import Lang, Level
 
-if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
-
 MOST_CHARACTERS = 300
 """Of one message."""
 MOST_BEFORE = 6
 """Messages before it that a follow-up may build on."""
+
+
+class QueryParams(Protocol):
+    """What a request asks for by name."""
+
+    def get(self, name: str, default: str | None = None, /) -> str | None: ...
+
+    def getlist(self, name: str, /) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Asked:
 def read_asked(query: QueryParams) -> Asked:
     """A request's message, checked."""
     after = tuple(query.getlist("after"))
-    texts = (query.get("text", ""), *after)
+    texts = (query.get("text") or "", *after)
     if len(after) > MOST_BEFORE or any(len(text) > MOST_CHARACTERS for text in texts):
         raise TelescopeError(
             f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
@@ -43,7 +48,7 @@ def read_asked(query: QueryParams) -> Asked:
     token = query.get("token")
     if token is not None and not (token.isascii() and token.isdigit() and len(token) < 10):
         raise TelescopeError("token is a number from 0")
-    level = query.get("level", "expert")
+    level = query.get("level") or "expert"
     lang = query.get("lang")
     if level not in get_args(Level) or lang not in (None, *get_args(Lang)):
         raise TelescopeError("level is expert or kid, lang is zh or en")

@@ -9,113 +9,64 @@ bounded, so that a long response cannot choke a browser; whatever was cut says s
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from telescope.errors import TelescopeError
+from telescope.explain import chat
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, traces
 from telescope.explain.words import Lang, formula, meaning
+from telescope.viewer.columns import OF_A_CRITIC
 from telescope.viewer.whatif import SHOWN, delta_weights
 
 MAX_TOKENS = 2_000
-MAX_TEXT = 2_000
+MAX_PROMPT = 20_000
+"""Characters of a prompt, from its end: the question stands there."""
 MAX_TOKEN_BYTES = 48
+MAX_PARTS = 20
 MAX_TRACE_TEXT = 1_500
 LANGS: tuple[Lang, ...] = ("zh", "en")
-
-Numbers = npt.NDArray[np.float32]
-
-
-# ---- the list of samples ----
-
-
-def prompt_key(prompt: str) -> str:
-    """A short name for a prompt, to group its samples by."""
-    return hashlib.blake2s(prompt.encode("utf-8", "replace"), digest_size=6).hexdigest()
-
-
-def index_rows(table: pa.Table, correct_score: float) -> list[dict[str, Any]]:
-    """What sorting, filtering and grouping need of every sample of a step.
-
-    Made from a few columns, not from whole samples.
-    """
-    prompts = table.column("prompt").to_pylist()
-    scores = table.column("score").to_pylist()
-    advantages = numbers_per_row(table.column("advantages").combine_chunks())
-    whitened = numbers_per_row(table.column("whitened").combine_chunks())
-    rows = zip(prompts, scores, advantages, whitened, _last_clipped(table), strict=True)
-    return [
-        {
-            "prompt_key": prompt_key(prompt),
-            "prompt": shorten_text(prompt, 120),
-            "score": number_of(score),
-            "right": score is not None and score >= correct_score,
-            "length": len(a),
-            "max_abs_a": number_of(float(np.abs(a).max(initial=0.0))),
-            "clipped": bool(clipped.any()),
-            "flipped": bool((a * w < 0).any()),
-        }
-        for prompt, score, a, w, clipped in rows
-    ]
-
-
-def numbers_per_row(lists: pa.ListArray) -> list[Numbers]:
-    """Each row's numbers, flags as 0 and 1.
-
-    By hand, because Arrow's to_numpy first imports pandas, which takes a third of a second.
-    """
-    values = lists.values.cast(pa.float32())
-    flat = np.frombuffer(values.buffers()[1] or b"", np.float32)
-    flat = flat[values.offset : values.offset + len(values)]
-    return [flat[i:j] for i, j in itertools.pairwise(lists.offsets.to_pylist())]
-
-
-def _last_clipped(table: pa.Table) -> list[Numbers]:
-    """Which tokens were clipped in each sample's last actor update; empty without an update."""
-    updates = table.column("actor_updates").combine_chunks()
-    clipped = numbers_per_row(updates.values.field("clipped"))
-    dual_clipped = numbers_per_row(updates.values.field("dual_clipped"))
-    ends = itertools.pairwise(updates.offsets.to_pylist())
-    none = np.zeros(0, np.float32)
-    return [
-        clipped[end - 1] + dual_clipped[end - 1] if end > start else none for start, end in ends
-    ]
 
 
 # ---- one sample ----
 
 
 def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
-    """Sample.to_json for a browser: seven digits, non-finite numbers as null, long text cut.
+    """A sample for a browser: seven digits, non-finite numbers as null, long text cut.
 
-    Of the updates only the last one's ratio and clipped tokens are sent.
+    Of the updates only the last one's ratio and clipped tokens are sent. Without a critic there
+    is no V and no δ.
     """
     shown = min(len(sample), max_tokens)
     pieces = sample.token_bytes[:shown]
     long = {t: len(piece) for t, piece in enumerate(pieces) if len(piece) > MAX_TOKEN_BYTES}
-    out = _without_lists(sample).to_json()
-    out |= {
-        "columns": _columns(sample.columns, shown),
-        "settings": _settings(sample.settings),
-        "weights": _numbers(delta_weights(sample)),
+    needs = sample.settings.estimator_definition.needs
+    critic = needs.critic or any(sample.columns.get("values", ()))
+    columns = {k: v for k, v in sample.columns.items() if critic or k not in OF_A_CRITIC}
+    out: dict[str, Any] = {
+        "step": sample.step,
+        "count": sample.count,
+        "policy_version": sample.policy_version,
+        "prompt_index": sample.prompt_index,
+        "prompt_parts": prompt_parts(sample.prompt),
+        "prompt_cut": max(len(sample.prompt) - MAX_PROMPT, 0),
+        "response_parts": response_parts(sample.mask[:shown]),
+        "mask": sample.mask[:shown],
+        "length": len(sample),
         "token_ids": sample.token_ids[:shown],
         "token_bytes": [list(piece[:MAX_TOKEN_BYTES]) for piece in pieces],
         "token_sizes": long,
-        "length": len(sample),
-        "prompt": shorten_text(sample.prompt, MAX_TEXT),
-        "response": shorten_text(sample.response, MAX_TEXT),
-        "parts": {shorten_text(k, 80): number_of(v) for k, v in list(sample.parts.items())[:20]},
+        "columns": {name: _numbers(column[:shown]) for name, column in columns.items()},
+        "settings": page_settings(sample.settings) | {"critic": critic},
+        "weights": _numbers(delta_weights(sample)),
+        "parts": parts_of(sample.parts),
+        "truncated": sample.truncated,
         "updates": len(sample.actor_updates),
     }
     if sample.actor_updates:
@@ -124,28 +75,55 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         out["columns"]["ratio"] = _numbers(update.ratio[:shown])
         out["clipped"] = [t for t, hit in enumerate(map(any, flags)) if hit and t < shown]
         out["update"] = [update.epoch, update.minibatch]
-    for name in ("score", "bootstrap", "whiten_mean", "whiten_std"):
-        out[name] = number_of(out[name])
-    del out["actor_updates"], out["critic_updates"]
+    for name in ("score", "bootstrap", "scale", "whiten_mean", "whiten_std"):
+        out[name] = number_of(getattr(sample, name))
     return out
 
 
-def _without_lists(sample: Sample) -> Sample:
-    """The sample without what is sent in another form: to_json copies deeply."""
-    return replace(
-        sample, columns={}, token_ids=[], token_bytes=[], actor_updates=[], critic_updates=[]
-    )
+def prompt_parts(prompt: str) -> list[dict[str, str]]:
+    """The end of the prompt, taken apart into turns and the template's markup."""
+    return [asdict(part) for part in chat.parts(prompt[-MAX_PROMPT:])]
 
 
-def _settings(settings: Settings) -> dict[str, Any]:
-    """The settings that the page shows."""
+def response_parts(mask: Sequence[int]) -> list[dict[str, Any]]:
+    """Who wrote which tokens: stretches [start, end) of the policy and of tools."""
+    found = []
+    start = 0
+    for written, tokens in itertools.groupby(mask, key=bool):
+        end = start + len(list(tokens))
+        role = "assistant" if written else "tool"
+        found.append({"role": role, "start": start, "end": end})
+        start = end
+    return found
+
+
+def parts_of(parts: Mapping[str, float]) -> dict[str, float | None]:
+    """The parts of a score, the first twenty."""
+    first = list(parts.items())[:MAX_PARTS]
+    return {shorten_text(name, 80): number_of(value) for name, value in first}
+
+
+def page_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that the numbers of a step were made with."""
+    definition = settings.estimator_definition
     return {
-        "estimator": settings.estimator,
-        "label": settings.estimator_definition.name,
-        "gamma": number_of(settings.gamma),
+        **{name: _plain(value) for name, value in settings.by_name().items()},
+        "label": definition.name,
+        "formula": definition.formula,
+        "critic": definition.needs.critic,
+        "groups": definition.needs.groups,
         "lam": number_of(settings.own_lam),
-        "kl_coef": number_of(settings.credit.kl_coef),
+        "lam_critic": number_of(settings.lam_critic),
+        "lam_alpha": _plain(getattr(settings.credit, "lam_alpha", None)),
     }
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON."""
+    if isinstance(value, float):
+        return number_of(value)
+    is_plain = value is None or isinstance(value, bool | int | str)
+    return value if is_plain else shorten_text(str(value), 200)
 
 
 def page_whatif(
@@ -155,15 +133,9 @@ def page_whatif(
     columns = {name: recomputed.columns[name] for name in SHOWN if name in recomputed.columns}
     return {
         "position": position,
-        "columns": _columns(columns, max_tokens, digits),
+        "columns": {name: _numbers(x[:max_tokens], digits) for name, x in columns.items()},
         "weights": _numbers(delta_weights(recomputed), digits),
     }
-
-
-def _columns(
-    columns: dict[str, list[float]], shown: int, digits: int = 7
-) -> dict[str, list[float | None]]:
-    return {name: _numbers(column[:shown], digits) for name, column in columns.items()}
 
 
 # ---- one token ----

@@ -1,16 +1,12 @@
-"""A run as the page reads it: steps, samples and curves, read on demand and kept for a while."""
+"""A run as the page reads it: steps, samples and metrics, read on demand and kept for a while."""
 
 from __future__ import annotations
 
-import json
-import math
-import tomllib
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,80 +14,200 @@ from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.ledger import reader as ledger
-from telescope.viewer.payload import index_rows, prompt_key, shorten_text
+from telescope.viewer.columns import has_critic, numbers_per_row, step_columns
+from telescope.viewer.header import (
+    SCALED,
+    accuracy_of,
+    instructive_row,
+    joined_scales,
+    scales_of_step,
+    spread_steps,
+)
+from telescope.viewer.payload import number_of, page_settings
+from telescope.viewer.recent import Recent
+from telescope.viewer.rows import index_rows, prompt_key
+from telescope.viewer.series import Metrics
+from telescope.viewer.settings_list import RunSettings
+from telescope.viewer.status import FILES_OF_A_RUN, Status, is_run, status_of
 from telescope.viewer.value_paths import value_paths
 from telescope.viewer.whatif import WhatIf, offers, recompute
 
-CURVES = (
-    "reward/score_mean",
-    "reward/kl",
-    "actor/pg_clipfrac",
-    "actor/entropy",
-    "eval/sampled_accuracy",
-    "eval/greedy_accuracy",
-)
-MAX_POINTS = 400
-"""Points of one curve."""
-_FILES_OF_A_RUN = ("config.toml", "metrics.jsonl", "ledger")
-
-Made = TypeVar("Made")
-Curves = dict[str, list[list[float]]]
-"""metric -> [[step, value], …]"""
 Stamp = tuple[int, int]
 """A step and when its file was written: a resumed run writes some steps again."""
+Prompts = list[dict[str, Any]]
+"""What one step recorded of each prompt: key, position, score, right, v0, length."""
+_FOR_SCALES = ("response_mask", "actor_updates", *SCALED)
+_FOR_PROMPTS = ("prompt", "score", "values", "response_mask")
+_LOOKED_AT = 3
+"""Recorded steps in which the first sample to show is searched."""
 
 
 class RunData:
     """One run. A step's file is read when the step is shown, a sample when it is asked for."""
 
-    def __init__(self, run: Path, *, keep: int = 3) -> None:
+    def __init__(self, run: Path, *, name: str | None = None, keep: int = 3) -> None:
         if not run.is_dir():
             raise TelescopeError(
                 f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0"
             )
-        if not any((run / name).exists() for name in _FILES_OF_A_RUN):
-            files = " or ".join(_FILES_OF_A_RUN)
+        if not is_run(run):
+            files = " or ".join(FILES_OF_A_RUN)
             raise TelescopeError(
                 f"{run} is not a run folder: it has no {files}; give one like runs/arithmetic-seed0"
             )
         self.run = run
-        self.correct_score = _correct_score(run)
-        self._tables = _Recent[pa.Table](keep)
-        self._samples = _Recent[Sample](64)
-        self._whatifs = _Recent[list[Sample]](4)
-        self._curves = _Recent[Curves](1)
-        self._prompts: dict[int, set[str]] = {}
+        self.id = name or run.resolve().name or "run"
+        self.metrics = Metrics(run / "metrics.jsonl")
+        self._tables = Recent[pa.Table](keep)
+        self._samples = Recent[Sample](64)
+        self._whatifs = Recent[list[Sample]](4)
+        self._indices = Recent[list[dict[str, Any]]](16)
+        self._scales = Recent[dict[str, float]](64)
+        self._settings = Recent[RunSettings](1)
+        self._prompts: dict[Stamp, Prompts] = {}
+        self._prompts_lock = Lock()
+
+    # ---- the run ----
+
+    @property
+    def settings(self) -> RunSettings:
+        """What config.toml says now."""
+        return self._settings(_written(self.run / "config.toml"), self._read_settings)
+
+    def _read_settings(self) -> RunSettings:
+        return RunSettings.read(self.run)
+
+    @property
+    def correct_score(self) -> float:
+        return self.settings.correct_score
 
     def steps(self) -> list[int]:
         """The recorded steps, in order."""
         return ledger.steps(self.run)
 
-    def info(self) -> dict[str, Any]:
-        """What the page polls while a run goes on. Its size does not grow with the run."""
+    def status(self) -> Status:
+        """How far the run is, and whether it goes on."""
+        return status_of(self.run, self.metrics.refresh(), self.settings.total_steps)
+
+    def listed(self) -> dict[str, Any]:
+        """The run's row in a list of runs."""
+        status = self.status().to_json()
+        kept = ("status", "silent_for", "step", "total_steps", "eta_s", "updated")
         return {
-            "name": shorten_text(self.run.resolve().name, 200),
-            "steps": self.steps(),
-            "curves": self._read_curves(),
-            "right": self.correct_score,
+            "id": self.id,
+            "name": self.id,
+            **{key: status[key] for key in kept},
+            "seed": self.settings.seed,
+            "group": self.settings.group or self.id,
+            "accuracy": accuracy_of(self.metrics),
         }
+
+    def header(self) -> dict[str, Any]:
+        """What the page polls while a run goes on."""
+        status = self.status()
+        steps = self.steps()
+        return {
+            "id": self.id,
+            "name": self.id,
+            **status.to_json(),
+            "seed": self.settings.seed,
+            "group": self.settings.group or self.id,
+            "accuracy": accuracy_of(self.metrics),
+            "config": self.settings.to_json(),
+            "ledger": steps,
+            "rows": max((len(series) for series in self.metrics.series.values()), default=0),
+            "metrics": sorted(self.metrics.series),
+            "correct_score": number_of(self.correct_score),
+            "alarms": [],
+            "instructive": self.instructive(steps),
+            "scales": self.scales(steps),
+            "recorded": None,
+        }
+
+    def instructive(self, steps: list[int]) -> dict[str, int] | None:
+        """The sample that the page opens with: a wrong answer at an early step."""
+        found: dict[str, Any] | None = None
+        for step in steps[:_LOOKED_AT]:
+            try:
+                row = instructive_row(self.index(step))
+            except TelescopeError:  # a damaged file: the next one may do
+                continue
+            if row is not None and (found is None or (found["right"] and not row["right"])):
+                found = row | {"step": step}
+        return None if found is None else {"step": found["step"], "sample": found["position"]}
+
+    def scales(self, steps: list[int]) -> dict[str, float | None]:
+        """Where the colours of each quantity end: the same for all steps of the run."""
+        found = []
+        for step in spread_steps(steps):
+            try:
+                found.append(self._scales(self._stamp(step), partial(self._scale, step)))
+            except TelescopeError:
+                continue
+        return joined_scales(found)
+
+    def _scale(self, step: int) -> dict[str, float]:
+        table = ledger.read(self.run, step, list(_FOR_SCALES))
+        return scales_of_step(table, critic=has_critic(table))
+
+    # ---- one step ----
+
+    def step(self, step: int) -> dict[str, Any]:
+        """The list of the step's samples and what they have in common."""
+        stamp, table = self._read(step)
+        answer = {
+            "step": step,
+            "stamp": str(stamp[1]),
+            "index": self.index(step),
+            "offers": self.estimators(step),
+            "settings": None,
+            "whiten": None,
+            "paths": None,
+        }
+        if table.num_rows:
+            answer["settings"] = page_settings(self.step_settings(step)) | {
+                "critic": has_critic(table)
+            }
+            answer["whiten"] = _whitening(table)
+            if has_critic(table):
+                answer["paths"] = value_paths(table, self.correct_score)
+        return answer
 
     def index(self, step: int) -> list[dict[str, Any]]:
         """One row per sample of the step, for sorting and filtering."""
-        _, table = self._read(step)
-        return index_rows(table, self.correct_score)
+        stamp = self._stamp(step)
+        return self._indices((stamp, self.correct_score), lambda: self._make_index(step))
 
-    def paths(self, step: int) -> dict[str, Any] | None:
-        """V along the step's right and wrong answers; None without a critic."""
+    def _make_index(self, step: int) -> list[dict[str, Any]]:
         _, table = self._read(step)
-        return value_paths(table, self.correct_score)
+        return index_rows(table, self.correct_score, critic=has_critic(table))
 
-    def steps_of_prompt(self, key: str) -> list[int]:
-        """The steps that recorded a response to this prompt. Reads one column of each file."""
-        for step in self.steps():
-            if step not in self._prompts:
-                prompts = ledger.read(self.run, step, ["prompt"]).column("prompt")
-                self._prompts[step] = {prompt_key(prompt) for prompt in prompts.to_pylist()}
-        return [step for step in self.steps() if key in self._prompts[step]]
+    def columns(self, step: int) -> dict[str, Any]:
+        """The numbers of all samples of the step."""
+        _, table = self._read(step)
+        return step_columns(table, critic=has_critic(table))
+
+    def search(self, step: int, text: str) -> list[int]:
+        """Positions of the samples whose prompt or response contains the text, in any case."""
+        _, table = self._read(step)
+        wanted = text.casefold()
+        prompts = table.column("prompt").to_pylist()
+        responses = table.column("response").to_pylist()
+        pairs = enumerate(zip(prompts, responses, strict=True))
+        return [i for i, pair in pairs if any(wanted in said.casefold() for said in pair)]
+
+    def step_settings(self, step: int) -> Settings:
+        """The settings that the step was made with."""
+        _, table = self._read(step)
+        return ledger.settings_of(table)
+
+    def estimators(self, step: int) -> list[dict[str, Any]]:
+        """The estimators that can be tried on the step's samples."""
+        if not self.index(step):
+            return []
+        return [asdict(offer) for offer in offers(self.step_settings(step))]
+
+    # ---- samples ----
 
     def sample(self, step: int, position: int) -> Sample:
         """The sample at this position of the step."""
@@ -109,92 +225,78 @@ class RunData:
         key = (stamp, whatif, tuple(positions))
         return self._whatifs(key, lambda: recompute(samples, whatif))
 
-    def settings(self, step: int) -> Settings:
-        """The settings that the step was made with."""
-        return self.sample(step, 0).settings
+    def prompt_rows(self, key: str) -> list[dict[str, Any]]:
+        """Every recorded response to a prompt, step by step. Reads four columns of each file."""
+        found = []
+        for step in self.steps():
+            try:
+                rows = self._prompts_of(self._stamp(step))
+            except TelescopeError:  # a damaged file costs its own step
+                continue
+            mine = [row for row in rows if row["key"] == key]
+            found += [{"step": step, **row} for row in mine]
+        return [{k: v for k, v in row.items() if k != "key"} for row in found]
 
-    def estimators(self, step: int) -> list[dict[str, Any]]:
-        """The estimators that can be tried on the step's samples."""
-        if not self.index(step):
-            return []
-        return [asdict(offer) for offer in offers(self.settings(step))]
+    def _prompts_of(self, stamp: Stamp) -> Prompts:
+        with self._prompts_lock:
+            if stamp not in self._prompts:
+                self._prompts[stamp] = self._read_prompts(stamp[0])
+            return self._prompts[stamp]
 
-    def _read(self, step: int) -> tuple[Stamp, pa.Table]:
+    def _read_prompts(self, step: int) -> Prompts:
+        table = ledger.read(self.run, step, list(_FOR_PROMPTS))
+        critic = has_critic(table)
+        masks = numbers_per_row(table.column("response_mask").combine_chunks())
+        values = numbers_per_row(table.column("values").combine_chunks())
+        scores = table.column("score").to_pylist()
+        rows = []
+        for position, prompt in enumerate(table.column("prompt").to_pylist()):
+            mask = masks[position] > 0
+            score = scores[position]
+            v0 = float(values[position][mask][0]) if critic and mask.any() else None
+            rows.append(
+                {
+                    "key": prompt_key(prompt),
+                    "position": position,
+                    "score": number_of(score),
+                    "right": score is not None and score >= self.correct_score,
+                    "v0": number_of(v0),
+                    "length": len(mask),
+                }
+            )
+        return rows
+
+    # ---- files ----
+
+    def check_exists(self) -> None:
+        """Says so if the folder is gone."""
+        if not self.run.is_dir():
+            raise TelescopeError(f"the run {self.id} was deleted")
+
+    def _stamp(self, step: int) -> Stamp:
+        self.check_exists()
         try:
-            written = ledger.path_of(self.run, step).stat().st_mtime_ns
+            return step, ledger.path_of(self.run, step).stat().st_mtime_ns
         except (OSError, OverflowError):
             raise TelescopeError("the ledger has no such step") from None
-        stamp = (step, written)
+
+    def _read(self, step: int) -> tuple[Stamp, pa.Table]:
+        stamp = self._stamp(step)
         return stamp, self._tables(stamp, lambda: ledger.read(self.run, step))
 
-    def _read_curves(self) -> Curves:
-        path = self.run / "metrics.jsonl"
-        if not path.exists():
-            return {}
-        stat = path.stat()
-        return self._curves((stat.st_mtime_ns, stat.st_size), lambda: curves(path))
+
+def _whitening(table: pa.Table) -> dict[str, Any]:
+    """μ and σ of the whole batch, and how many written tokens were recorded."""
+    mask = numbers_per_row(table.column("response_mask").combine_chunks())
+    return {
+        "mean": number_of(table.column("whiten_mean")[0].as_py(), 9),
+        "std": number_of(table.column("whiten_std")[0].as_py(), 9),
+        "count": sum(int((row > 0).sum()) for row in mask),
+    }
 
 
-class _Recent(Generic[Made]):
-    """Keeps the last few results by key. Each is made once, even if several threads ask."""
-
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
-        self._made: OrderedDict[Hashable, Made] = OrderedDict()
-        self._lock = Lock()
-
-    def __call__(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = make()
-                while len(self._made) > self._keep:
-                    self._made.popitem(last=False)
-            self._made.move_to_end(key)
-            return self._made[key]
-
-
-def curves(path: Path) -> Curves:
-    """The curves of a metrics file, in its order. A line that is cut off is skipped.
-
-    Long curves are thinned to MAX_POINTS, with the first and the last point kept.
-    """
-    found: Curves = {}
-    for line in _lines(path):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-            continue
-        for name in CURVES:
-            value = row.get(name)
-            if isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(name, []).append([row["step"], float(f"{value:.7g}")])
-    return {name: _thin(points) for name, points in found.items()}
-
-
-def _lines(path: Path) -> Iterator[str]:
+def _written(path: Path) -> int:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield from file
-    except OSError as error:
-        raise TelescopeError(
-            f"{path} cannot be read: {error.strerror}; a run writes its metrics into that file"
-        ) from None
-
-
-def _thin(points: list[list[float]]) -> list[list[float]]:
-    if len(points) <= MAX_POINTS:
-        return points
-    stride = (len(points) - 1) / (MAX_POINTS - 1)
-    return [points[round(i * stride)] for i in range(MAX_POINTS)]
-
-
-def _correct_score(run: Path) -> float:
-    """The score from which a response counts as right, from the run's config; 1 without one."""
-    try:
-        section = tomllib.loads((run / "config.toml").read_text("utf-8"))["eval"]
-        earlier = section.get("right", 1.0)  # the name before 0.2
-        return float(section.get("correct_score", earlier))
-    except (OSError, KeyError, TypeError, ValueError):
-        return 1.0
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

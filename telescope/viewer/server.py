@@ -6,22 +6,21 @@ It answers GET only, listens on loopback unless a token is given, and takes numb
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hmac
 import ipaddress
 import socket
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from telescope.errors import TelescopeError
-from telescope.viewer.asking import answer_of, read_asked
-from telescope.viewer.payload import dumps, page_sample, page_term, page_traces, page_whatif
-from telescope.viewer.report import SCRIPTS
-from telescope.viewer.run_data import RunData
-from telescope.viewer.whatif import read_whatif, token_terms, tracer_of
+from telescope.viewer.api import Api
+from telescope.viewer.payload import dumps
+from telescope.viewer.runs import Runs
+from telescope.viewer.static_files import media_type, static_files
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -32,10 +31,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MAX_SAMPLES = 16
-"""Samples that one request may ask for."""
-MAX_WHATIF_SAMPLES = 256
-"""Samples that a what-if may whiten together."""
+COMPRESSION = 4
+"""Level of gzip: the higher ones take longer than they save."""
+LEAST_COMPRESSED = 1_000
+"""Bytes of an answer that is worth compressing."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -53,7 +52,7 @@ _INSTALL = "the live page needs Starlette and uvicorn: pip install starlette uvi
 
 
 def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
-    """Serves `run` until it is stopped. Port 0 takes a free one.
+    """Serves a run, or a folder of runs, until it is stopped. Port 0 takes a free one.
 
     Any host but loopback needs a token.
     """
@@ -66,13 +65,13 @@ def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None =
             f"host {host} can be reached from other machines: "
             "pass --token SECRET, or leave the host at 127.0.0.1"
         )
-    data = RunData(Path(run))
+    runs = Runs(Path(run))
     listener = _listen(host, port)
-    threading.Thread(target=_warm_up, args=(data,), daemon=True).start()
+    threading.Thread(target=_warm_up, args=(runs,), daemon=True).start()
     with listener:
         port = listener.getsockname()[1]
         print(f"{_address(host, port, token)}   (Ctrl-C stops it)", flush=True)
-        page = app(data, names={host}, port=port, token=token)
+        page = app(runs, names={host}, port=port, token=token)
         uvicorn.Server(uvicorn.Config(page, log_level="warning")).run(sockets=[listener])
 
 
@@ -100,129 +99,59 @@ def _in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _warm_up(data: RunData) -> None:
-    """Reads the step that the page will ask for first, while the browser is still opening."""
+def _warm_up(runs: Runs) -> None:
+    """Reads what the page will ask for first, while the browser is still opening."""
     with contextlib.suppress(TelescopeError):
-        for step in data.steps()[-1:]:
-            data.index(step)
+        runs.listing()
+        if runs.single:
+            runs.first().header()
 
 
 # ---- what is asked ----
 
 
-class _Api:
-    """The JSON of each address."""
-
-    def __init__(self, data: RunData) -> None:
-        self.data = data
-
-    def run(self, request: Request) -> Any:
-        return self.data.info()
-
-    def prompt(self, request: Request) -> Any:
-        return {"steps": self.data.steps_of_prompt(request.path_params["key"])}
-
-    def samples(self, request: Request) -> Any:
-        """The index of the step, or the samples in `ids`."""
-        step = request.path_params["step"]
-        wanted = request.query_params.get("ids")
-        if wanted is None:
-            return {
-                "index": self.data.index(step),
-                "estimators": self.data.estimators(step),
-                "paths": self.data.paths(step),
-            }
-        return {"samples": [self._sample(step, position) for position in _ids(wanted)]}
-
-    def sample(self, request: Request) -> Any:
-        """One sample, or the traces of its token `t`."""
-        step = request.path_params["step"]
-        position = request.path_params["sample"]
-        t = request.query_params.get("t")
-        if t is None:
-            return self._sample(step, position)
-        words: dict[str, Any] = {}
-        found = page_traces(self.data.sample(step, position), _ids(t)[0], words)
-        return {"traces": found, "words": words}
-
-    def whatif(self, request: Request) -> Any:
-        """The samples in `ids` with another estimator, γ or λ, or the terms of a token of one."""
-        step = request.path_params["step"]
-        asked = request.query_params
-        settings = self.data.settings(step)
-        name = asked.get("estimator", "")
-        whatif = read_whatif(settings, name, asked.get("gamma"), asked.get("lam"))
-        positions = list(dict.fromkeys(_ids(asked.get("ids", ""), most=MAX_WHATIF_SAMPLES)))
-        tried = self.data.whatif(step, positions, whatif)
-        by_position = dict(zip(positions, tried, strict=True))
-        if "t" not in asked:
-            return {"samples": [page_whatif(i, sample) for i, sample in by_position.items()]}
-        (position,) = _ids(asked.get("sample", ""), most=1)
-        if position not in by_position:
-            raise TelescopeError("the sample of a token is one of ids")
-        tracer = tracer_of(by_position[position])
-        return {"terms": [page_term(term) for term in token_terms(tracer, _ids(asked["t"])[0])]}
-
-    def ask(self, request: Request) -> Any:
-        """The reply to `text`, a question about the sample; `after` is what was asked before."""
-        sample = self.data.sample(request.path_params["step"], request.path_params["sample"])
-        return answer_of(sample, read_asked(request.query_params))
-
-    def _sample(self, step: int, position: int) -> dict[str, Any]:
-        return page_sample(self.data.sample(step, position)) | {"position": position}
-
-
-def _ids(text: str, *, most: int = MAX_SAMPLES) -> list[int]:
-    parts = text.split(",")
-    numbers = all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts)
-    if len(parts) > most or not numbers:
-        raise TelescopeError(f"ids are up to {most} numbers with commas between them")
-    return [int(part) for part in parts]
-
-
-def app(data: RunData, *, names: set[str], port: int, token: str | None = None) -> App:
+def app(runs: Runs, *, names: set[str], port: int, token: str | None = None) -> App:
     """The ASGI application.
 
     `names`: hosts that a request may name in its Host header, besides those of loopback.
     """
     try:
         from starlette.applications import Starlette
-        from starlette.responses import Response
         from starlette.routing import Route
     except ImportError:
         raise TelescopeError(_INSTALL) from None
 
-    def asset(name: str, media_type: str) -> Callable[[Request], Response]:
-        content = (files("telescope.viewer") / "static" / name).read_bytes()
-        return lambda _: Response(content, media_type=media_type)
+    api = Api(runs)
 
-    def json(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
+    def json(request: Request) -> Response:
         # Not async: Starlette runs it in a thread, so that reading a file blocks nobody.
-        def endpoint(request: Request) -> Response:
-            try:
-                return Response(dumps(make(request)), media_type="application/json")
-            except TelescopeError as error:
-                return Response(dumps({"error": str(error)}), 404, media_type="application/json")
+        try:
+            body = dumps(api.answer(request.url.path, request.url.query))
+        except TelescopeError as error:
+            return _answer(request, dumps({"error": str(error)}), "application/json", 404)
+        return _answer(request, body, "application/json")
 
-        return endpoint
+    def asset(path: str, content: bytes) -> Route:
+        media = media_type(path) or ""
+        return Route(f"/{path}", lambda request: _answer(request, content, media))
 
-    api = _Api(data)
-    routes = {
-        "/": asset("index.html", "text/html"),
-        "/page.css": asset("page.css", "text/css"),
-        **{f"/{name}": asset(name, "text/javascript") for name in SCRIPTS},
-        "/api/run": json(api.run),
-        "/api/prompt/{key}": json(api.prompt),
-        "/api/step/{step:int}/samples": json(api.samples),
-        "/api/step/{step:int}/sample/{sample:int}": json(api.sample),
-        "/api/step/{step:int}/sample/{sample:int}/ask": json(api.ask),
-        "/api/step/{step:int}/whatif": json(api.whatif),
-    }
-    inner = Starlette(
-        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()]
-    )
+    page = static_files()
+    routes = [asset("", page["index.html"]), *(asset(*file) for file in page.items())]
+    inner = Starlette(routes=[*routes, Route("/api/{path:path}", json)])
     hosts = {f"{_in_address(name)}:{port}" for name in names | {"127.0.0.1", "localhost", "::1"}}
     return _guarded(inner, hosts, port, token)
+
+
+def _answer(request: Request, body: bytes, media_type: str, status: int = 200) -> Response:
+    """A response, compressed where that helps and the browser takes it."""
+    from starlette.responses import Response
+
+    headers = {"Vary": "Accept-Encoding"}
+    accepted = request.headers.get("accept-encoding", "")
+    if len(body) >= LEAST_COMPRESSED and "gzip" in accepted:
+        body = gzip.compress(body, COMPRESSION, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, status, headers, media_type)
 
 
 # ---- who may ask ----

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from telescope.viewer.payload import Numbers, number_of, numbers_per_row
+from telescope.viewer.columns import Numbers, numbers_per_row
+from telescope.viewer.payload import number_of
 
 POINTS = 11
 """Parts of an answer at which V is read: 0 %, 10 %, … of its tokens."""

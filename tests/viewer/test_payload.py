@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -7,38 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from telescope.algorithms.definitions import ESTIMATORS
 from telescope.errors import TelescopeError
+from telescope.explain.settings import Settings
 from telescope.ledger import reader as ledger
 from telescope.viewer.payload import dumps, page_sample, page_traces
-from telescope.viewer.run_data import MAX_POINTS, RunData, curves
+from telescope.viewer.run_data import RunData
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
 
 def test_viewer_imports_no_torch() -> None:
-    modules = ("payload", "report", "run_data", "server", "whatif")
+    modules = ("api", "payload", "report", "run_data", "runs", "server", "whatif")
     names = ", ".join(f"telescope.viewer.{module}" for module in modules)
     code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_run_info_has_steps_and_curves_and_skips_a_line_cut_in_half(tmp_path: Path) -> None:
-    run = fake_run(tmp_path / "run")
-    info = RunData(run).info()
-    assert info["steps"] == [10, 20, 30, 40]
-    assert info["curves"]["reward/kl"][-1][0] == 40
-    assert [point[0] for point in info["curves"]["eval/greedy_accuracy"]] == [0, 10, 20, 30, 40]
-
-
-def test_long_curves_are_thinned_and_keep_both_ends(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        "".join(json.dumps({"step": i, "reward/kl": i / 7}) + "\n" for i in range(2_000)), "utf-8"
-    )
-    points = curves(path)["reward/kl"]
-    assert len(points) == MAX_POINTS
-    assert (points[0][0], points[-1][0]) == (0, 1_999)
 
 
 def test_a_step_is_read_once_and_only_when_it_is_shown(
@@ -49,11 +35,13 @@ def test_a_step_is_read_once_and_only_when_it_is_shown(
     read = ledger.read
     monkeypatch.setattr(ledger, "read", lambda run, step: reads.append(step) or read(run, step))
     data = RunData(run)
-    data.info()
+    data.listed()
     assert reads == []
     data.sample(20, 0)
     data.sample(20, 1)
     data.index(20)
+    data.step(20)
+    data.columns(20)
     assert reads == [20]
 
 
@@ -84,7 +72,7 @@ def test_a_long_response_is_cut_and_says_its_length() -> None:
     page = page_sample(long, max_tokens=100)
     assert len(page["token_bytes"]) == 100
     assert {len(column) for column in page["columns"].values()} == {100}
-    assert len(page["mask"]) == page["length"] == 3_000
+    assert page["length"] == 3_000
 
 
 def test_a_number_that_is_not_finite_becomes_null() -> None:
@@ -97,19 +85,96 @@ def test_a_number_that_is_not_finite_becomes_null() -> None:
 
 def test_hostile_samples_are_small_strict_json() -> None:
     for one in hostile():
-        assert len(dumps(page_sample(one))) < 20_000
+        assert len(dumps(page_sample(one))) < 60_000
 
 
 def test_half_a_surrogate_pair_stays_an_escape() -> None:
     assert json.loads(dumps({"prompt": "\udc80 半"})) == {"prompt": "\udc80 半"}
 
 
-def test_index_tells_clipped_and_flipped_apart(tmp_path: Path) -> None:
+def test_index_tells_clipped_flipped_and_tools_apart(tmp_path: Path) -> None:
     rows = RunData(fake_run(tmp_path / "run")).index(40)
     assert [row["right"] for row in rows] == [True, False, True, True, False, True]
-    assert [row["clipped"] for row in rows] == [True, True, False, True, True, False]
-    assert rows[5]["flipped"]
+    assert [row["clip_fraction"] for row in rows] == pytest.approx(
+        [1 / 7, 2 / 7, 0, 1 / 5, 1 / 8, 0], abs=1e-4
+    )
+    assert rows[5]["flipped"] == 1
+    assert [row["tools"] for row in rows] == [0, 0, 0, 1, 0, 0]
+    assert [row["written"] for row in rows] == [7, 7, 3, 5, 8, 7]
+    assert [row["v0"] for row in rows] == pytest.approx([0.4, 0.4, 0.4, 0.4, 0.6, 0.6])
+    assert rows[0]["parts"] == {"verdict": 1.0}
     assert rows[0]["prompt_key"] == rows[1]["prompt_key"] != rows[4]["prompt_key"]
+
+
+def test_the_columns_of_a_step_are_those_of_its_samples(tmp_path: Path) -> None:
+    data = RunData(fake_run(tmp_path / "run"))
+    found = data.columns(40)
+    one = data.sample(40, 3)
+    start, end = found["offsets"][3:5]
+    assert found["offsets"][-1] == sum(len(data.sample(40, i)) for i in range(found["count"]))
+
+    def column(name: str) -> list[float]:
+        packed = found["columns"][name]
+        raw = base64.b64decode(packed["data"])
+        return list(np.frombuffer(raw, packed["dtype"])[start:end])
+
+    assert column("mask") == one.mask
+    for name in ("values", "deltas", "advantages", "whitened", "returns", "kl"):
+        assert column(name) == pytest.approx(one.columns[name])
+    assert column("ratio") == pytest.approx(one.actor_updates[-1].ratio)
+    assert column("clipped") == [1, 0, 0, 0, 0, 0, 0]
+    assert "entropy" not in found["columns"]
+
+
+def test_without_a_critic_there_is_no_v_and_no_delta(tmp_path: Path) -> None:
+    settings = Settings.of(estimator=without_critic(), kl_coef=0.1)
+    rows = [
+        sample(["2", EOS], [0.0, 0.0], [0.1, 0.0], score=score, settings=settings)
+        for score in (0.0, 1.0)
+    ]
+    plain = [replace(one, columns={**one.columns, **zeros()}) for one in rows]
+    data = RunData(fake_run(tmp_path / "run", {1: plain}))
+    assert "values" not in data.columns(1)["columns"]
+    assert "deltas" not in data.columns(1)["columns"]
+    assert data.index(1)[0]["v0"] is None
+    assert data.step(1)["settings"]["critic"] is False
+    assert data.step(1)["paths"] is None
+    assert "values" not in page_sample(data.sample(1, 0))["columns"]
+
+
+def without_critic() -> str:
+    """An estimator that compares responses of a group."""
+    return next(
+        name
+        for name, estimator in ESTIMATORS.built_in.items()
+        if not estimator.needs.critic and estimator.needs.groups
+    )
+
+
+def zeros() -> dict[str, list[float]]:
+    names = ("token_level_rewards", "deltas", "advantages", "returns", "whitened", "kl")
+    return {name: [0.0, 0.0] for name in names}
+
+
+CHAT = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_chat_prompt_comes_in_turns_and_its_row_has_the_users_words(tmp_path: Path) -> None:
+    question = "How many eggs? " * 40
+    rows = [sample(["2", EOS], [0.5, 0.6], [0.0, 0.0], score=1.0, prompt=CHAT.format(question))]
+    data = RunData(fake_run(tmp_path / "run", {1: step_of(rows, 1)}))
+    parts = page_sample(data.sample(1, 0))["prompt_parts"]
+    assert [part["role"] for part in parts] == [
+        "template",
+        "system",
+        "template",
+        "user",
+        "template",
+    ]
+    assert parts[3]["text"] == question  # not cut
+    assert data.index(1)[0]["user"] == question[:160]
+    assert data.search(1, "MANY EGGS") == [0]
+    assert data.search(1, "spam") == []
 
 
 def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
@@ -130,20 +195,26 @@ def test_a_missing_run_or_sample_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_run_is_known_by_any_of_what_it_writes(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()  # just begun
-    assert RunData(tmp_path).info()["steps"] == []
+    assert RunData(tmp_path).header()["ledger"] == []
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(TelescopeError, match=r"metrics\.jsonl cannot be read: Is a directory"):
-        RunData(tmp_path).info()
+        RunData(tmp_path).header()
 
 
-def test_the_steps_of_a_prompt_are_those_that_recorded_it(tmp_path: Path) -> None:
+def test_the_rows_of_a_prompt_are_all_responses_to_it(tmp_path: Path) -> None:
     others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
     data = RunData(
         fake_run(tmp_path / "run", {10: lesson(10), 20: step_of(others, 20), 30: lesson(30)})
     )
     key = data.index(10)[0]["prompt_key"]
-    assert data.steps_of_prompt(key) == [10, 30]
-    assert data.steps_of_prompt("nosuch") == []
+    rows = data.prompt_rows(key)
+    assert [(row["step"], row["position"]) for row in rows] == [
+        (step, position) for step in (10, 30) for position in range(4)
+    ]
+    assert rows[1] == {
+        "step": 10, "position": 1, "score": 0.0, "right": False, "v0": 0.4, "length": 7,
+    }  # fmt: skip
+    assert data.prompt_rows("nosuch") == []
 
 
 def test_words_of_one_quantity_differ_with_its_formula() -> None:

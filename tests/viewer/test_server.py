@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import builtins
+import gzip
 import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ import pytest
 from telescope.errors import TelescopeError
 from telescope.explain.trace import traces
 from telescope.ledger import samples
-from telescope.viewer.report import write_report
-from telescope.viewer.run_data import RunData
+from telescope.viewer.runs import Runs
 from telescope.viewer.server import HEADERS, app, serve
+from telescope.viewer.static_files import media_type, static_files
 from tests.viewer.fake import fake_run
+
+STEP = "/api/runs/run/steps/40"
 
 uvicorn = pytest.importorskip(
     "uvicorn", reason="the live page needs uvicorn: pip install starlette uvicorn"
@@ -33,7 +37,7 @@ def start(run: Path, token: str | None = None) -> tuple[Any, int]:
     port = listener.getsockname()[1]
     server = uvicorn.Server(
         uvicorn.Config(
-            app(RunData(run), names={"127.0.0.1"}, port=port, token=token), log_level="error"
+            app(Runs(run), names={"127.0.0.1"}, port=port, token=token), log_level="error"
         )
     )
     threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True).start()
@@ -59,7 +63,8 @@ def ask(
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page.js", "/page.css", "/api/run", "/api/step/40/samples", "/nothing"]
+    "path",
+    ["/", "/app.js", "/css/base.css", "/api/runs", f"{STEP}/samples/0", "/api/no", "/nothing"],
 )
 def test_every_answer_carries_the_security_headers(port: int, path: str) -> None:
     _, headers, _ = ask(port, path)
@@ -81,7 +86,7 @@ def test_every_answer_carries_the_security_headers(port: int, path: str) -> None
     ],
 )
 def test_a_foreign_host_header_is_refused(port: int, host: str) -> None:
-    assert ask(port, "/api/run", Host=host.format(port=port))[0] in (400, 421)
+    assert ask(port, "/api/runs", Host=host.format(port=port))[0] in (400, 421)
 
 
 def test_localhost_is_the_same_page(port: int) -> None:
@@ -90,7 +95,7 @@ def test_localhost_is_the_same_page(port: int) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 def test_only_get_is_answered(port: int, method: str) -> None:
-    assert ask(port, "/api/run", method)[0] == 405
+    assert ask(port, "/api/runs", method)[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -99,10 +104,16 @@ def test_only_get_is_answered(port: int, method: str) -> None:
         "/../metrics.jsonl",
         "/%2e%2e/metrics.jsonl",
         "/static/../server.py",
-        "/page.js/../../server.py",
-        "/api/step/..%2f40/samples",
-        "/api/step/-1/samples",
-        "/api/step/40/sample/../../../etc/passwd",
+        "/core/../../server.py",
+        "/core/",
+        "/api/runs/..",
+        "/api/runs/..%2frun",
+        "/api/runs/%2e%2e/metrics",
+        "/api/runs/.%00",
+        "/api/runs/run/../../metrics.jsonl",
+        "/api/runs/run/steps/..%2f40",
+        "/api/runs/run/steps/-1",
+        "/api/runs/run/steps/40/samples/../../../etc/passwd",
         "/metrics.jsonl",
         "//etc/passwd",
     ],
@@ -114,53 +125,45 @@ def test_no_path_leads_out(port: int, path: str) -> None:
     assert b"root:" not in body
 
 
+def json_of(port: int, path: str) -> Any:
+    status, _, body = ask(port, path)
+    assert status == 200, body
+    return json.loads(body)
+
+
 def test_samples_and_traces_come_by_number(port: int) -> None:
-    index = json.loads(ask(port, "/api/step/40/samples")[2])["index"]
+    index = json_of(port, STEP)["index"]
     assert [row["score"] for row in index] == [1, 0, 1, 1, 0, 1]
-    two = json.loads(ask(port, "/api/step/40/samples?ids=3,0")[2])["samples"]
-    assert [one["position"] for one in two] == [3, 0]
-    assert json.loads(ask(port, "/api/step/40/sample/0")[2])["columns"]["values"][0] == 0.4
-    answer = json.loads(ask(port, "/api/step/40/sample/0?t=3")[2])
-    assert {trace["name"]: trace["ok"] for trace in answer["traces"]}["advantage"] is True
-
-
-def test_a_what_if_is_recomputed_and_explained(port: int) -> None:
-    path = "/api/step/40/whatif?estimator=gae&gamma=1&lam=0&ids=0,3"
-    samples = json.loads(ask(port, path)[2])["samples"]
-    assert [one["position"] for one in samples] == [0, 3]
-    columns = samples[0]["columns"]
-    assert set(columns) == {"deltas", "advantages", "returns", "whitened"}
-    assert (
-        columns["advantages"]
-        == columns["deltas"]
-        == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07])
-    )
-    assert samples[0]["weights"] == [1.0]
-    terms = json.loads(ask(port, f"{path}&sample=0&t=3")[2])["terms"]
-    assert {term["name"]: term["result"] for term in terms}["advantage"] == pytest.approx(0.102)
+    assert [row["position"] for row in index] == [0, 1, 2, 3, 4, 5]
+    one = json_of(port, f"{STEP}/samples/3")
+    assert one["position"] == 3
+    assert one["columns"]["values"][0] == 0.4
+    traces = json_of(port, f"{STEP}/samples/0/tokens/3")["traces"]
+    assert {trace["name"]: trace["ok"] for trace in traces}["advantage"] is True
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/api/step/41/samples",
-        "/api/step/40/sample/99",
-        "/api/step/40/samples?ids=x",
-        "/api/step/40/samples?ids=-1",
-        "/api/step/40/sample/0?t=99",
-        "/api/step/40/samples?ids=" + "1," * 500 + "1",
-        "/api/step/40/sample/0?t=²",
-        "/api/step/" + "9" * 400 + "/samples",
-        "/api/step/40/whatif",
-        "/api/step/40/whatif?estimator=gae&ids=0&gamma=2",
-        "/api/step/40/whatif?estimator=gae&ids=0&lam=inf",
-        "/api/step/40/whatif?estimator=no&ids=0",
-        "/api/step/40/whatif?estimator=gae&ids=99",
-        "/api/step/41/whatif?estimator=gae&ids=0",
-        "/api/step/40/whatif?estimator=gae&ids=" + "0," * 300 + "0",
-        "/api/step/40/whatif?estimator=gae&ids=0&sample=1&t=0",
-        "/api/step/40/whatif?estimator=gae&ids=0&sample=0&t=99",
-        "/api/step/40/whatif?estimator=gae&ids=0&t=0",
+        "/api/runs/other",
+        "/api/runs/run/steps/41",
+        f"{STEP}/samples/99",
+        f"{STEP}/samples/x",
+        f"{STEP}/samples/0/tokens/99",
+        f"{STEP}/samples/0/tokens/²",
+        "/api/runs/run/steps/" + "9" * 400,
+        "/api/runs/run/steps/" + "9" * 9,
+        "/api/runs/run/metrics?after=x",
+        "/api/runs/run/prompts/..",
+        f"{STEP}/search",
+        f"{STEP}/search?text=" + "x" * 300,
+        f"{STEP}/whatif",
+        f"{STEP}/whatif?estimator=gae&gamma=2",
+        f"{STEP}/whatif?estimator=gae&lam=inf",
+        f"{STEP}/whatif?estimator=no",
+        "/api/runs/run/steps/41/whatif?estimator=gae",
+        f"{STEP}/whatif/samples/99/tokens/0?estimator=gae",
+        f"{STEP}/whatif/samples/0/tokens/99?estimator=gae",
     ],
 )
 def test_a_wrong_number_is_a_404_with_a_reason(port: int, path: str) -> None:
@@ -169,15 +172,43 @@ def test_a_wrong_number_is_a_404_with_a_reason(port: int, path: str) -> None:
     assert json.loads(body)["error"]
 
 
+def test_every_file_of_the_page_has_its_media_type_and_nothing_else_is_served(port: int) -> None:
+    for path in static_files():
+        status, headers, _ = ask(port, f"/{path}")
+        assert status == 200
+        assert headers["content-type"].split(";")[0] == media_type(path)
+    assert ask(port, "/vendor/NOTICE")[0] == 404
+
+
+def test_answers_are_compressed_for_a_browser_that_takes_it(port: int) -> None:
+    _, plain_headers, plain = ask(port, STEP)
+    _, headers, small = ask(port, STEP, **{"Accept-Encoding": "gzip, br"})
+    assert "content-encoding" not in plain_headers
+    assert headers["content-encoding"] == "gzip"
+    assert headers["vary"] == "Accept-Encoding"
+    assert len(small) < len(plain) / 2
+    assert gzip.decompress(small) == plain
+
+
+def test_many_visitors_at_once_get_the_same_answers(port: int) -> None:
+    paths = [STEP, f"{STEP}/columns", f"{STEP}/samples/0", f"{STEP}/samples/1/tokens/2"]
+    alone = {path: ask(port, path)[2] for path in paths}
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(lambda i: (i, ask(port, paths[i % 4])), range(200)))
+    for i, (status, _, body) in answers:
+        assert status == 200
+        assert body == alone[paths[i % 4]]
+
+
 def test_with_a_token_nothing_is_shown_without_it(tmp_path: Path) -> None:
     server, port = start(fake_run(tmp_path / "run"), token="s3cret")
     try:
-        assert ask(port, "/api/run")[0] == ask(port, "/?token=wrong")[0] == 403
+        assert ask(port, "/api/runs")[0] == ask(port, "/?token=wrong")[0] == 403
         status, headers, _ = ask(port, "/?token=s3cret")
         assert (status, headers["location"]) == (303, "/")
         assert "httponly" in headers["set-cookie"].lower()
         assert "samesite=strict" in headers["set-cookie"].lower()
-        assert ask(port, "/api/run", Cookie=headers["set-cookie"].split(";")[0])[0] == 200
+        assert ask(port, "/api/runs", Cookie=headers["set-cookie"].split(";")[0])[0] == 200
     finally:
         server.should_exit = True
 
@@ -202,13 +233,12 @@ def test_without_uvicorn_the_error_says_what_to_install(
         serve(tmp_path)
 
 
-def test_page_report_and_explain_show_the_same_traces(port: int, tmp_path: Path) -> None:
-    html = write_report(fake_run(tmp_path / "run"), tmp_path / "r.html").read_text("utf-8")
-    data = json.loads(html.split('id="data">')[1].split("</script>")[0])
-    for position, one in enumerate(samples(tmp_path / "run", 40)):
+def test_page_and_explain_show_the_same_traces(port: int, tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "run")
+    for position, one in enumerate(samples(run, 40)):
         for t in range(len(one)):
             explained = [trace.to_json() for trace in traces(one, t)]
-            live = json.loads(ask(port, f"/api/step/40/sample/{position}?t={t}")[2])["traces"]
-            written = data["steps"]["40"]["samples"][position]["traces"][str(t)]
-            assert live == written
-            assert [{k: v for k, v in trace.items() if k != "words"} for trace in live] == explained
+            live = json_of(port, f"{STEP}/samples/{position}/tokens/{t}")["traces"]
+            assert [
+                {k: trace[k] for k in same} for trace, same in zip(live, explained, strict=True)
+            ] == explained

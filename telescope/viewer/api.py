@@ -1,0 +1,156 @@
+"""The addresses of the page: each is a path, and its answer is JSON.
+
+The server answers them over HTTP. A report holds the answers of some of them, under the same paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from telescope.errors import TelescopeError
+from telescope.viewer.asking import answer_of, read_asked
+from telescope.viewer.payload import page_sample, page_term, page_traces, page_whatif
+from telescope.viewer.run_data import RunData
+from telescope.viewer.runs import Runs
+from telescope.viewer.whatif import read_whatif, token_terms, tracer_of
+
+MAX_NAMES = 200
+"""Metrics that one request may name."""
+MAX_SEARCH = 200
+"""Characters of a search."""
+MAX_WHATIF_SAMPLES = 256
+
+NUMBER = r"([0-9]{1,9})"
+RUN = r"/api/runs/([^/]+)"
+STEP = rf"{RUN}/steps/{NUMBER}"
+SAMPLE = rf"{STEP}/samples/{NUMBER}"
+
+
+class Query:
+    """The part of an address behind its question mark."""
+
+    def __init__(self, text: str = "") -> None:
+        self.pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The last value of this name."""
+        return dict(self.pairs).get(name, default)
+
+    def getlist(self, name: str) -> list[str]:
+        return [value for key, value in self.pairs if key == name]
+
+
+class Api:
+    """Answers an address: `answer("/api/runs/a/steps/10")`."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        routes: dict[str, Callable[..., Any]] = {
+            "/api/runs": self._listing,
+            RUN: self._header,
+            rf"{RUN}/metrics": self._metrics,
+            rf"{RUN}/prompts/([0-9a-f]{{1,64}})": self._prompt,
+            STEP: self._step,
+            rf"{STEP}/columns": self._columns,
+            rf"{STEP}/search": self._search,
+            rf"{STEP}/whatif": self._whatif,
+            rf"{STEP}/whatif/samples/{NUMBER}/tokens/{NUMBER}": self._whatif_terms,
+            SAMPLE: self._sample,
+            rf"{SAMPLE}/tokens/{NUMBER}": self._token,
+            rf"{SAMPLE}/ask": self._ask,
+        }
+        self._routes = {re.compile(pattern): make for pattern, make in routes.items()}
+
+    def answer(self, path: str, query: str = "") -> Any:
+        """The JSON of a path that is already decoded. Raises TelescopeError with a reason."""
+        for pattern, make in self._routes.items():
+            found = pattern.fullmatch(path)
+            if found:
+                return make(Query(query), *found.groups())
+        raise TelescopeError("the page has no such address")
+
+    def answer_address(self, address: str) -> Any:
+        """The JSON of an address as the page writes it: encoded, with its query."""
+        path, _, query = address.partition("?")
+        return self.answer(unquote(path), query)
+
+    # ---- runs ----
+
+    def _listing(self, query: Query) -> Any:
+        return self.runs.listing()
+
+    def _header(self, query: Query, run: str) -> Any:
+        return self.runs[run].header()
+
+    def _metrics(self, query: Query, run: str) -> Any:
+        names = query.get("names")
+        wanted = None if names is None else names.split(",")[:MAX_NAMES]
+        after = query.get("after")
+        data = self.runs[run]
+        data.check_exists()
+        return {"series": data.metrics.refresh().to_json(wanted, _step_or_none(after))}
+
+    def _prompt(self, query: Query, run: str, key: str) -> Any:
+        return {"rows": self.runs[run].prompt_rows(key)}
+
+    # ---- a step ----
+
+    def _step(self, query: Query, run: str, step: str) -> Any:
+        return self.runs[run].step(int(step))
+
+    def _columns(self, query: Query, run: str, step: str) -> Any:
+        return self.runs[run].columns(int(step))
+
+    def _search(self, query: Query, run: str, step: str) -> Any:
+        text = query.get("text") or ""
+        if not 0 < len(text) <= MAX_SEARCH:
+            raise TelescopeError(f"search for 1 to {MAX_SEARCH} characters")
+        return {"positions": self.runs[run].search(int(step), text)}
+
+    def _whatif(self, query: Query, run: str, step: str) -> Any:
+        data = self.runs[run]
+        samples = self._tried(query, data, int(step))
+        return {"samples": [page_whatif(i, sample) for i, sample in enumerate(samples)]}
+
+    def _whatif_terms(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
+        data = self.runs[run]
+        tried = self._tried(query, data, int(step))
+        data.sample(int(step), int(sample))  # says so if there is no such sample
+        tracer = tracer_of(tried[int(sample)])
+        return {"terms": [page_term(term) for term in token_terms(tracer, int(token))]}
+
+    def _tried(self, query: Query, data: RunData, step: int) -> list[Any]:
+        """All recorded samples of the step with the settings that are asked for."""
+        settings = data.step_settings(step)
+        name = query.get("estimator") or ""
+        whatif = read_whatif(settings, name, query.get("gamma"), query.get("lam"))
+        positions = range(min(len(data.index(step)), MAX_WHATIF_SAMPLES))
+        return data.whatif(step, list(positions), whatif)
+
+    # ---- a sample ----
+
+    def _sample(self, query: Query, run: str, step: str, sample: str) -> Any:
+        found = self.runs[run].sample(int(step), int(sample))
+        return page_sample(found) | {"position": int(sample)}
+
+    def _token(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
+        words: dict[str, Any] = {}
+        found = self.runs[run].sample(int(step), int(sample))
+        traces = page_traces(found, int(token), words)
+        return {"traces": traces, "words": words}
+
+    def _ask(self, query: Query, run: str, step: str, sample: str) -> Any:
+        """The reply to `text`, a question about the sample; `after` is what was asked before."""
+        found = self.runs[run].sample(int(step), int(sample))
+        return answer_of(found, read_asked(query))
+
+
+def _step_or_none(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,9}", text):
+        raise TelescopeError("after is a step")
+    return float(text)

@@ -1,0 +1,139 @@
+"""A step's numbers, all samples one after the other: what the page draws and recomputes from."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from telescope.ledger import reader as ledger
+
+Numbers = npt.NDArray[np.float32]
+
+FLOATS = (
+    "token_level_rewards",
+    "values",
+    "deltas",
+    "advantages",
+    "whitened",
+    "returns",
+    "kl",
+    "entropy",
+    "baselines",
+    "attention",
+)
+"""Columns of the ledger that the page gets, where a run recorded them."""
+OF_A_CRITIC = ("values", "deltas")
+"""Without a critic they are zeros, or follow from zeros: they are left out."""
+
+
+def has_critic(table: pa.Table) -> bool:
+    """Whether V means something: the estimator needs a critic, or some V is not 0.
+
+    The second is for an estimator whose definition is not here.
+    """
+    if ledger.settings_of(table).estimator_definition.needs.critic:
+        return True
+    if "values" not in table.column_names:
+        return False
+    return bool(flat_numbers(table.column("values").combine_chunks()).any())
+
+
+def numbers_per_row(lists: pa.ListArray) -> list[Numbers]:
+    """Each row's numbers, flags as 0 and 1."""
+    flat = flat_numbers(lists)
+    return [flat[i:j] for i, j in itertools.pairwise(offsets_of(lists))]
+
+
+def flat_numbers(lists: pa.ListArray) -> Numbers:
+    """The numbers of all rows, one after the other. What is null is NaN.
+
+    By hand, because Arrow's to_numpy first imports pandas, which takes a third of a second.
+    """
+    values = lists.flatten().cast(pa.float32())
+    if values.null_count:
+        values = values.fill_null(float("nan"))
+    flat = np.frombuffer(values.buffers()[1] or b"", np.float32)
+    return flat[values.offset : values.offset + len(values)]
+
+
+def offsets_of(lists: pa.ListArray) -> list[int]:
+    """Where each row begins among the numbers of all rows, and where the last one ends."""
+    lengths = lists.value_lengths().fill_null(0).to_pylist()
+    return list(itertools.accumulate(lengths, initial=0))
+
+
+def last_update(table: pa.Table, *names: str) -> dict[str, list[Numbers]] | None:
+    """Per-token terms of each sample's last actor update; empty for a sample without one.
+
+    None if the table has no updates.
+    """
+    if "actor_updates" not in table.column_names:
+        return None
+    updates = table.column("actor_updates").combine_chunks()
+    ends = list(itertools.pairwise(offsets_of(updates)))
+    structs = updates.flatten()
+    none = np.zeros(0, np.float32)
+    found: dict[str, list[Numbers]] = {}
+    for name in names:
+        rows = numbers_per_row(structs.field(name))
+        found[name] = [rows[end - 1] if end > start else none for start, end in ends]
+    return found
+
+
+def step_columns(table: pa.Table, *, critic: bool) -> dict[str, Any]:
+    """The columns of all recorded samples as base64, and where each sample begins.
+
+    A column that the run did not record is absent. `critic`: V means something.
+    """
+    mask = table.column("response_mask").combine_chunks()
+    offsets = offsets_of(mask)
+    columns = {"mask": packed(flat_numbers(mask), "uint8")}
+    for name in FLOATS:
+        if name in table.column_names and (critic or name not in OF_A_CRITIC):
+            column = table.column(name).combine_chunks()
+            if offsets_of(column) == offsets:
+                columns[name] = packed(flat_numbers(column))
+    columns |= _of_the_update(table, offsets)
+    return {
+        "count": table.num_rows,
+        "offsets": offsets,
+        "columns": columns,
+        "bootstrap": _per_sample(table, "bootstrap"),
+        "score": _per_sample(table, "score"),
+        "scale": _per_sample(table, "scale"),
+    }
+
+
+def _of_the_update(table: pa.Table, offsets: list[int]) -> dict[str, Any]:
+    """Ratio and clipped tokens of the last update; NaN and 0 for a sample without one."""
+    found = last_update(table, "ratio", "clipped", "dual_clipped")
+    if found is None or not any(len(row) for row in found["ratio"]):
+        return {}
+    ratio = np.full(offsets[-1], np.nan, np.float32)
+    clipped = np.zeros(offsets[-1], np.float32)
+    for i, (start, end) in enumerate(itertools.pairwise(offsets)):
+        if len(found["ratio"][i]) == end - start:
+            ratio[start:end] = found["ratio"][i]
+        for name in ("clipped", "dual_clipped"):
+            if len(found[name][i]) == end - start:
+                clipped[start:end] += found[name][i]
+    return {"ratio": packed(ratio), "clipped": packed(clipped > 0, "uint8")}
+
+
+def packed(numbers: npt.NDArray[Any], dtype: str = "float32") -> dict[str, str]:
+    """Numbers as base64 of their little-endian bytes."""
+    raw = numbers.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+    return {"dtype": dtype, "data": base64.b64encode(raw).decode()}
+
+
+def _per_sample(table: pa.Table, name: str) -> list[float | None]:
+    if name not in table.column_names:
+        return []
+    values: list[float | None] = table.column(name).to_pylist()
+    finite = [x if x is not None and np.isfinite(x) else None for x in values]
+    return [None if x is None else float(f"{x:.9g}") for x in finite]
