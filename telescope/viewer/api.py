@@ -12,7 +12,13 @@ from urllib.parse import parse_qsl, unquote
 
 from telescope.errors import TelescopeError
 from telescope.viewer.asking import answer_of, read_asked
-from telescope.viewer.payload import page_sample, page_term, page_traces, page_whatif
+from telescope.viewer.payload import (
+    page_sample,
+    page_term,
+    page_traces,
+    page_whatif,
+    with_formulas,
+)
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
 from telescope.viewer.whatif import read_whatif, token_terms, tracer_of
@@ -120,7 +126,8 @@ class Api:
         tried = self._tried(query, data, int(step))
         data.sample(int(step), int(sample))  # says so if there is no such sample
         tracer = tracer_of(tried[int(sample)])
-        return {"terms": [page_term(term) for term in token_terms(tracer, int(token))]}
+        terms = token_terms(tracer, int(token))
+        return {"terms": [with_formulas(page_term(term)) for term in terms]}
 
     def _tried(self, query: Query, data: RunData, step: int) -> list[Any]:
         """All recorded samples of the step with the settings that are asked for."""
@@ -140,7 +147,7 @@ class Api:
         words: dict[str, Any] = {}
         found = self.runs[run].sample(int(step), int(sample))
         traces = page_traces(found, int(token), words)
-        return {"traces": traces, "words": words}
+        return {"traces": [with_formulas(trace) for trace in traces], "words": words}
 
     def _ask(self, query: Query, run: str, step: str, sample: str) -> Any:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain import chat
 from telescope.explain.sample import Sample
@@ -23,6 +24,7 @@ from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, traces
 from telescope.explain.words import Lang, formula, meaning
 from telescope.viewer.columns import OF_A_CRITIC
+from telescope.viewer.formulas import formula_of
 from telescope.viewer.whatif import SHOWN, delta_weights
 
 MAX_TOKENS = 2_000
@@ -166,11 +168,30 @@ def _sentences(trace: Trace, lang: Lang) -> dict[str, str]:
 
 
 def page_term(trace: Trace) -> dict[str, Any]:
-    """A trace with its long texts cut."""
-    return {
-        key: shorten_text(value, MAX_TRACE_TEXT) if isinstance(value, str) else value
-        for key, value in trace.to_json().items()
-    }
+    """A trace with its long texts cut. `shown`: the result with four digits."""
+    out = trace.to_json()
+    for name in ("result", "recorded"):
+        if isinstance(out[name], float):
+            out[name] = number_of(out[name])
+    for key, value in out.items():
+        if isinstance(value, str):
+            out[key] = shorten_text(value, MAX_TRACE_TEXT)
+    return out | {"shown": num(trace.result)}
+
+
+def with_formulas(term: dict[str, Any]) -> dict[str, Any]:
+    """The term with `tex`, its whole line, and MathML of the formula and of its numbers.
+
+    All are None where the line is too long, or cannot be translated.
+    """
+    texts = (term["formula"], term["substituted"], term["shown"])
+    if any(len(text) > MAX_TRACE_TEXT for text in texts):
+        return term | {"tex": None, "math": None, "math_numbers": None}
+    formula, numbers, result = map(formula_of, texts)
+    if formula is None or numbers is None or result is None:
+        return term | {"tex": None, "math": None, "math_numbers": None}
+    line = [formula[0], numbers[0], *([result[0]] if result[0] != numbers[0] else [])]
+    return term | {"tex": " = ".join(line), "math": formula[1], "math_numbers": numbers[1]}
 
 
 # ---- JSON ----
