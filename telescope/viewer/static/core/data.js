@@ -9,7 +9,8 @@ const POLL = 2000; // ms
 
 // Loads the path that `pathOf` gives whenever it changes; null: nothing to load. The old value
 // stays until the new one is there, unless it belongs to another `owner`.
-export function resource(pathOf, { make = (answer) => answer, ownerOf = null } = {}) {
+// `ask(path)` fetches, `make(answer, path)` prepares.
+export function resource(pathOf, { ask = get, make = (answer) => answer, ownerOf = null } = {}) {
   const found = signal(EMPTY);
   let turn = 0;
   let owner;
@@ -19,7 +20,7 @@ export function resource(pathOf, { make = (answer) => answer, ownerOf = null } =
     const before = keep ? found.peek().value : null;
     found.value = { value: before, error: null, loading: true };
     try {
-      const value = make(await get(path));
+      const value = make(await ask(path), path);
       if (mine === turn) found.value = { value, error: null, loading: false };
     } catch (error) {
       if (mine === turn) found.value = { value: before, error, loading: false };
@@ -167,9 +168,10 @@ function mostStriking(index) {
   return from.reduce((best, row) => (size(row) > size(best) ? row : best)).position;
 }
 
+// The sample before stays until the next one is there: its `position` tells which it is.
 export const sample = resource(
   () => (sampleShown.value === null ? null : inStep(`/samples/${sampleShown.value}`)),
-  { ownerOf: () => `${runId.value}/${stepShown.value}/${sampleShown.value}` },
+  { ownerOf: () => runId.value },
 );
 
 // The token that is shown: the address's, or the one with the largest |Â|.

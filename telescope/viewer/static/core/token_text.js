@@ -1,10 +1,15 @@
 // Token texts: nothing invisible, and characters that are split over several tokens.
 
+// Characters that draw nothing, or that change what stands beside them.
 const UNSEEN = new RegExp(
-  "[\\u0080-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
-    "\\ufeff\\ufff9-\\ufffb]|\\p{Cs}|[\\u{e0000}-\\u{e0fff}]",
+  "[\\u0080-\\u009f\\u00a0\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
+    "\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u2800\\u3000\\u3164\\ufe00-\\ufe0e\\ufeff" +
+    "\\uffa0\\ufff9-\\ufffb]|\\p{Cs}|[\\u{e0000}-\\u{e0fff}]",
   "u",
 );
+const CJK_SPACE = "\u3000"; // an ordinary space of Chinese text
+
+const codePoint = (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}⟩`;
 
 function visibleCharacter(c) {
   const code = c.codePointAt(0);
@@ -12,7 +17,7 @@ function visibleCharacter(c) {
   if (c === "\n") return "↵";
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   if (code === 0x7f) return "␡";
-  return UNSEEN.test(c) ? `⟨${code.toString(16).toUpperCase()}⟩` : c;
+  return UNSEEN.test(c) ? codePoint(c) : c;
 }
 
 // Nothing invisible: spaces and breaks as signs, controls as their pictures, direction marks and
@@ -21,6 +26,34 @@ export function visible(text, limit = 40) {
   const cut = [...text.slice(0, limit * 2 + 2)];
   const out = cut.slice(0, limit).map(visibleCharacter).join("");
   return out + (cut.length > limit ? "…" : "");
+}
+
+const ORDINARY = new Set([" ", "\n", "\t", CJK_SPACE]);
+
+// Running text as [{text, hidden}]: spaces and line breaks stay, what is invisible stands as a sign.
+export function runs(text) {
+  const out = [];
+  const add = (piece, hidden) => {
+    const last = out.at(-1);
+    if (last && last.hidden === hidden) last.text += piece;
+    else out.push({ text: piece, hidden });
+  };
+  for (const c of text) {
+    const sign = ORDINARY.has(c) ? c : visibleCharacter(c);
+    add(sign, sign !== c);
+  }
+  return out;
+}
+
+// One line of running text, for tables and titles.
+export function oneLine(text, limit = 160) {
+  const flat = text
+    .slice(0, limit * 2)
+    .replace(/[ \t\r\n]+/g, " ")
+    .trim();
+  const cut = [...flat];
+  const shown = runs(cut.slice(0, limit).join(""));
+  return shown.map((each) => each.text).join("") + (cut.length > limit ? "…" : "");
 }
 
 // Whether the bytes end inside a character.

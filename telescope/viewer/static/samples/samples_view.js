@@ -1,9 +1,49 @@
-// To come.
+// The answers of a step: the table, the reader, and the chosen token under the lens.
 
-import { step } from "../core/data.js";
-import { Loaded } from "../core/parts.js";
+import { AskBox } from "../ask/ask.js";
+import { run, sample, sampleShown, step, stepShown } from "../core/data.js";
+import { Loaded, Trouble } from "../core/parts.js";
+import { t } from "../core/text.js";
+import { Fence } from "../token/fence.js";
+import { TermsPanel } from "../token/terms.js";
 import { html } from "../vendor/preact.js";
+import { Reader } from "./reader.js";
+import { StepBar } from "./step_bar.js";
+import { SampleTable } from "./table.js";
 
 export function SamplesView() {
-  return html`<${Loaded} from=${step}>${(found) => html`<pre>${JSON.stringify(found).slice(0, 2000)}</pre>`}</${Loaded}>`;
+  const isEmpty = run.value && !run.value.ledger?.length;
+  if (isEmpty) return html`<p class="quiet">${t("samples.nothing")}</p>`;
+  return html`
+    <${StepBar} />
+    <${Loaded} from=${step}>
+      ${(found) => html`
+        <div class="answers">
+          <${SampleTable} />
+          <${Sample} found=${found} />
+        </div>
+      `}
+    </${Loaded}>
+  `;
+}
+
+function Sample({ found }) {
+  const { value, error } = sample;
+  const isOther = value && value.position !== sampleShown.value;
+  if (error && (isOther || !value))
+    return html`<${Trouble} error=${error} retry=${sample.reload} />`;
+  if (!value) return null;
+  const row = found.index.find((each) => each.position === value.position);
+  const picture = found.settings?.critic === false ? NoCritic : Fence;
+  return html`
+    <${Reader} sample=${value} row=${row} step=${stepShown.value} />
+    <${picture} sample=${value} settings=${found.settings} step=${found} />
+    <${TermsPanel} sample=${value} />
+    <${AskBox} sample=${value} />
+  `;
+}
+
+// The place of the group picture.
+function NoCritic() {
+  return html`<section id="fence" class="panel"><p class="quiet">${t("token.no_critic")}</p></section>`;
 }

@@ -1,3 +1,5 @@
 // What English says to a child instead: no Greek letters, no symbols.
 
-export const kidEn = {};
+import { tokenKidEn } from "./token_kid_en.js";
+
+export const kidEn = { ...tokenKidEn };

@@ -1,3 +1,5 @@
 // 对孩子换一种说法：没有希腊字母，没有符号。
 
-export const kidZh = {};
+import { tokenKidZh } from "./token_kid_zh.js";
+
+export const kidZh = { ...tokenKidZh };

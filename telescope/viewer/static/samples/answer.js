@@ -1,0 +1,183 @@
+// The answer as running text, every token coloured. Tokens are painted by hand, not drawn anew:
+// an answer of 2,000 tokens stays smooth while λ is dragged.
+
+import { colour, ink, isDark, level } from "../core/colour.js";
+import { tokenShown } from "../core/data.js";
+import { state } from "../core/state.js";
+import { t } from "../core/text.js";
+import { groups, hex } from "../core/token_text.js";
+import { hovered, tokenPanel } from "../token/chosen.js";
+import { isClipped, isFlipped, viewOf } from "../token/view.js";
+import { html, useEffect, useMemo, useRef, useSignalEffect } from "../vendor/preact.js";
+import { cutByKind, kindsOf } from "./markup.js";
+import { running } from "./running_text.js";
+
+// ---- what stands there ----
+
+const SPECIAL = /^<[|｜]?[^<>\s]{1,40}[|｜]?>$|^\[[A-Z_]+\]$|^$/;
+
+// A character that is split over several tokens: the character, with a cell for every token.
+function SplitCharacter({ sample, group }) {
+  const tokens = sample.token_bytes.slice(group.from, group.to);
+  return html`
+    <span class="split">
+      <span>${running(group.text)}</span>
+      <span>
+        ${tokens.map(
+          (bytes, k) => html`<span class="tok" data-token=${group.from + k}>${hex(bytes)}</span>`,
+        )}
+      </span>
+    </span>
+  `;
+}
+
+function Token({ sample, group, kinds, start }) {
+  if (group.to - group.from > 1) return html`<${SplitCharacter} sample=${sample} group=${group} />`;
+  const i = group.from;
+  const isLast = i === sample.length - 1;
+  if (isLast && !sample.truncated && SPECIAL.test(group.text)) {
+    const name = group.text === "" ? "EOS" : group.text;
+    return html`<span class="tok eos" data-token=${i} title=${t("reader.eos")}>${running(name)}</span>`;
+  }
+  if (group.text === "") return html`<span class="tok unseen" data-token=${i}>∅</span>`;
+  const pieces = cutByKind(group.text, kinds, start);
+  const plain = pieces.length === 1 && pieces[0].kind === "";
+  return html`
+    <span class="tok" data-token=${i}>
+      ${
+        plain
+          ? running(group.text, { breaks: true })
+          : pieces.map(({ kind, text }) =>
+              kind
+                ? html`<span class=${kind}>${running(text, { breaks: true })}</span>`
+                : running(text, { breaks: true }),
+            )
+      }
+    </span>
+  `;
+}
+
+// Stretches of the answer by who wrote them: [{isTool, groups: [{group, start}]}].
+function stretchesOf(sample) {
+  const out = [];
+  let start = 0;
+  for (const group of groups(sample)) {
+    const isTool = !sample.mask[group.from];
+    if (out.at(-1)?.isTool !== isTool) out.push({ isTool, groups: [] });
+    out.at(-1).groups.push({ group, start });
+    start += group.text.length;
+  }
+  return out;
+}
+
+function Stretch({ sample, stretch, kinds }) {
+  const tokens = stretch.groups.map(
+    ({ group, start }) =>
+      html`<${Token} key=${group.from} ...${{ sample, group, kinds, start }} />`,
+  );
+  if (!stretch.isTool) return tokens;
+  const n = stretch.groups.reduce((sum, { group }) => sum + group.to - group.from, 0);
+  return html`
+    <div class="tool-output">
+      <span class="role">🔧 ${t("reader.tool", { n })}</span>
+      <div>${tokens}</div>
+    </div>
+  `;
+}
+
+function Ending({ sample }) {
+  const shown = sample.token_ids.length;
+  if (shown < sample.length) {
+    const n = sample.length;
+    return html`<div class="cut-off" data-cut="page">${t("reader.shown", { shown, n })}</div>`;
+  }
+  if (!sample.truncated) return null;
+  return html`<div class="cut-off" data-cut="run">${t("reader.truncated", { n: sample.length })}</div>`;
+}
+
+// ---- its colours ----
+
+// The spans by token.
+function spansOf(box) {
+  const out = [];
+  for (const node of box.querySelectorAll("[data-token]")) out[Number(node.dataset.token)] = node;
+  return out;
+}
+
+function paint(spans, sample) {
+  const { columns } = viewOf(sample);
+  const quantity = state.colour.value;
+  const column = columns[quantity] ?? [];
+  isDark.value;
+  spans.forEach((span, i) => {
+    const strength = sample.mask[i] ? level(quantity, column[i]) : null;
+    const back = strength === null ? "" : colour(strength);
+    if (span.back === back) return;
+    span.back = back;
+    span.style.backgroundColor = back;
+    span.style.color = strength === null ? "" : ink(strength);
+  });
+}
+
+function mark(spans, sample) {
+  const { columns } = viewOf(sample);
+  spans.forEach((span, i) => {
+    span.classList.toggle("clipped", isClipped(sample, i));
+    span.classList.toggle("flipped", isFlipped(columns, i));
+  });
+}
+
+export function Answer({ sample }) {
+  const box = useRef(null);
+  const content = useMemo(() => {
+    const text = groups(sample).map((group) => group.text);
+    const kinds = kindsOf(text.join(""));
+    return stretchesOf(sample).map(
+      (stretch) => html`<${Stretch} sample=${sample} stretch=${stretch} kinds=${kinds} />`,
+    );
+  }, [sample]);
+  return html`
+    <div
+      id="answer" class="answer" ref=${box} role="group" dir="auto"
+      aria-label=${t("reader.answer")} ...${tokenPanel}
+    >
+      <div key=${`${sample.step}/${sample.position}`}>
+        ${content}
+        <${Ending} sample=${sample} />
+        <${Painter} sample=${sample} box=${box} />
+      </div>
+    </div>
+  `;
+}
+
+// Paints the spans beside it whenever a number, the quantity or the choice changes.
+function Painter({ sample, box }) {
+  const spans = useRef([]);
+  useEffect(() => {
+    spans.current = spansOf(box.current);
+    paint(spans.current, sample);
+  }, [sample]);
+  useSignalEffect(() => {
+    paint(spans.current, sample);
+    mark(spans.current, sample);
+  });
+  useSignalEffect(() => {
+    for (const node of box.current.querySelectorAll(".pinned")) node.classList.remove("pinned");
+    const span = spans.current[tokenShown.value];
+    span?.classList.add("pinned");
+    if (span) showInside(span, box.current);
+  });
+  useSignalEffect(() => {
+    for (const node of box.current.querySelectorAll(".hover")) node.classList.remove("hover");
+    if (hovered.value !== null) spans.current[hovered.value]?.classList.add("hover");
+  });
+  return null;
+}
+
+// Scrolls the answer, not the page, so that the token is inside.
+function showInside(span, box) {
+  const around = box.getBoundingClientRect();
+  const place = span.getBoundingClientRect();
+  if (place.top < around.top) box.scrollTop -= around.top - place.top + 30;
+  if (place.bottom > around.bottom) box.scrollTop += place.bottom - around.bottom + 30;
+}

@@ -1,0 +1,149 @@
+// Which samples the table lists, and in which order.
+
+import { pathIn, resource, run, step, stepShown } from "../core/data.js";
+import { has } from "../core/number.js";
+import { get, isLive } from "../core/source.js";
+import { go, state } from "../core/state.js";
+import { computed, effect, signal } from "../vendor/preact.js";
+
+// name -> whether a row stays
+export const FILTERS = {
+  right: (row) => row.right,
+  wrong: (row) => !row.right,
+  truncated: (row) => row.truncated,
+  tool: (row) => row.tools > 0,
+  clipped: (row) => row.clip_fraction > 0,
+  flipped: (row) => row.flipped > 0,
+};
+const OPPOSITES = { right: "wrong", wrong: "right" };
+
+// ---- search: the server reads whole prompts and answers; a report reads what it holds ----
+
+const REST = 200; // ms
+const searched = signal("");
+let timer = 0;
+effect(() => {
+  const text = state.search.value.trim();
+  clearTimeout(timer);
+  timer = setTimeout(
+    () => {
+      searched.value = text;
+    },
+    text ? REST : 0,
+  );
+});
+
+async function searchInFile(path) {
+  const text = new URL(path, "http://x/").searchParams.get("text").toLowerCase();
+  const folder = path.slice(0, path.indexOf("/search?"));
+  const positions = step.peek()?.index.map((row) => row.position) ?? [];
+  const found = await Promise.allSettled(
+    positions.map((position) => get(`${folder}/samples/${position}`)),
+  );
+  const holds = ({ value }) =>
+    value && `${value.prompt}\n${value.response}`.toLowerCase().includes(text);
+  return { positions: positions.filter((_, k) => holds(found[k])) };
+}
+
+export const search = resource(
+  () => {
+    if (!searched.value || stepShown.value === null) return null;
+    const asked = new URLSearchParams({ text: searched.value });
+    return pathIn(`/steps/${stepShown.value}/search?${asked}`);
+  },
+  { ask: isLive ? get : searchInFile, ownerOf: () => `${stepShown.value}/${searched.value}` },
+);
+
+// ---- one prompt through training ----
+
+const onlyPrompt = computed(() =>
+  state.filter.value?.includes("prompt") ? state.prompt.value : null,
+);
+
+const ofPrompt = resource(
+  () => (onlyPrompt.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
+  {
+    ownerOf: () => onlyPrompt.value,
+  },
+);
+
+// The steps at which the scrubber can stand: those that recorded the prompt, if only it is shown.
+export const stops = computed(() => {
+  const recorded = run.value?.ledger ?? [];
+  const rows = ofPrompt.signal.value.value?.rows;
+  if (!onlyPrompt.value || !rows) return recorded;
+  const steps = new Set(rows.map((row) => row.step));
+  return recorded.filter((each) => steps.has(each));
+});
+
+// ---- rows ----
+
+// A row's marks in the order of their column: cut off first, then tools, then sign flips.
+const marksOf = (row) => 1e6 * Number(row.truncated) + 1e3 * row.tools + row.flipped;
+
+function cellValue(row, column) {
+  if (column.startsWith("part:")) return row.parts?.[column.slice(5)];
+  return column === "marks" ? marksOf(row) : row[column];
+}
+
+// Numbers by size, texts by letters; what is missing comes last.
+function compare(a, b) {
+  const absent = (x) => x === null || x === undefined;
+  if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));
+  return typeof a === "string" ? a.localeCompare(b) : a - b;
+}
+
+export const rowsShown = computed(() => {
+  const names = (state.filter.value ?? []).filter((name) => Object.hasOwn(FILTERS, name));
+  const { low, high, group, sort, down } = state;
+  const found = searched.value ? search.signal.value.value?.positions : null;
+  const positions = found ? new Set(found) : null;
+  const rows = (step.value?.index ?? []).filter(
+    (row) =>
+      names.every((name) => FILTERS[name](row)) &&
+      (onlyPrompt.value === null || row.prompt_key === onlyPrompt.value) &&
+      (low.value === null || (has(row.score) && row.score >= low.value)) &&
+      (high.value === null || (has(row.score) && row.score <= high.value)) &&
+      (group.value === null || row.group === group.value) &&
+      (positions === null || positions.has(row.position)),
+  );
+  const column = sort.value;
+  const sign = down.value ? -1 : 1;
+  const by = (row) => cellValue(row, column);
+  return rows.sort((a, b) => sign * compare(by(a), by(b)) || a.position - b.position);
+});
+
+// ---- changing them ----
+
+export function toggleFilter(name) {
+  const now = state.filter.peek() ?? [];
+  const others = now.filter((each) => each !== name && each !== OPPOSITES[name]);
+  const next = now.includes(name) ? others : [...others, name];
+  go({ filter: next.length ? next : null });
+}
+
+// Only the prompt of this row, or all prompts again.
+export function togglePrompt(row) {
+  const now = state.filter.peek() ?? [];
+  const others = now.filter((each) => each !== "prompt");
+  const isOn = now.includes("prompt");
+  const filter = isOn ? others : [...others, "prompt"];
+  go({ filter: filter.length ? filter : null, prompt: isOn ? null : (row?.prompt_key ?? null) });
+}
+
+export const isFiltered = computed(
+  () =>
+    (state.filter.value?.length ?? 0) > 0 ||
+    state.search.value !== "" ||
+    [state.low, state.high, state.group].some((each) => each.value !== null),
+);
+
+export const clearFilters = () =>
+  go({ filter: null, search: "", low: null, high: null, group: null, prompt: null });
+
+// First press: the column's own direction; second: the other one.
+export function sortBy(column, downFirst) {
+  const isSame = state.sort.peek() === column;
+  const down = isSame ? !state.down.peek() : downFirst;
+  go({ sort: column, down: down ? true : null });
+}

@@ -1,0 +1,83 @@
+// What to know about a sample before reading it: verdict, score, what the critic expected, and
+// which tokens got the blame and the praise.
+
+import { has, num } from "../core/number.js";
+import { isKid, t } from "../core/text.js";
+import { groupOf, visible } from "../core/token_text.js";
+import { pin } from "../token/chosen.js";
+import { figure } from "../token/figure.js";
+import { symbolOf, viewOf } from "../token/view.js";
+import { html } from "../vendor/preact.js";
+
+// The written token whose number is smallest (sign −1) or largest (sign 1), if it has that sign.
+function extreme(sample, column, sign) {
+  let best = null;
+  column?.forEach((x, i) => {
+    if (!sample.mask[i] || !has(x) || x * sign <= 0) return;
+    if (best === null || x * sign > column[best] * sign) best = i;
+  });
+  return best;
+}
+
+// [key of its words, column, token]
+export function remarkable(sample) {
+  const { columns } = viewOf(sample);
+  const credit = columns.whitened?.some((x) => has(x) && x !== 0) ? "whitened" : "advantages";
+  const found = [["blamed", credit, extreme(sample, columns[credit], -1)]];
+  found.push(["praised", credit, extreme(sample, columns[credit], 1)]);
+  if (columns.values) found.push(["drop", "deltas", extreme(sample, columns.deltas, -1)]);
+  return found.filter(([, , i]) => i !== null);
+}
+
+function TokenButton({ sample, kind, column, i }) {
+  const { columns } = viewOf(sample);
+  const word = visible(groupOf(sample, i).text, 16) || "∅";
+  const number = figure(columns[column][i], { sign: true, digits: 2 });
+  return html`
+    <button
+      type="button" class="fact" data-fact=${kind} data-at=${i}
+      title=${t(`reader.${kind}.why`)} onClick=${() => pin(i)}
+    >
+      ${t(`reader.${kind}`)} <b>${word}</b>${" "}
+      <span class="mono">${isKid.value ? number : `${symbolOf(column)} ${number}`}</span>
+    </button>
+  `;
+}
+
+function partsOf(sample) {
+  const parts = Object.entries(sample.parts ?? {});
+  const says = parts.length > 1 || parts.some(([, x]) => x !== sample.score);
+  return says ? parts : [];
+}
+
+export function Facts({ sample, right }) {
+  const v0 = sample.columns.values?.find((_, i) => sample.mask[i]);
+  return html`
+    <div id="facts" class="facts">
+      <span class=${`verdict ${right ? "right" : "wrong"}`}>
+        ${right ? "✓" : "✗"} ${t(right ? "samples.right" : "samples.wrong")}
+      </span>
+      <span id="score">${t("token.score")} <b class="mono">${num(sample.score, { digits: 2 })}</b></span>
+      ${partsOf(sample).map(
+        ([name, x]) => html`
+          <span key=${name} class="part" data-part=${name}>
+            ${name} <b class="mono">${num(x, { digits: 2 })}</b>
+          </span>
+        `,
+      )}
+      <span>${t("reader.length", { n: sample.length })}</span>
+      ${sample.truncated ? html`<span class="cut">${t("samples.truncated")}</span>` : null}
+      ${
+        has(v0)
+          ? html`<span id="v0" title=${t("reader.v0.why")}>
+              ${t("reader.v0")} <b class="mono">${figure(v0, { digits: 2 })}</b>
+            </span>`
+          : null
+      }
+      ${remarkable(sample).map(
+        ([kind, column, i]) =>
+          html`<${TokenButton} key=${kind} sample=${sample} kind=${kind} column=${column} i=${i} />`,
+      )}
+    </div>
+  `;
+}

@@ -1,0 +1,60 @@
+// Which quantity colours the tokens, and what its colours mean: one scale for the whole run.
+
+import { colour, isDark, scaleOf } from "../core/colour.js";
+import { Segment } from "../core/parts.js";
+import { go, state } from "../core/state.js";
+import { isKid, t } from "../core/text.js";
+import { figure } from "../token/figure.js";
+import { quantitiesOf, symbolOf } from "../token/view.js";
+import { html } from "../vendor/preact.js";
+
+const STRIPES = 40;
+const WIDTH = 200;
+const KID_QUANTITIES = ["whitened", "advantages", "deltas", "values", "token_level_rewards"];
+
+const edgeOf = (quantity, part) => {
+  const x = part * scaleOf(quantity);
+  if (quantity === "ratio") return figure(1 + x, { digits: 2 });
+  return part === 0 ? "0" : figure(x, { sign: true, digits: 2 });
+};
+
+export function Legend() {
+  const quantity = state.colour.value;
+  isDark.value;
+  const wide = WIDTH / STRIPES;
+  const stripes = Array.from({ length: STRIPES }, (_, k) => k);
+  const edges = [-1, -0.5, 0, 0.5, 1];
+  const said = edges.map((part) => edgeOf(quantity, part));
+  return html`
+    <span id="legend" class="legend" title=${t("reader.scale")}>
+      <svg viewBox=${`0 0 ${WIDTH + 40} 24`} role="img" aria-label=${`${symbolOf(quantity)} ${said.join(" … ")}`}>
+        ${stripes.map(
+          (k) => html`<rect
+            x=${20 + k * wide} width=${wide + 0.3} height="9" fill=${colour((2 * (k + 0.5)) / STRIPES - 1)}
+          />`,
+        )}
+        ${edges.map(
+          (part, k) =>
+            html`<text x=${20 + ((part + 1) / 2) * WIDTH} y="21" text-anchor="middle">${said[k]}</text>`,
+        )}
+      </svg>
+      <span class="marks">${t("reader.marks")}</span>
+    </span>
+  `;
+}
+
+export function ColourChoice({ sample }) {
+  const there = quantitiesOf(sample);
+  const shown = isKid.value ? there.filter((name) => KID_QUANTITIES.includes(name)) : there;
+  return html`
+    <span class="field">
+      <span>${t("reader.colour")}</span>
+      <${Segment}
+        id="colour" label=${t("reader.colour")}
+        options=${shown.map((name) => [name, symbolOf(name)])}
+        value=${state.colour.value}
+        choose=${(colour) => go({ colour })}
+      />
+    </span>
+  `;
+}

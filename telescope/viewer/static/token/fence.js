@@ -1,0 +1,103 @@
+// The fence picture: V on the posts, everything that belongs to a token in its gap.
+
+import { isDark } from "../core/colour.js";
+import { num } from "../core/number.js";
+import { Panel } from "../core/parts.js";
+import { isKid, t } from "../core/text.js";
+import { oneLine } from "../core/token_text.js";
+import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { lens, tokenPanel, tokenSeen } from "./chosen.js";
+import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
+import { sceneOf } from "./fence_scene.js";
+import { Arrows, Bands, BeforeAndAfter, Captions, Posts, Values } from "./fence_values.js";
+import { saveSvg } from "./save_svg.js";
+import { TokenTable } from "./token_table.js";
+import { viewOf } from "./view.js";
+
+const PARTS = [
+  Bands,
+  Captions,
+  Posts,
+  Arrows,
+  Values,
+  BeforeAndAfter,
+  Numbers,
+  Boxes,
+  Fan,
+  Edges,
+  Hits,
+]; // back to front
+const SMALLEST = 320; // px
+
+// The width of an element, followed.
+function useWidth(ref) {
+  const [width, setWidth] = useState(800);
+  useLayoutEffect(() => {
+    const measure = () => setWidth(Math.max(SMALLEST, ref.current.clientWidth || 800));
+    const watch = new ResizeObserver(measure);
+    watch.observe(ref.current);
+    measure();
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
+export function Fence({ sample, settings }) {
+  const box = useRef(null);
+  const before = useRef(0);
+  const width = useWidth(box);
+  const [asTable, setAsTable] = useState(false);
+  const token = tokenSeen.value;
+  isDark.value; // the boxes' colours change with it
+  const view = viewOf(sample);
+  const scene = sceneOf({ sample, view, token, width, before: before.current });
+  const { from, to, row } = scene;
+  useLayoutEffect(() => {
+    before.current = from;
+    if (lens.peek().from !== from || lens.peek().to !== to) lens.value = { from, to };
+  }, [from, to]);
+  const bar = html`
+    <span id="about" class="quiet">${aboutSample(sample, settings)}</span>
+    <span class="spring"></span>
+    <button
+      id="save-svg" type="button"
+      onClick=${() => saveSvg(box.current.querySelector("svg"), nameOf(sample, token))}
+    >
+      ${t("token.save")}
+    </button>
+    <button
+      id="as-table" type="button" aria-pressed=${asTable ? "true" : "false"}
+      onClick=${() => setAsTable(!asTable)}
+    >
+      ${t("token.table")}
+    </button>
+  `;
+  return html`
+    <${Panel} id="fence" title=${t("token.fence")} bar=${bar}>
+      <p class="rule">${t("token.rule")}</p>
+      <div id="picture" ref=${box} role="group" aria-label=${t("token.picture")} ...${tokenPanel}>
+        <svg viewBox=${`0 0 ${width} ${row.height}`} height=${row.height} aria-hidden="true">
+          ${PARTS.map((Part) => html`<${Part} ...${scene} />`)}
+        </svg>
+      </div>
+      <div class=${asTable ? "scroll shown" : "scroll sr"}>
+        <${TokenTable} sample=${sample} token=${token} />
+      </div>
+    </${Panel}>
+  `;
+}
+
+const nameOf = (sample, token) => `token-${sample.step}-${sample.position}-${token ?? 0}.svg`;
+
+function aboutSample(sample, settings) {
+  const score = `${t("token.score")} ${num(sample.score, { digits: 2 })}`;
+  const place = `#${sample.position} · ${score}`;
+  if (isKid.value) return place;
+  const now = settings ?? sample.settings;
+  const lam = sample.lam ?? now.lam;
+  const by =
+    lam === null || lam === undefined
+      ? `${t("token.estimator")} ${oneLine(String(now.label ?? now.estimator), 24)}`
+      : `λ ${num(lam, { digits: 2 })}`;
+  return `${place} · ${by} γ ${num(now.gamma, { digits: 2 })} β ${num(now.kl_coef)}`;
+}

@@ -1,0 +1,136 @@
+// The chosen token, term by term: recorded, recomputed, and whether they agree.
+
+import { num, plain } from "../core/number.js";
+import { Panel, Trouble } from "../core/parts.js";
+import { isKid, lang, t } from "../core/text.js";
+import { groupOf, hex, visible } from "../core/token_text.js";
+import { html, useState } from "../vendor/preact.js";
+import { tokenSeen } from "./chosen.js";
+import { about } from "./figure.js";
+import { Formula } from "./math.js";
+import { isCurrent, terms } from "./terms_data.js";
+import { isFlipped, viewOf } from "./view.js";
+import { WhatIfTerms } from "./whatif_terms.js";
+
+const NAMED = new Set([
+  "kl",
+  "reward",
+  "delta",
+  "advantage_sum",
+  "advantage",
+  "return",
+  "whitened",
+  "ratio",
+  "clip",
+  "surrogate",
+  "kl_loss",
+  "value_loss",
+]);
+
+const simple = (text) => (isKid.value ? plain(text, t("token.almost")) : text);
+const exact = (x) => (typeof x === "string" ? x : simple(num(x, { digits: 5 })));
+
+export function TermsPanel({ sample }) {
+  const token = tokenSeen.value;
+  const name = token === null ? "" : nameOf(sample, token);
+  return html`
+    <${Panel} id="token" title=${t("token.title")} bar=${html`<span id="token-name">${name}</span>`}>
+      <div id="traces" class="traces" aria-live="polite">
+        ${token === null ? html`<p class="quiet">${t("token.hint")}</p>` : termsOf(sample, token)}
+      </div>
+    </${Panel}>
+  `;
+}
+
+function nameOf(sample, i) {
+  const group = groupOf(sample, i);
+  const isSplit = group.to - group.from > 1;
+  const bytes = isSplit ? `  [${hex(sample.token_bytes[i])}]` : "";
+  const word = visible(group.text, 24) || "∅";
+  if (isKid.value) return word + bytes;
+  return `i = ${i}  ${word}  (id ${sample.token_ids[i]})${bytes}`;
+}
+
+function termsOf(sample, token) {
+  const { columns, changed } = viewOf(sample);
+  const isTool = !sample.mask[token];
+  const { value, error, loading } = terms;
+  const current = isCurrent.value;
+  const old = value !== null && !current ? " old" : "";
+  return html`
+    ${changed && !isTool ? html`<${WhatIfTerms} sample=${sample} token=${token} />` : null}
+    ${isFlipped(columns, token) ? html`<div class="note">${t("token.flipped")}</div>` : null}
+    ${isTool ? html`<div class="note">${t("token.tool")}</div>` : null}
+    ${error && !current ? html`<${Trouble} error=${error} retry=${terms.reload} />` : null}
+    ${loading && value === null ? html`<p class="quiet late">${t("page.loading")}</p>` : null}
+    ${
+      value && !(error && !current) && !isTool
+        ? html`<div class=${`terms${old}`}>
+            ${changed ? html`<h3>${t("token.recorded.terms")}</h3>` : null}
+            ${value.traces.map((each) => html`<${Term} key=${each.name} trace=${each} words=${value.words} />`)}
+          </div>`
+        : null
+    }
+  `;
+}
+
+function verdictOf({ ok }) {
+  if (ok === null || ok === undefined) return null;
+  const word = t(ok ? "token.agrees" : "token.differs");
+  return html`<span class=${ok ? "ok" : "off"} title=${word} aria-label=${word}>
+    ${ok ? " ✓" : " ✗"}
+  </span>`;
+}
+
+const isThere = (x) => x !== null && x !== undefined;
+
+function Term({ trace, words }) {
+  const said = words[trace.words][lang.value];
+  const meaning = said[isKid.value ? "kid" : "expert"];
+  const own = NAMED.has(trace.name) ? t(`token.name.${trace.name}`) : trace.name;
+  const title = isKid.value ? said.formula_in_words : own;
+  return html`
+    <div class="trace" data-trace=${trace.name}>
+      <div class="label">
+        <b>${title}</b>
+        ${trace.tex && !isKid.value ? html`<${CopyTex} tex=${trace.tex} />` : null}
+        ${meaning ? html`<div>${meaning}</div>` : null}
+      </div>
+      ${
+        isKid.value
+          ? html`<div class="math">${about(trace.result)}${verdictOf(trace)}</div>`
+          : html`<${Equation} trace=${trace} verdict=${verdictOf(trace)} />`
+      }
+    </div>
+  `;
+}
+
+// formula, = numbers, = result
+export function Equation({ trace, verdict = null }) {
+  const { formula, substituted, result, recorded, math } = trace;
+  return html`
+    <div class="math">
+      <div class="eq"><${Formula} tree=${math ?? null} plain=${formula} /></div>
+      <div class="eq">= ${simple(substituted)}</div>
+      <div class="eq">
+        = <b>${exact(result)}</b>
+        ${isThere(recorded) ? html`<span class="quiet">  ${t("token.recorded")} ${exact(recorded)}</span>` : null}
+        ${verdict}
+      </div>
+    </div>
+  `;
+}
+
+function CopyTex({ tex }) {
+  const [done, setDone] = useState(false);
+  async function copy() {
+    await navigator.clipboard.writeText(tex);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  }
+  return html`
+    <button type="button" class="small copy-tex" title=${tex} onClick=${copy}>
+      ${done ? t("token.copied") : t("token.copy")}
+    </button>
+  `;
+}
