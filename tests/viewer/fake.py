@@ -16,6 +16,7 @@ from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, SCHEMA, VERSION
+from tests.viewer.big import big_run as big_run
 
 HOSTILE = [
     "<script>window.hacked=1</script>", "</script><script>window.hacked=1</script>",

@@ -14,10 +14,11 @@ import pytest
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.errors import TelescopeError
 from telescope.explain.settings import Settings
+from telescope.explain.trace import traces
 from telescope.ledger import reader as ledger
 from telescope.viewer.payload import dumps, page_sample, page_traces
 from telescope.viewer.run_data import RunData
-from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
+from tests.viewer.fake import EOS, big_run, fake_run, hostile, lesson, sample, step_of
 
 
 def test_viewer_imports_no_torch() -> None:
@@ -239,3 +240,17 @@ def test_words_of_one_quantity_differ_with_its_formula() -> None:
     assert found[0] != found[1]
     assert "not below a floor" in words[found[1]]["en"]["formula_in_words"]
     assert "not below" not in words[found[0]]["en"]["formula_in_words"]
+
+
+def test_the_large_fake_run_has_right_arithmetic_and_all_kinds_of_rows(tmp_path: Path) -> None:
+    data = RunData(big_run(tmp_path / "big", steps=2, samples=64, tokens=40))
+    rows = data.index(2)
+    assert any(row["truncated"] for row in rows)
+    assert any(row["tools"] for row in rows)
+    assert any(row["right"] for row in rows)
+    assert len({row["group"] for row in rows}) == 16
+    for position in (0, next(row["position"] for row in rows if row["tools"])):
+        one = data.sample(2, position)
+        found = [trace for t in range(0, len(one), 7) for trace in traces(one, t)]
+        assert found
+        assert all(trace.ok is not False for trace in found)
