@@ -11,7 +11,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from telescope.algorithms.advantages import gae, length_adaptive_lam, monte_carlo_returns
+from telescope.algorithms.advantages import (
+    gae,
+    length_adaptive_lam,
+    monte_carlo_returns,
+    n_step_advantages,
+)
 from telescope.algorithms.groups import (
     Credit,
     dr_grpo,
@@ -65,6 +70,18 @@ def monte_carlo_credit(batch: Columns, s: Any) -> Credit:
 
 def td0_credit(batch: Columns, s: Any) -> Credit:
     return Credit(batch["deltas"], batch["deltas"] + batch["values"])
+
+
+def n_step_credit(batch: Columns, s: Any) -> Credit:
+    advantages = n_step_advantages(
+        batch["token_level_rewards"],
+        batch["values"],
+        batch.mask,
+        n=s.n,
+        gamma=s.gamma,
+        bootstrap=batch["bootstrap"],
+    )
+    return Credit(advantages, advantages + batch["values"])
 
 
 def _of_group(compare: Callable[[Tensor, Tensor, Tensor], Credit]) -> Callable[..., Credit]:

@@ -12,22 +12,15 @@ from urllib.parse import parse_qsl, unquote
 
 from telescope.errors import TelescopeError
 from telescope.viewer.asking import answer_of, read_asked
-from telescope.viewer.payload import (
-    page_sample,
-    page_term,
-    page_traces,
-    page_whatif,
-    with_formulas,
-)
+from telescope.viewer.payload import page_sample, page_terms, page_traces, with_formulas
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
-from telescope.viewer.whatif import read_whatif, token_terms, tracer_of
+from telescope.viewer.whatif import Recomputed, read_whatif, sample_of, token_terms, tracer_of
 
 MAX_NAMES = 200
 """Metrics that one request may name."""
 MAX_SEARCH = 200
 """Characters of a search."""
-MAX_WHATIF_SAMPLES = 256
 
 NUMBER = r"([0-9]{1,9})"
 RUN = r"/api/runs/([^/]+)"
@@ -117,25 +110,20 @@ class Api:
         return {"positions": self.runs[run].search(int(step), text)}
 
     def _whatif(self, query: Query, run: str, step: str) -> Any:
-        data = self.runs[run]
-        samples = self._tried(query, data, int(step))
-        return {"samples": [page_whatif(i, sample) for i, sample in enumerate(samples)]}
+        return self._tried(query, self.runs[run], int(step)).to_json()
 
     def _whatif_terms(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
         data = self.runs[run]
+        recorded = data.sample(int(step), int(sample))
         tried = self._tried(query, data, int(step))
-        data.sample(int(step), int(sample))  # says so if there is no such sample
-        tracer = tracer_of(tried[int(sample)])
-        terms = token_terms(tracer, int(token))
-        return {"terms": [with_formulas(page_term(term)) for term in terms]}
+        tracer = tracer_of(sample_of(tried, recorded, int(sample)))
+        words: dict[str, Any] = {}
+        traces = page_terms(token_terms(tracer, int(token)), tried.settings, words)
+        return {"traces": [with_formulas(trace) for trace in traces], "words": words}
 
-    def _tried(self, query: Query, data: RunData, step: int) -> list[Any]:
+    def _tried(self, query: Query, data: RunData, step: int) -> Recomputed:
         """All recorded samples of the step with the settings that are asked for."""
-        settings = data.step_settings(step)
-        name = query.get("estimator") or ""
-        whatif = read_whatif(settings, name, query.get("gamma"), query.get("lam"))
-        positions = range(min(len(data.index(step)), MAX_WHATIF_SAMPLES))
-        return data.whatif(step, list(positions), whatif)
+        return data.whatif(step, read_whatif(data.recorded(step), dict(query.pairs)))
 
     # ---- a sample ----
 

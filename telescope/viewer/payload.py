@@ -24,8 +24,8 @@ from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, traces
 from telescope.explain.words import Lang, formula, meaning
 from telescope.viewer.columns import OF_A_CRITIC
+from telescope.viewer.delta_weights import delta_weights
 from telescope.viewer.formulas import formula_of
-from telescope.viewer.whatif import SHOWN, delta_weights
 
 MAX_TOKENS = 2_000
 MAX_PROMPT = 20_000
@@ -128,18 +128,6 @@ def _plain(value: Any) -> Any:
     return value if is_plain else shorten_text(str(value), 200)
 
 
-def page_whatif(
-    position: int, recomputed: Sample, *, max_tokens: int = MAX_TOKENS, digits: int = 7
-) -> dict[str, Any]:
-    """What a what-if changes of the sample at `position`."""
-    columns = {name: recomputed.columns[name] for name in SHOWN if name in recomputed.columns}
-    return {
-        "position": position,
-        "columns": {name: _numbers(x[:max_tokens], digits) for name, x in columns.items()},
-        "weights": _numbers(delta_weights(recomputed), digits),
-    }
-
-
 # ---- one token ----
 
 
@@ -147,10 +135,16 @@ def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str,
     """The traces of token t. Their sentences, shared by many tokens, are added to `words`."""
     if not 0 <= t < len(sample):
         raise TelescopeError(f"the response has {len(sample)} tokens: 0 to {len(sample) - 1}")
-    settings = sample.settings
+    return page_terms(traces(sample, t), sample.settings, words)
+
+
+def page_terms(
+    found: Sequence[Trace], settings: Settings, words: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Traces of one token. Their sentences are added to `words`."""
     used = f"{settings.estimator}:{settings.loss}:{settings.critic.loss}"
     out = []
-    for trace in traces(sample, t):
+    for trace in found:
         key = f"{trace.name}:{trace.state}:{trace.variant}:{used}"
         if key not in words:
             words[key] = {lang: _sentences(trace, lang) for lang in LANGS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -23,14 +22,16 @@ from telescope.viewer.header import (
     scales_of_step,
     spread_steps,
 )
+from telescope.viewer.offers import loss_offers, offers
 from telescope.viewer.payload import number_of, page_settings
 from telescope.viewer.recent import Recent
+from telescope.viewer.recorded import RecordedStep
 from telescope.viewer.rows import index_rows, prompt_key
 from telescope.viewer.series import Metrics
 from telescope.viewer.settings_list import RunSettings
 from telescope.viewer.status import FILES_OF_A_RUN, Status, is_run, status_of
 from telescope.viewer.value_paths import value_paths
-from telescope.viewer.whatif import WhatIf, offers, recompute
+from telescope.viewer.whatif import Recomputed, WhatIf, recompute
 
 Stamp = tuple[int, int]
 """A step and when its file was written: a resumed run writes some steps again."""
@@ -60,7 +61,8 @@ class RunData:
         self.metrics = Metrics(run / "metrics.jsonl")
         self._tables = Recent[pa.Table](keep)
         self._samples = Recent[Sample](64)
-        self._whatifs = Recent[list[Sample]](4)
+        self._recorded = Recent[RecordedStep](keep)
+        self._whatifs = Recent[Recomputed](8)
         self._indices = Recent[list[dict[str, Any]]](16)
         self._scales = Recent[dict[str, float]](64)
         self._settings = Recent[RunSettings](1)
@@ -159,7 +161,8 @@ class RunData:
             "step": step,
             "stamp": str(stamp[1]),
             "index": self.index(step),
-            "offers": self.estimators(step),
+            "offers": [],
+            "losses": [],
             "settings": None,
             "whiten": None,
             "paths": None,
@@ -168,7 +171,10 @@ class RunData:
             answer["settings"] = page_settings(self.step_settings(step)) | {
                 "critic": has_critic(table)
             }
-            answer["whiten"] = _whitening(table)
+            recorded = self.recorded(step)
+            answer["offers"] = [offer.to_json() for offer in offers(recorded)]
+            answer["losses"] = [offer.to_json() for offer in loss_offers(recorded)]
+            answer["whiten"] = recorded.whitening()
             if has_critic(table):
                 answer["paths"] = value_paths(table, self.correct_score)
         return answer
@@ -201,11 +207,20 @@ class RunData:
         _, table = self._read(step)
         return ledger.settings_of(table)
 
-    def estimators(self, step: int) -> list[dict[str, Any]]:
-        """The estimators that can be tried on the step's samples."""
-        if not self.index(step):
-            return []
-        return [asdict(offer) for offer in offers(self.step_settings(step))]
+    def recorded(self, step: int) -> RecordedStep:
+        """The step as a what-if reads it."""
+        stamp, table = self._read(step)
+        weights = self.settings.part_weights
+        size = self.settings.group_size
+        return self._recorded(
+            (stamp, _written(self.run / "config.toml")),
+            lambda: RecordedStep(table, part_weights=weights, group_size=size),
+        )
+
+    def whatif(self, step: int, whatif: WhatIf) -> Recomputed:
+        """All samples of the step with their credit computed anew."""
+        key = (self._stamp(step), whatif)
+        return self._whatifs(key, lambda: recompute(self.recorded(step), whatif))
 
     # ---- samples ----
 
@@ -217,13 +232,6 @@ class RunData:
                 f"step {step} has {table.num_rows} recorded samples: 0 to {table.num_rows - 1}"
             )
         return self._samples((*stamp, position), lambda: ledger.sample_of(table, position))
-
-    def whatif(self, step: int, positions: list[int], whatif: WhatIf) -> list[Sample]:
-        """These samples with their credit computed anew, whitened together."""
-        stamp, _ = self._read(step)
-        samples = [self.sample(step, position) for position in positions]
-        key = (stamp, whatif, tuple(positions))
-        return self._whatifs(key, lambda: recompute(samples, whatif))
 
     def prompt_rows(self, key: str) -> list[dict[str, Any]]:
         """Every recorded response to a prompt, step by step. Reads four columns of each file."""
@@ -283,16 +291,6 @@ class RunData:
     def _read(self, step: int) -> tuple[Stamp, pa.Table]:
         stamp = self._stamp(step)
         return stamp, self._tables(stamp, lambda: ledger.read(self.run, step))
-
-
-def _whitening(table: pa.Table) -> dict[str, Any]:
-    """μ and σ of the whole batch, and how many written tokens were recorded."""
-    mask = numbers_per_row(table.column("response_mask").combine_chunks())
-    return {
-        "mean": number_of(table.column("whiten_mean")[0].as_py(), 9),
-        "std": number_of(table.column("whiten_std")[0].as_py(), 9),
-        "count": sum(int((row > 0).sum()) for row in mask),
-    }
 
 
 def _written(path: Path) -> int:

@@ -51,6 +51,19 @@ class RunSettings:
         return float(score) if isinstance(score, int | float) else 1.0
 
     @property
+    def part_weights(self) -> dict[str, float]:
+        """The weight of each part of the score, where the config names it."""
+        weights = self.flat.get("reward.weights")
+        given = weights.items() if isinstance(weights, dict) else ()
+        return {name: float(x) for name, x in given if isinstance(x, int | float)}
+
+    @property
+    def group_size(self) -> int | None:
+        """Responses that are sampled for each prompt."""
+        size = self.flat.get("rollout.n")
+        return size if isinstance(size, int) else None
+
+    @property
     def group(self) -> str | None:
         """The same for runs that differ only in seed and name; None without a config."""
         compared = {k: v for k, v in self.flat.items() if k not in _NOT_COMPARED}

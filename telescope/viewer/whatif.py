@@ -1,139 +1,256 @@
-"""What another γ, λ or estimator would have made of recorded responses: same rollout, same critic.
+"""What another γ, λ, estimator or loss would have made of a step: same rollout, same critic.
 
-The page computes none of this. It asks here, and the numbers come from telescope.explain, the same
-code that checks the record. Whitening takes the responses on the page, not the whole batch.
+Every recorded response is computed anew, by the arithmetic of the definitions. Whitening takes all
+of them, scaled so that the recorded setting gives the recorded Â:
+
+    μ' = μ + (μ_s' − μ_s)      σ' = σ·σ_s'/σ_s
+
+μ and σ are the batch's as recorded, μ_s and σ_s those of the recorded responses as recorded, and
+μ_s' and σ_s' those of the recorded responses under the what-if.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from telescope.algorithms.definitions import ESTIMATORS
-from telescope.algorithms.definitions.base import Estimator
+import numpy as np
+from pydantic import ValidationError
+
+from telescope.algorithms.definitions.base import Actions
+from telescope.algorithms.definitions.critic import DELTAS
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import TokenSteps, fill
+from telescope.explain.arithmetic import fill, moments
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, Tracer
-from telescope.explain.whitening import whiten_together
+from telescope.viewer.columns import packed
+from telescope.viewer.delta_weights import weights_of
+from telescope.viewer.offers import loss_offers, offers
+from telescope.viewer.policy_terms import policy_columns
+from telescope.viewer.recorded import Floats, RecordedStep
 
 COMPUTED = ("deltas", "baselines", "advantages", "returns", "whitened")
 """Columns that follow from rewards and values, so that a what-if computes them anew."""
-SHOWN = ("deltas", "advantages", "returns", "whitened")
-"""Columns that the page shows of a what-if."""
 TERMS = ("advantage_sum", "advantage", "return", "whitened")
 """Traces that the page shows of a what-if."""
-GAMMAS = (0.9, 0.95, 0.99, 1.0)
-LAMS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
-"""What a report offers besides the run's own γ and λ: it has no server to ask."""
-MOST_WEIGHTS = 64
-LEAST_WEIGHT = 0.005
-"""A ribbon of the fence picture that is thinner than this is not drawn."""
 
 
 @dataclass(frozen=True)
 class WhatIf:
     """The settings to try. None: as in the run."""
 
-    estimator: str
-    gamma: float | None = None
-    lam: float | None = None
-
-    def of(self, settings: Settings) -> Settings:
-        """The run's settings with these in their place."""
-        changes: dict[str, Any] = {"estimator": self.estimator}
-        if self.gamma is not None:
-            changes["gamma"] = self.gamma
-        if self.lam is not None:
-            changes |= {"lam": self.lam, "lam_alpha": None, "lam_critic": None}
-        return settings.change(**changes)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """An estimator that can be tried."""
-
-    name: str
-    """As a recipe names it; for the user's own one that is file.py:object."""
-    label: str
-    lam: float | None
-    """The λ that it has by itself; None: it has none."""
+    estimator: str | None = None
+    loss: str | None = None
+    whiten: bool | None = None
+    settings: tuple[tuple[str, float | None], ...] = ()
+    """γ and the estimator's own settings by name."""
 
     @classmethod
-    def of(cls, name: str, definition: Estimator) -> Offer:
-        field = definition.settings.model_fields.get("lam")
-        lam = None if field is None else field.default
-        return cls(name, definition.name, lam)
+    def of_names(cls, estimator: str | None = None, **settings: Any) -> WhatIf:
+        """`WhatIf.of_names("gae", gamma=0.9, lam=0.8)`"""
+        loss = settings.pop("loss", None)
+        whiten = settings.pop("whiten", None)
+        return cls(estimator, loss, whiten, tuple(sorted(settings.items())))
+
+    def of(self, recorded: Settings) -> Settings:
+        """The run's settings with these in their place.
+
+        A λ that is given replaces one that depends on the length. Whitening that the run left to
+        its estimator is left to the new one.
+        """
+        changes: dict[str, Any] = dict(self.settings)
+        if "lam" in changes:
+            changes.setdefault("lam_alpha", None)
+        if self.loss is not None:
+            changes["loss"] = self.loss
+        if self.estimator is not None:
+            changes["estimator"] = self.estimator
+        made = recorded.change(**changes)
+        own = recorded.estimator_definition.whiten
+        whiten = recorded.whiten
+        if self.whiten is not None:
+            whiten = self.whiten
+        elif whiten == own:
+            whiten = made.estimator_definition.whiten
+        return made.change(whiten=whiten)
 
 
-def offers(settings: Settings | None = None) -> list[Offer]:
-    """The estimators that can be tried: those for which rewards and values are enough.
-
-    They are the built-in ones, those of installed packages, and the run's own.
-    """
-    known = {name: ESTIMATORS[name] for name in ESTIMATORS}
-    if settings is not None:
-        known.setdefault(settings.estimator, settings.estimator_definition)
-    return [
-        Offer.of(name, definition)
-        for name, definition in known.items()
-        if definition.needs.critic and definition.from_one_response
-    ]
-
-
-def read_whatif(settings: Settings, estimator: str, gamma: str | None, lam: str | None) -> WhatIf:
+def read_whatif(step: RecordedStep, query: Mapping[str, str]) -> WhatIf:
     """A request's settings, checked."""
-    names = [offer.name for offer in offers(settings)]
-    if estimator not in names:
-        known = ", ".join(names)
-        raise TelescopeError(f"no estimator {estimator[:40]!r} can be tried here; use {known}")
-    return WhatIf(estimator, _fraction("gamma", gamma), _fraction("lam", lam))
+    estimator = _known(query.get("estimator"), offers(step), "estimator")
+    loss = _known(query.get("loss"), loss_offers(step), "loss")
+    whiten = {"0": False, "1": True}.get(query.get("whiten", ""))
+    others = {k: v for k, v in query.items() if k not in ("estimator", "loss", "whiten")}
+    settings = {name: _number(name, text) for name, text in others.items()}
+    whatif = WhatIf(estimator, loss, whiten, tuple(sorted(settings.items())))
+    _check(whatif, step.settings)
+    return whatif
 
 
-def _fraction(name: str, text: str | None) -> float | None:
-    if text is None:
+def _known(name: str | None, known: Iterable[Any], what: str) -> str | None:
+    if name is None:
+        return None
+    offered = {offer.name: offer for offer in known}
+    if name not in offered:
+        raise TelescopeError(f"no {what} {name[:40]!r}; use {', '.join(offered)}")
+    if offered[name].why_not is not None:
+        raise TelescopeError(f"{name[:40]} cannot be tried here: {offered[name].why_not.en}")
+    return name
+
+
+def _number(name: str, text: str) -> float | None:
+    if text == "none":
         return None
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0.0 <= number <= 1.0:
-        raise TelescopeError(f"{name} is a number from 0 to 1, not {text[:40]!r}")
-    return number
+    if not math.isfinite(number):
+        raise TelescopeError(f"{name[:40]} is a number, not {text[:40]!r}")
+    return int(number) if number.is_integer() else number
 
 
-def recompute(samples: Sequence[Sample], whatif: WhatIf) -> list[Sample]:
-    """The samples with their credit computed anew, whitened together.
+def _check(whatif: WhatIf, recorded: Settings) -> None:
+    """Raises an error where a setting does not exist, or its value is out of range."""
+    try:
+        made = whatif.of(recorded)
+    except (ValidationError, ValueError) as error:
+        problems = error.errors() if isinstance(error, ValidationError) else []
+        first = f"{problems[0]['loc'][0]}: {problems[0]['msg']}" if problems else str(error)
+        raise TelescopeError(first[:200]) from None
+    for name, _ in whatif.settings:
+        if name not in type(made.credit).model_fields:
+            raise TelescopeError(f"{made.estimator} has no setting {name[:40]!r}")
 
-    A sample without rewards or values comes back as it was recorded.
-    """
-    bare = [_without_credit(sample, whatif) for sample in samples]
-    able = [i for i, sample in enumerate(bare) if "advantages" in fill(sample).columns]
-    together = whiten_together([bare[i] for i in able]) if able else []
-    out = list(samples)
-    for i, sample in zip(able, together, strict=True):
-        out[i] = fill(sample)
-    return out
+
+# ---- all responses of a step ----
 
 
-def _without_credit(sample: Sample, whatif: WhatIf) -> Sample:
+@dataclass(frozen=True)
+class Recomputed:
+    """The credit of every response of a step under a what-if."""
+
+    step: RecordedStep
+    settings: Settings
+    columns: Mapping[str, Floats]
+    """Flat columns, 0 where the policy did not write the token."""
+    scale: Sequence[float | None]
+    """What each response's difference is divided by, without a critic."""
+    mean: float
+    std: float
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page gets."""
+        settings = self.settings
+        return {
+            "count": len(self.step),
+            "offsets": self.step.offsets,
+            "columns": {name: packed(column) for name, column in self.columns.items()},
+            "scale": [_finite(x) for x in self.scale],
+            "whiten": {"on": settings.whiten, "mean": _finite(self.mean), "std": _finite(self.std)},
+            "weights": [self.weights(row) for row in range(len(self.step))],
+            "settings": {
+                "estimator": settings.estimator,
+                "label": settings.estimator_definition.name,
+                "gamma": settings.gamma,
+                "lam": settings.own_lam,
+                "loss": settings.loss,
+            },
+        }
+
+    def weights(self, row: int) -> list[float]:
+        """How much of the δ k tokens ahead an advantage of the response holds, for k = 0, 1, …"""
+        at = self.step.at[row]
+        if "deltas" not in self.columns:
+            return []
+        deltas = self.columns["deltas"][at].tolist()
+        advantages = self.columns["advantages"][at].tolist()
+        return weights_of(deltas, advantages, self.settings)
+
+
+def recompute(step: RecordedStep, whatif: WhatIf) -> Recomputed:
+    """Every response's credit, computed anew."""
+    settings = whatif.of(step.settings)
+    responses = step.responses()
+    definition = settings.estimator_definition
+    if step.has_critic:
+        for response in responses:
+            DELTAS.apply(response, settings)
+    for rows in step.groups.values():
+        definition.fill_group([responses[row] for row in rows], settings.credit)
+    made = [
+        name
+        for name in COMPUTED
+        if responses and all(name in response for response in responses if len(response))
+    ]
+    columns = {
+        name: step.flat([_column(response, name) for response in responses]) for name in made
+    }
+    if "advantages" not in columns:
+        raise TelescopeError(f"{settings.estimator} gives no advantages from what was recorded")
+    mean, std = whitening(step, columns["advantages"], whiten=settings.whiten)
+    columns["whitened"] = np.where(step.mask, (columns["advantages"] - mean) / std, 0.0)
+    if whatif.loss is not None:
+        columns |= policy_columns(step, settings, columns["whitened"])
+    scale = [response.scale for response in responses]
+    return Recomputed(step, settings, columns, scale, mean, std)
+
+
+def _column(response: Actions, name: str) -> list[float]:
+    return response[name] if len(response) else []
+
+
+def whitening(step: RecordedStep, advantages: Floats, *, whiten: bool) -> tuple[float, float]:
+    """The μ and σ of a what-if: those of the batch, moved as the recorded responses moved."""
+    if not whiten:
+        return 0.0, 1.0
+    mean, std = moments(step.written(advantages))
+    before = step.column("advantages")
+    batch_mean = (step.of_rows("whiten_mean") or [None])[0]
+    batch_std = (step.of_rows("whiten_std") or [None])[0]
+    if not step.settings.whiten or before is None or batch_mean is None or not batch_std:
+        return mean, std
+    old_mean, old_std = moments(step.written(before))
+    return batch_mean + (mean - old_mean), batch_std * std / old_std
+
+
+def _finite(x: float | None) -> float | None:
+    return float(f"{x:.9g}") if x is not None and math.isfinite(x) else None
+
+
+# ---- one response ----
+
+
+def sample_of(recomputed: Recomputed, sample: Sample, row: int) -> Sample:
+    """The sample at `row` of the step with its credit under the what-if."""
+    start, end = recomputed.step.offsets[row : row + 2]
+    columns = {name: column for name, column in sample.columns.items() if name not in COMPUTED}
+    for name, column in recomputed.columns.items():
+        if name in COMPUTED:
+            columns[name] = column[start:end].tolist()
     return replace(
         sample,
-        columns=_inputs(sample),
-        settings=whatif.of(sample.settings),
-        whiten_mean=None,
-        whiten_std=None,
+        columns=columns,
+        settings=recomputed.settings,
+        scale=recomputed.scale[row],
+        whiten_mean=recomputed.mean if recomputed.settings.whiten else None,
+        whiten_std=recomputed.std if recomputed.settings.whiten else None,
         actor_updates=[],
         critic_updates=[],
     )
 
 
 def tracer_of(recomputed: Sample) -> Tracer:
-    """Explains a recomputed sample. Its credit is dropped, so that nothing counts as recorded."""
-    return Tracer(replace(recomputed, columns=_inputs(recomputed)))
+    """Explains a recomputed sample: what can be computed again is not taken as recorded."""
+    kept = dict(recomputed.columns)
+    for name in reversed(COMPUTED):
+        fewer = {other: column for other, column in kept.items() if other != name}
+        if name in fill(replace(recomputed, columns=fewer)).columns:
+            kept = fewer
+    return Tracer(replace(recomputed, columns=kept))
 
 
 def token_terms(tracer: Tracer, t: int) -> list[Trace]:
@@ -143,77 +260,9 @@ def token_terms(tracer: Tracer, t: int) -> list[Trace]:
     """
     terms = [trace for trace in tracer.traces(t) if trace.name in TERMS]
     found = next((trace.result for trace in terms if trace.name == "advantage"), None)
+    if not tracer.sample.settings.estimator_definition.needs.critic:
+        return terms
     for other in tracer.compare(t, (), ()):
         if found is not None and math.isclose(other.result, found, abs_tol=1e-9):
             terms.append(other)
     return terms
-
-
-def _inputs(sample: Sample) -> dict[str, list[float]]:
-    return {name: column for name, column in sample.columns.items() if name not in COMPUTED}
-
-
-def delta_weights(full: Sample) -> list[float]:
-    """How much of the δ k tokens ahead an advantage holds, for k = 0, 1, …
-
-    Empty where the advantage is not such a sum. Found by trying: where every V is 0 and the last
-    token alone has reward 1, a token's advantage is the weight of the last δ.
-    """
-    steps = TokenSteps(full)
-    if not steps.at or not {"deltas", "advantages", "values"} <= full.columns.keys():
-        return []
-    nothing = [0.0] * len(full)
-    paid = list(nothing)
-    paid[steps.at[-1]] = 1.0
-    tried = replace(
-        full,
-        columns={"token_level_rewards": paid, "values": nothing},
-        bootstrap=0.0,
-        actor_updates=[],
-        critic_updates=[],
-    )
-    advantages = fill(tried).columns.get("advantages", nothing)
-    weights = [advantages[t] for t in reversed(steps.at)]
-    if not all(_is_sum(full, steps, weights, t) for t in (steps.at[0], steps.at[-1])):
-        return []
-    return list(_worth_drawing(weights))
-
-
-def _is_sum(full: Sample, steps: TokenSteps, weights: Sequence[float], t: int) -> bool:
-    deltas = full.columns["deltas"]
-    ahead = steps.onwards(t)
-    total = math.fsum(w * deltas[n] for w, n in zip(weights, ahead, strict=False))
-    return math.isclose(total, full.columns["advantages"][t], rel_tol=1e-3, abs_tol=1e-4)
-
-
-def _worth_drawing(weights: Iterable[float]) -> Iterator[float]:
-    for k, weight in enumerate(weights):
-        if k == MOST_WEIGHTS or (k and abs(weight) < LEAST_WEIGHT):
-            return
-        yield weight
-
-
-def grid(settings: Settings) -> tuple[list[float], list[float]]:
-    """The γ and the λ that a report offers: the usual ones and the run's own."""
-    gammas = {*GAMMAS, settings.gamma}
-    lams = {*LAMS}
-    if settings.own_lam is not None:
-        lams.add(settings.own_lam)
-    return sorted(gammas), sorted(lams)
-
-
-def choices(settings: Settings) -> Iterator[tuple[str, WhatIf]]:
-    """Every what-if of a report, with its key.
-
-    A key is the estimator, the index of γ and the index of λ, which is −1 for the λ that the
-    estimator has by itself.
-    """
-    gammas, lams = grid(settings)
-    for offer in offers(settings):
-        tried: list[tuple[int, float | None]] = [(-1, None)]
-        own = settings.own_lam if settings.own_lam is not None else offer.lam
-        if offer.lam is not None:
-            tried += [(i, lam) for i, lam in enumerate(lams) if lam != own]
-        for g, gamma in enumerate(gammas):
-            for i, lam in tried:
-                yield f"{offer.name}/{g}/{i}", WhatIf(offer.name, gamma, lam)

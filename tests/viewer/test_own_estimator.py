@@ -11,9 +11,8 @@ from telescope.algorithms.definitions.registry import trust
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import render
 from telescope.viewer.payload import page_sample, page_traces
-from telescope.viewer.report import write_report
 from telescope.viewer.run_data import RunData
-from telescope.viewer.whatif import WhatIf, recompute
+from telescope.viewer.whatif import WhatIf
 from tests.viewer.fake import fake_run, lesson, step_of
 
 CODE = """
@@ -80,21 +79,26 @@ def test_its_words_and_numbers_are_explained(name: str) -> None:
 def test_the_page_offers_it_and_draws_its_weights(name: str, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {40: samples(name)})
     data = RunData(run)
-    labels = {offer["name"]: offer["label"] for offer in data.estimators(40)}
-    assert labels[name] == "fading"
+    offered = {offer["name"]: offer for offer in data.step(40)["offers"]}
+    assert offered[name]["label"] == "fading"
+    assert offered[name]["available"]
+    assert offered[name]["recursion"] is None  # it says nothing about λ: Python computes it
+    assert [setting["name"] for setting in offered[name]["settings"]] == ["keep"]
     one = data.sample(40, 0)
     assert page_sample(one)["weights"] == pytest.approx([0.5**k for k in range(7)])
     words: dict[str, object] = {}
     found = {trace["name"]: trace for trace in page_traces(one, 3, words)}
     assert found["advantage"]["ok"]
     assert "it fades with distance" in str(words)
-    assert name in write_report(run, tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_what_if_leaves_it_and_comes_back(name: str) -> None:
-    recorded = samples(name)
-    by_gae = recompute(recorded, WhatIf("gae", None, 0.5))
-    again = recompute(by_gae, WhatIf(name))
-    for one, other, gae in zip(recorded, again, by_gae, strict=True):
-        assert other.columns["advantages"] == pytest.approx(one.columns["advantages"])
-        assert gae.columns["advantages"] == pytest.approx(one.columns["advantages"])
+def test_a_what_if_leaves_it_and_comes_back(name: str, tmp_path: Path) -> None:
+    data = RunData(fake_run(tmp_path / "run", {40: samples(name)}))
+    recorded = data.recorded(40).column("advantages")
+    assert recorded is not None
+    by_gae = data.whatif(40, WhatIf.of_names("gae", lam=0.5))
+    again = data.whatif(40, WhatIf.of_names(name))
+    slower = data.whatif(40, WhatIf.of_names(name, keep=0.25))
+    assert by_gae.columns["advantages"].tolist() == pytest.approx(recorded.tolist(), abs=1e-6)
+    assert again.columns["advantages"].tolist() == pytest.approx(recorded.tolist(), abs=1e-6)
+    assert slower.weights(0) == pytest.approx([0.25**k for k in range(4)])

@@ -158,7 +158,7 @@ def test_samples_and_traces_come_by_number(port: int) -> None:
         "/api/runs/run/prompts/..",
         f"{STEP}/search",
         f"{STEP}/search?text=" + "x" * 300,
-        f"{STEP}/whatif",
+        f"{STEP}/whatif?nothing=1",
         f"{STEP}/whatif?estimator=gae&gamma=2",
         f"{STEP}/whatif?estimator=gae&lam=inf",
         f"{STEP}/whatif?estimator=no",

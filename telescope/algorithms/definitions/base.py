@@ -7,6 +7,7 @@ The tensor function that trains is named by the definition and imported on first
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import math
@@ -138,7 +139,7 @@ class Actions:
             return self.columns[name][k + 1]
         return end
 
-    @property
+    @functools.cached_property
     def outcome(self) -> float:
         """The sum of the response's rewards."""
         return math.fsum(self["token_level_rewards"])

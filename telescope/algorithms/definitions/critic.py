@@ -1,4 +1,4 @@
-"""Estimators that ask a critic: GAE, and its two ends λ = 1 and λ = 0.
+"""Estimators that ask a critic: GAE, its two ends λ = 1 and λ = 0, and n-step.
 
     δ[i] = r[i] + γ·V[i⁺] − V[i]      A[i] = δ[i] + γλ·A[i⁺]      R[i] = A[i] + V[i]
 
@@ -8,6 +8,7 @@ bootstrap value where the response was cut off.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -50,6 +51,10 @@ class GaeSettings(Settings):
     lam_alpha: float | None = Field(
         None, gt=0, description="λ by length instead of lam: 1 − 1/(this × tokens of the response)"
     )
+
+
+class NStepSettings(Settings):
+    n: int = Field(4, ge=1, description="rewards that are waited for before V takes over")
 
 
 class _Gae(Discounted, Protocol):
@@ -97,6 +102,11 @@ def _gae_return(x: Actions, s: _Gae, k: int) -> float:
 
 def _one_step_advantage(x: Actions, s: Any, k: int) -> float:
     return x["deltas"][k]
+
+
+def _n_step_advantage(x: Actions, s: Any, k: int) -> float:
+    gamma = s.gamma
+    return math.fsum(gamma**j * delta for j, delta in enumerate(x["deltas"][k : k + s.n]))
 
 
 def _observed_advantage(x: Actions, s: Any, k: int) -> float:
@@ -289,6 +299,12 @@ def _td0_terms(token: Token, s: Any) -> list[Term]:
     return [term, *return_from_advantage(token)]
 
 
+def _n_step_terms(token: Token, s: Any) -> list[Term]:
+    i = subscript(token.index)
+    terms = rewards_then_value(token, s.gamma, s.n, name="advantage", left=f"A{i}")
+    return terms + return_from_advantage(token)
+
+
 GAE = Estimator(
     name="gae",
     verl="compute_gae_advantage_return",
@@ -351,7 +367,24 @@ TD0 = Estimator(
     texts=texts.ONE_STEP,
 )
 
-ESTIMATORS = (GAE, MONTE_CARLO, TD0)
+N_STEP = Estimator(
+    name="n_step",
+    formula="A[i] = Σ_{k<n} γ^k·δ[i+k]",
+    paper="Sutton & Barto 2018, section 7.1",
+    tensor="telescope.algorithms.estimators:n_step_credit",
+    settings=NStepSettings,
+    needs=Needs(critic=True),
+    rules=(DELTAS, Rule("advantages", ("deltas",), _n_step_advantage), RETURNS),
+    terms=_n_step_terms,
+    return_name=Words(zh="n 步回报", en="n-step returns"),
+    words=Words(
+        zh="n 步：等 n 步的奖励，之后交给 critic 的价值",
+        en="n-step: waits for n rewards, then trusts the critic's value",
+    ),
+    texts=texts.N_STEP,
+)
+
+ESTIMATORS = (GAE, MONTE_CARLO, TD0, N_STEP)
 
 
 def compare_terms(

@@ -210,7 +210,8 @@ def _equal(x: Actions, s: Any) -> list[float]:
 
 
 def _at_the_end(x: Actions, s: Any) -> list[float]:
-    return [float(k >= len(x) - s.last_k) for k in range(len(x))]
+    shared = min(s.last_k, len(x))
+    return [0.0] * (len(x) - shared) + [1.0] * shared
 
 
 def _attention(x: Actions, s: Any) -> list[float]:

@@ -243,21 +243,23 @@ def _sapo(x: UpdatedToken, s: Any) -> Objective:
     return Objective(gate * x.advantage, formula="(4/τ)·sigmoid(τ(ρ − 1))·Â", numbers={"τ": tau})
 
 
-def _limited(log_ratio: float, a: float, s: GeoMeanSettings) -> float:
+def _limited(log_ratio: float, a: float, low: float, high: float) -> float:
     """log ρ within its bound; 0 where there is no advantage."""
     if a > 0:
-        return min(log_ratio, s.clip_high)
+        return min(log_ratio, high)
     if a < 0:
-        return max(log_ratio, -s.clip_low)
+        return max(log_ratio, -low)
     return 0.0
 
 
 def _geo_mean(x: UpdatedToken, s: Any) -> Objective:
+    low = s.clip_low
+    high = s.clip_high
     pairs = list(zip(x.log_ratios, x.advantages, strict=True))
     count = max(len(pairs), 1)
-    mean = math.fsum(_limited(log_ratio, a, s) for log_ratio, a in pairs) / count
+    mean = math.fsum(_limited(log_ratio, a, low, high) for log_ratio, a in pairs) / count
     advantage = math.fsum(x.advantages) / count
-    own = _limited(x.log_ratio, x.advantage, s)
+    own = _limited(x.log_ratio, x.advantage, low, high)
     return Objective(
         math.exp(min(mean, 80.0)) * advantage,
         clipped=x.advantage != 0 and own != x.log_ratio,

@@ -30,6 +30,8 @@ OBSERVED = {**CREDIT, **_FAMILIES["observed"]}
 """Rewards that really came, less V."""
 ONE_STEP = {**CREDIT, **_FAMILIES["one_step"]}
 """One δ."""
+N_STEP = {**CREDIT, **_FAMILIES["n_step"]}
+"""n rewards, then V."""
 COMPARED = {**CREDIT, **_FAMILIES["compared"]}
 """The outcome compared with a baseline."""
 SHARED = {**CREDIT, **_FAMILIES["shared"]}

@@ -1,0 +1,190 @@
+"""A step as a what-if reads it: the recorded columns of all its responses."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from telescope.algorithms.definitions.base import Actions
+from telescope.ledger import reader as ledger
+from telescope.viewer.columns import flat_numbers, has_critic, last_update, offsets_of
+from telescope.viewer.payload import number_of
+
+Floats = npt.NDArray[np.float64]
+
+INPUTS = ("token_level_rewards", "values", "old_log_probs", "sum_pi_squared", "attention")
+"""Columns that advantages are made from, where they were recorded."""
+OF_THE_UPDATE = ("log_probs", "old_log_probs", "ratio", "weight", "selected")
+"""What a policy loss is made from. Ledgers of earlier versions have fewer."""
+
+
+class RecordedStep:
+    """The responses of one step. A flat column holds them one after the other.
+
+    `part_weights` are those of the reward functions, from the run's config; `group_size` is the
+    number of responses that the run samples for each prompt. Both may be unknown.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        *,
+        part_weights: Mapping[str, float] | None = None,
+        group_size: int | None = None,
+    ) -> None:
+        mask = table.column("response_mask").combine_chunks()
+        self.table = table
+        self.settings = ledger.settings_of(table)
+        self.offsets = offsets_of(mask)
+        self.mask = flat_numbers(mask) > 0
+        self.has_critic = has_critic(table)
+        self.at = [
+            np.flatnonzero(self.mask[start:end]) + start
+            for start, end in itertools.pairwise(self.offsets)
+        ]
+        """Where the valid tokens of each response are."""
+        self._part_weights = part_weights or {}
+        self._group_size = group_size
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def column(self, name: str) -> Floats | None:
+        """A flat column; None if it was not recorded for every token."""
+        if name not in self.table.column_names:
+            return None
+        lists = self.table.column(name).combine_chunks()
+        if offsets_of(lists) != self.offsets:
+            return None
+        return flat_numbers(lists).astype(np.float64)
+
+    def of_rows(self, name: str) -> list[Any] | None:
+        """A column with one entry per response; None if it was not recorded for all."""
+        if name not in self.table.column_names:
+            return None
+        found: list[Any] = self.table.column(name).to_pylist()
+        return None if None in found else found
+
+    def written(self, column: Floats) -> list[float]:
+        """The column's numbers at valid tokens."""
+        numbers: list[float] = column[self.mask].tolist()
+        return numbers
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Floats]:
+        """The columns that advantages are made from."""
+        found = {name: self.column(name) for name in INPUTS}
+        if not self.has_critic:
+            found.pop("values")
+        return {name: column for name, column in found.items() if column is not None}
+
+    def responses(self) -> list[Actions]:
+        """Every response with its inputs only."""
+        bootstrap = self.of_rows("bootstrap") or [0.0] * len(self)
+        greedy = self.of_rows("greedy_score") or [0.0] * len(self)
+        made = []
+        for row, at in enumerate(self.at):
+            start = self.offsets[row]
+            actions = Actions(
+                {name: column[at].tolist() for name, column in self.inputs.items()},
+                at=(at - start).tolist(),
+                bootstrap=bootstrap[row],
+                greedy_score=greedy[row],
+                parts=self.parts[row],
+                weights=self.part_weights,
+            )
+            made.append(actions)
+        return made
+
+    def flat(self, rows: list[list[float]]) -> Floats:
+        """One list per response, numbers of its valid tokens, as a flat column."""
+        made = np.zeros(len(self.mask))
+        made[self.mask] = np.fromiter(itertools.chain.from_iterable(rows), np.float64)
+        return made
+
+    def whitening(self) -> dict[str, Any]:
+        """μ and σ of the whole batch, and how many valid tokens were recorded."""
+        mean = (self.of_rows("whiten_mean") or [None])[0]
+        std = (self.of_rows("whiten_std") or [None])[0]
+        return {
+            "mean": number_of(mean, 9),
+            "std": number_of(std, 9),
+            "count": int(self.mask.sum()),
+        }
+
+    # ---- groups ----
+
+    @functools.cached_property
+    def groups(self) -> dict[Any, list[int]]:
+        """Group -> its responses. A ledger without the column groups by prompt."""
+        names = self.of_rows("group") or self.of_rows("prompt") or []
+        found: dict[Any, list[int]] = {}
+        for row, name in enumerate(names):
+            found.setdefault(name, []).append(row)
+        return found
+
+    @property
+    def has_groups(self) -> bool:
+        return any(len(rows) > 1 for rows in self.groups.values())
+
+    @functools.cached_property
+    def incomplete_groups(self) -> list[list[int]]:
+        """Groups of which some responses were not recorded."""
+        sizes = [len(rows) for rows in self.groups.values()]
+        whole = self._group_size or max(sizes, default=0)
+        return [rows for rows in self.groups.values() if len(rows) < whole]
+
+    @property
+    def group_size(self) -> int:
+        return self._group_size or max((len(rows) for rows in self.groups.values()), default=0)
+
+    # ---- parts of the score ----
+
+    @functools.cached_property
+    def parts(self) -> list[dict[str, float]]:
+        return [dict(row or ()) for row in self.of_rows("parts") or [()] * len(self)]
+
+    @functools.cached_property
+    def part_weights(self) -> dict[str, float]:
+        """The weight of each part; empty where they do not add up to the recorded scores."""
+        names = list(self.parts[0]) if self.parts else []
+        share = 1 / max(len(names), 1)
+        for usual in (1.0, share):
+            weights = {name: self._part_weights.get(name, usual) for name in names}
+            if self._add_up(weights):
+                return weights
+        return {}
+
+    def _add_up(self, weights: Mapping[str, float]) -> bool:
+        """Whether every recorded score is the sum of its weighed parts."""
+        scores = self.of_rows("score")
+        if scores is None or any(parts.keys() != weights.keys() for parts in self.parts):
+            return False
+        for parts, score in zip(self.parts, scores, strict=True):
+            total = math.fsum(weight * parts[name] for name, weight in weights.items())
+            if not math.isclose(total, score, rel_tol=1e-5, abs_tol=1e-6):
+                return False
+        return True
+
+    # ---- the last update ----
+
+    @functools.cached_property
+    def update(self) -> dict[str, list[Any]] | None:
+        """Terms of each response's last update; None unless every response took part in one."""
+        if "actor_updates" not in self.table.column_names:
+            return None
+        fields = self.table.schema.field("actor_updates").type.value_type
+        names = [field.name for field in fields if field.name in OF_THE_UPDATE]
+        found = last_update(self.table, *names)
+        lengths = [end - start for start, end in itertools.pairwise(self.offsets)]
+        if found is None or [len(row) for row in found["log_probs"]] != lengths:
+            return None
+        none = [np.zeros(0, np.float32)] * len(self)
+        return {name: found.get(name, none) for name in OF_THE_UPDATE}
