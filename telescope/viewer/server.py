@@ -132,7 +132,7 @@ def app(runs: Runs, *, names: set[str], port: int, token: str | None = None) -> 
         return _answer(request, body, "application/json")
 
     def asset(path: str, content: bytes) -> Route:
-        media = media_type(path) or ""
+        media = media_type(path or "index.html") or ""
         return Route(f"/{path}", lambda request: _answer(request, content, media))
 
     page = static_files()

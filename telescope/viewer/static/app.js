@@ -4,11 +4,13 @@
 // text nodes alone.
 
 import { CompareView } from "./compare/compare_view.js";
-import { poll } from "./core/data.js";
-import { listenToAddress, state } from "./core/state.js";
+import { poll, runs, viewShown } from "./core/data.js";
+import { Loaded } from "./core/parts.js";
+import { listenToAddress } from "./core/state.js";
 import { Header } from "./run/header.js";
 import { RunView } from "./run/run_view.js";
 import { RunsView } from "./run/runs_view.js";
+import { StepBar } from "./run/step_bar.js";
 import { SamplesView } from "./samples/samples_view.js";
 import { TourView } from "./tour/tour_view.js";
 import { html, render } from "./vendor/preact.js";
@@ -20,12 +22,17 @@ const VIEWS = {
   compare: CompareView,
   tour: TourView,
 };
+const WITH_STEP = ["run", "samples", "compare"];
 
 function App() {
-  const View = VIEWS[state.view.value];
+  const shown = viewShown.value;
+  const View = VIEWS[shown];
   return html`
     <${Header} />
-    <main class=${`view-${state.view.value}`}><${View} /></main>
+    ${WITH_STEP.includes(shown) ? html`<${StepBar} />` : null}
+    <main class=${`view-${shown}`}>
+      ${View ? html`<${View} />` : html`<${Loaded} from=${runs}>${() => null}</${Loaded}>`}
+    </main>
   `;
 }
 

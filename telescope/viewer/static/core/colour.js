@@ -29,9 +29,20 @@ const systemIsDark = signal(system.matches);
 system.addEventListener("change", () => {
   systemIsDark.value = system.matches;
 });
-export const isDark = computed(() =>
-  state.theme.value === "auto" ? systemIsDark.value : state.theme.value === "dark",
-);
+// Paper is light.
+export const isPrinting = signal(false);
+for (const [event, value] of [
+  ["beforeprint", true],
+  ["afterprint", false],
+]) {
+  window.addEventListener(event, () => {
+    isPrinting.value = value;
+  });
+}
+export const isDark = computed(() => {
+  if (isPrinting.value) return false;
+  return state.theme.value === "auto" ? systemIsDark.value : state.theme.value === "dark";
+});
 effect(() => {
   document.documentElement.dataset.theme = isDark.value ? "dark" : "light";
 });

@@ -6,6 +6,7 @@ import { go, state } from "./state.js";
 
 const EMPTY = { value: null, error: null, loading: false };
 const POLL = 2000; // ms
+const MOST_RUNS = 50; // in the charts of a list of runs
 
 // Loads the path that `pathOf` gives whenever it changes; null: nothing to load. The old value
 // stays until the new one is there, unless it belongs to another `owner`.
@@ -64,10 +65,27 @@ export const runs = resource(() => "api/runs");
 // The id of the run that is shown.
 export const runId = computed(() => state.run.value ?? runs.value?.runs[0]?.id ?? null);
 
+// The part of the page that is shown; null while it is not known yet.
+export const viewShown = computed(() => {
+  if (state.view.value !== null) return state.view.value;
+  if (state.run.value !== null) return "run";
+  if (!runs.value) return runs.error ? "run" : null;
+  return runs.value.runs.length > 1 ? "runs" : "run";
+});
+
 const at = (id, rest = "") => `api/runs/${encodeURIComponent(id)}${rest}`;
 export const pathIn = (rest) => at(runId.value, rest);
 
+// A run that was deleted keeps what the page knows of it.
+let before = null;
+function keepDeleted(answer) {
+  const isGone = answer.status === "deleted" && before?.id === answer.id;
+  before = isGone ? { ...before, status: "deleted", silent_for: null, eta_s: null } : answer;
+  return before;
+}
+
 export const run = resource(() => (runId.value === null ? null : at(runId.value)), {
+  make: keepDeleted,
   ownerOf: () => runId.value,
 });
 
@@ -76,36 +94,51 @@ export const run = resource(() => (runId.value === null ? null : at(runId.value)
 // id -> {series: {name: {steps, values}}, rows}
 export const metrics = signal({});
 
-async function loadMetrics(id) {
-  const answer = await get(at(id, "/metrics"));
-  metrics.value = { ...metrics.peek(), [id]: answer };
-}
-
 export const shownRuns = computed(() => [
   ...new Set([runId.value, ...(state.with.value ?? [])].filter((id) => id !== null)),
 ]);
 
+// The runs in the charts: in the list of runs the chosen ones, or all.
+export const chartRuns = computed(() => {
+  if (viewShown.value !== "runs") return shownRuns.value;
+  const listed = (runs.value?.runs ?? []).map(({ id }) => id);
+  return state.with.value?.filter((id) => listed.includes(id)) ?? listed.slice(0, MOST_RUNS);
+});
+
 const metricErrors = signal({});
 export const metricError = (id) => metricErrors.value[id] ?? null;
 
-function tryMetrics(id) {
-  loadMetrics(id).then(
-    () => {
-      const { [id]: _, ...others } = metricErrors.peek();
-      metricErrors.value = others;
-    },
-    (error) => {
-      metricErrors.value = { ...metricErrors.peek(), [id]: error };
-    },
-  );
+async function loadMetrics(id) {
+  try {
+    const answer = await get(at(id, "/metrics"));
+    metrics.value = { ...metrics.peek(), [id]: answer };
+    const { [id]: _, ...others } = metricErrors.peek();
+    if (_ !== undefined) metricErrors.value = others;
+  } catch (error) {
+    asked.delete(id);
+    metricErrors.value = { ...metricErrors.peek(), [id]: error };
+  }
 }
 
-// A path changes with the number of rows, so that charts grow even when no step was recorded.
+// What a run's metrics were last asked for: its number of rows, or when it was written.
+const asked = new Map();
+
+function stampOf(id) {
+  if (id === runId.value && run.value) return `${run.value.rows} ${run.value.updated}`;
+  const listed = runs.value?.runs.find((each) => each.id === id);
+  return listed ? `${listed.step} ${listed.updated}` : null;
+}
+
+// Charts grow even when no step was recorded: metrics are asked again when a stamp changes.
 effect(() => {
-  const rows = run.value?.rows;
-  const ids = shownRuns.value;
-  if (rows === undefined) return;
-  untracked(() => ids.forEach(tryMetrics));
+  const wanted = chartRuns.value.map((id) => [id, stampOf(id)]);
+  untracked(() => {
+    for (const [id, stamp] of wanted) {
+      if (stamp === null || asked.get(id) === stamp) continue;
+      asked.set(id, stamp);
+      loadMetrics(id);
+    }
+  });
 });
 
 // ---- a step ----
@@ -196,9 +229,11 @@ export const chooseToken = (token, options) =>
 
 export function poll() {
   if (!isLive) return;
-  setInterval(() => {
+  const again = () => {
     if (document.hidden) return;
     run.reload();
     if (!runs.value?.single) runs.reload();
-  }, POLL);
+  };
+  setInterval(again, POLL);
+  document.addEventListener("visibilitychange", again);
 }

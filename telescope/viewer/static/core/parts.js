@@ -14,21 +14,23 @@ export function Panel({ id, title, bar = null, children }) {
   `;
 }
 
-// Buttons of which one is pressed. `options`: [[value, label], …]
+// Buttons of which one is pressed. `options`: [[value, label], …], or [value, sign, its name]
 export function Segment({ id, label, options, value, choose, disabled = false }) {
   return html`
     <span id=${id} class="seg" role="group" aria-label=${label}>
       ${options.map(
-        ([each, name]) => html`
+        ([each, sign, name]) => html`
           <button
             key=${each}
             type="button"
             data-value=${each}
             aria-pressed=${each === value ? "true" : "false"}
+            aria-label=${name}
+            title=${name}
             disabled=${disabled}
             onClick=${() => choose(each)}
           >
-            ${name}
+            ${sign}
           </button>
         `,
       )}

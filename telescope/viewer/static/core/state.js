@@ -31,7 +31,7 @@ const names = (given) => (given ? given.split(",").slice(0, 32) : null);
 
 // name -> [value when the address says nothing, reader]
 const FIELDS = {
-  view: ["run", oneOf(VIEWS)],
+  view: [null, oneOf(VIEWS)], // null: the list of runs, or the only run
   run: [null, text], // id of the run; null: the only one, or the first
   with: [null, names], // ids of runs laid over it
   step: [null, count],
@@ -55,6 +55,9 @@ const FIELDS = {
   charts: [null, names],
   smooth: [0, fraction],
   log: [null, flag],
+  zoom: [null, (given) => (/^\d{1,9}-\d{1,9}$/.test(given) ? given : null)], // steps from-to
+  // The list of runs.
+  by: ["name", text], // "-updated": largest first
   // Compare.
   compare: ["prompt", oneOf(["prompt", "runs", "distributions", "calibration"])],
   prompt: [null, (given) => (/^[0-9a-f]{12}$/.test(given) ? given : null)],

@@ -1,30 +1,34 @@
-// The bar at the top: which run, which part of the page, language and colours.
+// The bar at the top: which run, which part of the page, liveness, language and colours.
 
-import { run, runs } from "../core/data.js";
+import { run, runId, runs, viewShown } from "../core/data.js";
 import { Segment } from "../core/parts.js";
 import { go, LANGS, state, THEMES } from "../core/state.js";
 import { lang, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
+import { Liveness } from "./liveness.js";
 
 const PARTS = ["run", "samples", "compare", "tour"];
 const NAMES = { zh: "中文", en: "English" };
+const THEME_SIGNS = { auto: "◐", light: "☀", dark: "☾" };
 
 export function Header() {
-  const parts = runs.value && !runs.value.single ? ["runs", ...PARTS] : PARTS;
+  const isFolder = runs.value && !runs.value.single;
+  const parts = isFolder ? ["runs", ...PARTS] : PARTS;
   return html`
     <header>
       <h1>Telescope</h1>
-      <span id="run-name" class="run-name">${run.value?.name ?? ""}</span>
+      ${isFolder ? html`<${RunChoice} />` : html`<${RunName} />`}
       <nav aria-label=${t("page.views")}>
         <${Segment}
           id="views"
           label=${t("page.views")}
           options=${parts.map((view) => [view, t(`view.${view}`)])}
-          value=${state.view.value}
+          value=${viewShown.value}
           choose=${(view) => go({ view })}
         />
       </nav>
       <span class="spring"></span>
+      <${Liveness} />
       <${Segment}
         id="lang"
         label=${t("page.lang")}
@@ -43,10 +47,33 @@ export function Header() {
       <${Segment}
         id="theme"
         label=${t("page.theme")}
-        options=${THEMES.map((each) => [each, t(`page.theme.${each}`)])}
+        options=${THEMES.map((each) => [each, THEME_SIGNS[each], t(`page.theme.${each}`)])}
         value=${state.theme.value}
         choose=${(theme) => go({ theme })}
       />
     </header>
   `;
+}
+
+function RunName() {
+  return html`<span id="run-name" class="run-name">${run.value?.name ?? ""}</span>`;
+}
+
+// Another run of the folder, on the same part of the page.
+function RunChoice() {
+  if (viewShown.value === "runs") return null;
+  const choose = (event) =>
+    go({
+      run: event.target.value,
+      step: null,
+      sample: null,
+      token: null,
+    });
+  return html`<select id="run-name" class="run-name" aria-label=${t("page.run")} onChange=${choose}>
+    ${runs.value.runs.map(
+      ({ id, name }) => html`<option key=${id} value=${id} selected=${id === runId.value}>
+        ${name}
+      </option>`,
+    )}
+  </select>`;
 }

@@ -1,9 +1,58 @@
-// To come.
+// One run: how it does, its settings, its charts.
 
-import { run } from "../core/data.js";
+import { run, runId, shownRuns } from "../core/data.js";
 import { Loaded } from "../core/parts.js";
+import { go } from "../core/state.js";
+import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
+import { Alarms } from "./alarms.js";
+import { groups } from "./chart_state.js";
+import { ChartsPanel } from "./charts_panel.js";
+import { Settings } from "./settings.js";
+import { Summary } from "./summary.js";
+import { ValuePaths } from "./value_paths.js";
 
 export function RunView() {
-  return html`<${Loaded} from=${run}>${(found) => html`<pre>${JSON.stringify(found).slice(0, 2000)}</pre>`}</${Loaded}>`;
+  if (!run.value) return html`<${Loaded} from=${run}>${() => null}</${Loaded}>`;
+  return html`
+    ${run.value.status === "deleted" ? html`<${Deleted} />` : null}
+    ${run.value.status === "empty" ? html`<p class="notice">${t("run.empty")}</p>` : null}
+    <div class="panel">
+      <${Summary} />
+      <${Settings} />
+    </div>
+    <${Alarms} />
+    <${Overlay} />
+    <${ChartsPanel} />
+    <${ValuePaths} />
+  `;
+}
+
+function Deleted() {
+  return html`<p id="deleted" class="notice bad" role="alert">
+    <b>${t("run.deleted")}</b> ${t("run.deleted_more")}
+  </p>`;
+}
+
+// Runs that are laid over this one; a click takes one away.
+function Overlay() {
+  const others = shownRuns.value.filter((id) => id !== runId.value);
+  if (!others.length) return null;
+  const without = (id) => {
+    const rest = others.filter((each) => each !== id);
+    go({ with: rest.length ? rest : null });
+  };
+  return html`<p id="overlay" class="tools">
+    ${t("runs.over")}
+    ${others.map(
+      (id) => html`<button key=${id} type="button" class="chip-button" onClick=${() => without(id)}>
+        ${id} <span aria-hidden="true">×</span>
+      </button>`,
+    )}
+    ${
+      groups.value?.some(({ ids }) => ids.length > 1)
+        ? html`<span class="hint">${t("runs.band")}</span>`
+        : null
+    }
+  </p>`;
 }

@@ -1,9 +1,50 @@
-// To come.
+// All runs of a folder: a table, and the chosen ones laid over each other in the charts.
 
 import { runs } from "../core/data.js";
-import { Loaded } from "../core/parts.js";
-import { html } from "../vendor/preact.js";
+import { Loaded, Panel } from "../core/parts.js";
+import { t } from "../core/text.js";
+import { html, useSignal } from "../vendor/preact.js";
+import { groups } from "./chart_state.js";
+import { ChartsPanel } from "./charts_panel.js";
+import { Differences } from "./differences.js";
+import { RunsTable } from "./runs_table.js";
 
 export function RunsView() {
-  return html`<${Loaded} from=${runs}>${(found) => html`<pre>${JSON.stringify(found).slice(0, 2000)}</pre>`}</${Loaded}>`;
+  return html`<${Loaded} from=${runs}>
+    ${(found) => html`
+      <${List} found=${found} />
+      <${Differences} />
+      ${
+        groups.value?.some(({ ids }) => ids.length > 1)
+          ? html`<p class="hint band-rule">${t("runs.band")}</p>`
+          : null
+      }
+      <${ChartsPanel} />
+    `}
+  </${Loaded}>`;
+}
+
+function List({ found }) {
+  const search = useSignal("");
+  const wanted = search.value.trim().toLowerCase();
+  const fits = (each) =>
+    `${each.name} ${each.status} ${JSON.stringify(each.settings ?? {})}`
+      .toLowerCase()
+      .includes(wanted);
+  const box = html`<input
+    id="runs-search"
+    type="search"
+    placeholder=${t("runs.search")}
+    aria-label=${t("runs.search")}
+    value=${search.value}
+    onInput=${(event) => {
+      search.value = event.target.value;
+    }}
+  />`;
+  const title = t("runs.title", { n: found.runs.length, folder: found.folder });
+  return html`
+    <${Panel} id="runs" title=${title} bar=${box}>
+      <${RunsTable} rows=${found.runs.filter(fits)} now=${found.now} />
+    </${Panel}>
+  `;
 }

@@ -1,5 +1,6 @@
 // What English says to a child instead: no Greek letters, no symbols.
 
+import { runKidEn } from "./run_kid_en.js";
 import { tokenKidEn } from "./token_kid_en.js";
 
-export const kidEn = { ...tokenKidEn };
+export const kidEn = { ...runKidEn, ...tokenKidEn };

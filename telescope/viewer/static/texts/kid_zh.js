@@ -1,5 +1,6 @@
 // 对孩子换一种说法：没有希腊字母，没有符号。
 
+import { runKidZh } from "./run_kid_zh.js";
 import { tokenKidZh } from "./token_kid_zh.js";
 
-export const kidZh = { ...tokenKidZh };
+export const kidZh = { ...runKidZh, ...tokenKidZh };

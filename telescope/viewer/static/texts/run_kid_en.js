@@ -1,0 +1,35 @@
+// What a run says to a child in English.
+
+export const runKidEn = {
+  // A run
+  "run.accuracy": "Right answers to new questions",
+  "run.pace": "One round takes",
+  "run.step": "Round",
+  "run.at_step": "round {n}",
+  "run.opens": "click: answers of round {n}",
+  "run.step_axis": "round",
+  "run.zoom_hint": "drag: look closer · click: answers of that round",
+  "run.zoomed": "rounds {from}–{to}",
+  "run.recorded": "kept round {i} of {n}",
+  "run.best": "best {value} in round {n}",
+  "run.smooth": "Calm the lines",
+  "run.chart.accuracy": "Right answers to new questions",
+  "run.why.accuracy": "How many questions the writer gets right that it never practised.",
+  "run.chart.reward": "Points",
+  "run.why.reward": "The teacher's points for an answer, on average. They should go up.",
+  "run.chart.kl": "Distance from the old self",
+  "run.why.kl": "How differently the writer chooses words from its old self.",
+  "run.chart.entropy": "Hesitation",
+  "run.why.entropy": "How many words the writer wavers between. Near 0 it always picks the same.",
+  "run.chart.explained": "How good the forecaster is",
+  "run.why.explained": "1 means every guess is right; 0 means it guesses the same for all.",
+  "run.chart.length": "Length of the answers",
+  "run.why.length": "How many pieces of words an answer has, on average.",
+  "run.chart.time": "Time of one round",
+  "run.why.time": "Seconds that one round of practice takes.",
+  "run.paths": "The forecaster's guess along the answers of round {n}",
+  "run.paths_why":
+    "A good forecaster starts with the same guess, goes up where the answer ends right and down where it ends wrong.",
+  "run.paths_right": "{n} right: guess from {from} to {to}",
+  "run.paths_wrong": "{n} wrong: guess from {from} to {to}",
+};
