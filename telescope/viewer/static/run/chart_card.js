@@ -74,7 +74,7 @@ function At({ chart, model, cursor }) {
 function Legend({ model, cursor }) {
   const at = cursor.value;
   const alone = model.legend.length === 1 && isKid.value;
-  return html`<ul class="legend">
+  return html`<ul class="chart-legend">
     ${model.legend.map(
       (line) => html`
         <li key=${line.key} data-line=${line.key}>
@@ -104,7 +104,7 @@ function Details({ line, at }) {
 
 export function Swatch({ look, isArea = false }) {
   if (isArea) return html`<i class=${`area look-${look % 8}`}></i>`;
-  return html`<svg class=${`swatch look-${look % 8}`} width="22" height="8" aria-hidden="true">
+  return html`<svg class=${`line-swatch look-${look % 8}`} width="22" height="8" aria-hidden="true">
     <line x1="0" x2="22" y1="4" y2="4" stroke-dasharray=${dashOf(look).join(" ")} />
   </svg>`;
 }

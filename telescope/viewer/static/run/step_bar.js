@@ -1,10 +1,11 @@
 // The step that is shown: a slider over the recorded steps, one back, one on, follow the newest.
 // What is chosen in a step stays chosen in the next.
 
-import { run, sampleShown, stepShown, viewShown } from "../core/data.js";
+import { run, sampleShown, step, stepShown, viewShown } from "../core/data.js";
 import { isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
+import { stops } from "../samples/choose_rows.js";
 import { html, useRef } from "../vendor/preact.js";
 
 // The sample that the visitor looks at stays, even if the page chose it.
@@ -15,20 +16,22 @@ function show(changes, options) {
 }
 
 export function StepBar() {
-  const recorded = run.value?.ledger ?? [];
-  if (!recorded.length) return null;
+  const all = run.value?.ledger ?? [];
+  if (!all.length) return null;
+  const recorded = viewShown.value === "samples" ? stops.value : all;
   const index = recorded.indexOf(stepShown.value);
   const goTo = (place, options) => show({ step: recorded[place], follow: null }, options);
   return html`
-    <div id="steps" class="step-bar" role="group" aria-label=${t("run.step_bar")}>
-      <label class="step-label" for="step">${t("run.step")} <b>${stepShown.value}</b></label>
+    <div id="steps" class="step-bar" role="group" aria-label=${t("run.step_bar")} aria-busy=${step.loading ? "true" : "false"}>
+      <label class="step-label" for="step">${t("run.step")} <output id="step-now">${stepShown.value}</output></label>
       <span class="walk">
-        <${Arrow} id="step-back" sign="◀" label=${t("run.back")} to=${index - 1} ...${{ recorded, goTo }} />
+        <${Arrow} id="earlier" sign="◀" label=${t("run.back")} to=${index - 1} ...${{ recorded, goTo }} />
         <${Slider} recorded=${recorded} index=${index} goTo=${goTo} />
-        <${Arrow} id="step-on" sign="▶" label=${t("run.on")} to=${index + 1} ...${{ recorded, goTo }} />
+        <${Arrow} id="later" sign="▶" label=${t("run.on")} to=${index + 1} ...${{ recorded, goTo }} />
       </span>
       <span class="of quiet">
-        ${t("run.recorded", { i: index + 1, n: recorded.length, last: recorded.at(-1) })}
+        ${t("run.recorded", { i: index + 1, n: recorded.length })}
+        ${recorded.length < all.length ? t("samples.stops.prompt") : null}
       </span>
       ${isLive ? html`<${Follow} />` : null}
     </div>

@@ -43,7 +43,7 @@ export function ValuePaths() {
       <div class="paths-box">
         <${Picture} paths=${paths} there=${there} />
         <div>
-          <ul class="legend">
+          <ul class="chart-legend">
             ${there.map((name) => html`<${Entry} key=${name} name=${name} path=${paths[name]} />`)}
           </ul>
           <p class="meaning">${t("run.paths_why")}</p>
@@ -61,7 +61,7 @@ function saidOf(name, { count, mean }) {
 
 function Entry({ name, path }) {
   return html`<li class=${`path ${name}`} data-path=${name}>
-    <svg class="swatch" width="22" height="8" aria-hidden="true"><line x1="0" x2="22" y1="4" y2="4" /></svg>
+    <svg class="line-swatch" width="22" height="8" aria-hidden="true"><line x1="0" x2="22" y1="4" y2="4" /></svg>
     ${saidOf(name, path)}
   </li>`;
 }

@@ -8,14 +8,12 @@ import { Fence } from "../token/fence.js";
 import { TermsPanel } from "../token/terms.js";
 import { html } from "../vendor/preact.js";
 import { Reader } from "./reader.js";
-import { StepBar } from "./step_bar.js";
 import { SampleTable } from "./table.js";
 
 export function SamplesView() {
   const isEmpty = run.value && !run.value.ledger?.length;
   if (isEmpty) return html`<p class="quiet">${t("samples.nothing")}</p>`;
   return html`
-    <${StepBar} />
     <${Loaded} from=${step}>
       ${(found) => html`
         <div class="answers">
