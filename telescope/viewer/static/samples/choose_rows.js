@@ -4,6 +4,7 @@ import { pathIn, resource, run, step, stepShown } from "../core/data.js";
 import { has } from "../core/number.js";
 import { get, isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
+import { groups } from "../core/token_text.js";
 import { computed, effect, signal } from "../vendor/preact.js";
 
 // name -> whether a row stays
@@ -33,6 +34,9 @@ effect(() => {
   );
 });
 
+const textOf = (sample) =>
+  [...sample.prompt_parts, ...groups(sample)].map((part) => part.text).join("");
+
 async function searchInFile(path) {
   const text = new URL(path, "http://x/").searchParams.get("text").toLowerCase();
   const folder = path.slice(0, path.indexOf("/search?"));
@@ -40,8 +44,7 @@ async function searchInFile(path) {
   const found = await Promise.allSettled(
     positions.map((position) => get(`${folder}/samples/${position}`)),
   );
-  const holds = ({ value }) =>
-    value && `${value.prompt}\n${value.response}`.toLowerCase().includes(text);
+  const holds = ({ value }) => value && textOf(value).toLowerCase().includes(text);
   return { positions: positions.filter((_, k) => holds(found[k])) };
 }
 

@@ -38,6 +38,7 @@ export function Legend() {
             html`<text x=${20 + ((part + 1) / 2) * WIDTH} y="21" text-anchor="middle">${said[k]}</text>`,
         )}
       </svg>
+      <span class="means">${t(`reader.means.${quantity}`)}</span>
       <span class="marks">${t("reader.marks")}</span>
     </span>
   `;

@@ -31,33 +31,42 @@ function Earlier({ turns }) {
   `;
 }
 
+// Every part as it stands, the template's markup too.
+function Raw({ parts }) {
+  return html`
+    <div class="said raw" dir="auto">
+      ${parts.map(
+        ({ role, text }) =>
+          html`<span class=${role === "template" ? "markup" : ""}>${running(text)}</span>`,
+      )}
+    </div>
+  `;
+}
+
 export function Prompt({ sample }) {
   const [raw, setRaw] = useState(false);
-  const parts = sample.prompt_parts ?? [{ role: "user", text: sample.prompt }];
+  const parts = sample.prompt_parts;
   const turns = parts.filter(({ role, text }) => role !== "template" && text.trim());
   const hasTemplate = turns.length < parts.length;
   const last = turns.findLastIndex(({ role }) => role === "user");
   const open = last < 0 ? turns.length - 1 : last;
+  const spoken = html`
+    <${Earlier} turns=${turns.slice(0, open)} />
+    ${turns.slice(open).map((turn) => html`<${Turn} ...${turn} />`)}
+  `;
+  const markup = html`
+    <button
+      id="template" type="button" class="small" aria-pressed=${raw ? "true" : "false"}
+      onClick=${() => setRaw(!raw)}
+    >
+      ${t("reader.template")}
+    </button>
+  `;
   return html`
     <div id="prompt" class="prompt">
-      ${
-        raw
-          ? html`<div class="said raw" dir="auto">${running(sample.prompt)}</div>`
-          : html`
-              <${Earlier} turns=${turns.slice(0, open)} />
-              ${turns.slice(open).map((turn) => html`<${Turn} ...${turn} />`)}
-            `
-      }
-      ${
-        hasTemplate
-          ? html`<button
-              id="template" type="button" class="small" aria-pressed=${raw ? "true" : "false"}
-              onClick=${() => setRaw(!raw)}
-            >
-              ${t("reader.template")}
-            </button>`
-          : null
-      }
+      ${sample.prompt_cut ? html`<p class="quiet">${t("reader.prompt_cut", { n: sample.prompt_cut })}</p>` : null}
+      ${raw ? html`<${Raw} parts=${parts} />` : spoken}
+      ${hasTemplate ? markup : null}
     </div>
   `;
 }

@@ -18,6 +18,12 @@ export const tokenKidEn = {
   "reader.praised.why": "the word with the most credit when compared; a click goes there",
   "reader.drop": "worst surprise:",
   "reader.drop.why": "after this word the forecaster's guess fell most",
+  "reader.means.whitened":
+    "purple: worse than the others, write it less; orange: better, write it more",
+  "reader.means.advantages": "purple: no credit; orange: credit",
+  "reader.means.deltas": "purple: a bad surprise; orange: a good one",
+  "reader.means.values": "what the forecaster guessed before it",
+  "reader.means.token_level_rewards": "the mark it earned on the spot",
   "reader.marks": "✂ step too big, held back   ⇅ turned around when compared   🔧 a tool wrote it",
   "reader.minimap": "the whole answer: the line is the guess, the bars are the compared credit",
   "ask.hint": "for example: what is a surprise?",

@@ -42,7 +42,7 @@ function useWidth(ref) {
   return width;
 }
 
-export function Fence({ sample, settings }) {
+export function Fence({ sample }) {
   const box = useRef(null);
   const before = useRef(0);
   const width = useWidth(box);
@@ -57,7 +57,7 @@ export function Fence({ sample, settings }) {
     if (lens.peek().from !== from || lens.peek().to !== to) lens.value = { from, to };
   }, [from, to]);
   const bar = html`
-    <span id="about" class="quiet">${aboutSample(sample, settings)}</span>
+    <span id="about" class="quiet">${aboutSample(sample, view.weights)}</span>
     <span class="spring"></span>
     <button
       id="save-svg" type="button"
@@ -89,15 +89,21 @@ export function Fence({ sample, settings }) {
 
 const nameOf = (sample, token) => `token-${sample.step}-${sample.position}-${token ?? 0}.svg`;
 
-function aboutSample(sample, settings) {
-  const score = `${t("token.score")} ${num(sample.score, { digits: 2 })}`;
-  const place = `#${sample.position} · ${score}`;
+// λ as it was used: with lam_alpha every response has its own.
+function lamOf({ lam, lam_alpha, gamma }, weights) {
+  if (lam_alpha && gamma && weights.length > 1) return weights[1] / gamma;
+  return lam ?? null;
+}
+
+function aboutSample(sample, weights) {
+  const place = `#${sample.position} · ${t("token.score")} ${num(sample.score, { digits: 2 })}`;
   if (isKid.value) return place;
-  const now = settings ?? sample.settings;
-  const lam = sample.lam ?? now.lam;
+  const { settings } = sample;
+  const lam = lamOf(settings, weights);
   const by =
-    lam === null || lam === undefined
-      ? `${t("token.estimator")} ${oneLine(String(now.label ?? now.estimator), 24)}`
+    lam === null
+      ? `${t("token.estimator")} ${oneLine(String(settings.label), 24)}`
       : `λ ${num(lam, { digits: 2 })}`;
-  return `${place} · ${by} γ ${num(now.gamma, { digits: 2 })} β ${num(now.kl_coef)}`;
+  const scalars = `γ ${num(settings.gamma, { digits: 2 })} β ${num(settings.kl_coef)}`;
+  return `${place} · ${by} ${scalars}`;
 }

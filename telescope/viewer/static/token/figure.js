@@ -20,4 +20,4 @@ export function figureOf(quantity, x) {
 
 // A result for a child.
 export const about = (x) =>
-  Math.abs(x) < 0.05 ? t("token.almost") : t("token.about", { x: Number(x).toFixed(1) });
+  Math.abs(x) < 0.05 ? t("token.almost") : t("token.about", { x: num(x, { digits: 1 }) });
