@@ -4,8 +4,8 @@
 import { run, sampleShown, step, stepShown, viewShown } from "../core/data.js";
 import { isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
+import { stops } from "../core/stops.js";
 import { t } from "../core/text.js";
-import { stops } from "../samples/choose_rows.js";
 import { html, useRef } from "../vendor/preact.js";
 
 // The sample that the visitor looks at stays, even if the page chose it.

@@ -1,9 +1,10 @@
 // Which samples the table lists, and in which order.
 
-import { pathIn, resource, run, step, stepShown } from "../core/data.js";
+import { pathIn, resource, step, stepShown } from "../core/data.js";
 import { has } from "../core/number.js";
 import { get, isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
+import { onlyPrompt } from "../core/stops.js";
 import { groups } from "../core/token_text.js";
 import { computed, effect, signal } from "../vendor/preact.js";
 
@@ -56,28 +57,6 @@ export const search = resource(
   },
   { ask: isLive ? get : searchInFile, ownerOf: () => `${stepShown.value}/${searched.value}` },
 );
-
-// ---- one prompt through training ----
-
-const onlyPrompt = computed(() =>
-  state.filter.value?.includes("prompt") ? state.prompt.value : null,
-);
-
-const ofPrompt = resource(
-  () => (onlyPrompt.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
-  {
-    ownerOf: () => onlyPrompt.value,
-  },
-);
-
-// The steps at which the scrubber can stand: those that recorded the prompt, if only it is shown.
-export const stops = computed(() => {
-  const recorded = run.value?.ledger ?? [];
-  const rows = ofPrompt.signal.value.value?.rows;
-  if (!onlyPrompt.value || !rows) return recorded;
-  const steps = new Set(rows.map((row) => row.step));
-  return recorded.filter((each) => steps.has(each));
-});
 
 // ---- rows ----
 

@@ -5,7 +5,7 @@ import { Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { figure } from "../token/figure.js";
-import { quantitiesOf, symbolOf } from "../token/view.js";
+import { isFlipped, quantitiesOf, symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 const STRIPES = 40;
@@ -18,7 +18,18 @@ const edgeOf = (quantity, part) => {
   return part === 0 ? "0" : figure(x, { sign: true, digits: 2 });
 };
 
-export function Legend() {
+// The signs that some token of the sample has.
+function marksOf(sample) {
+  const { columns } = viewOf(sample);
+  const some = {
+    clipped: sample.clipped?.length > 0,
+    flipped: sample.mask.some((_, i) => isFlipped(columns, i)),
+    tool: sample.mask.includes(0),
+  };
+  return Object.keys(some).filter((name) => some[name]);
+}
+
+export function Legend({ sample }) {
   const quantity = state.colour.value;
   isDark.value;
   const wide = WIDTH / STRIPES;
@@ -39,7 +50,7 @@ export function Legend() {
         )}
       </svg>
       <span class="means">${t(`reader.means.${quantity}`)}</span>
-      <span class="marks">${t("reader.marks")}</span>
+      ${marksOf(sample).map((name) => html`<span key=${name}>${t(`reader.mark.${name}`)}</span>`)}
     </span>
   `;
 }

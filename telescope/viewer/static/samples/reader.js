@@ -21,7 +21,7 @@ export function Reader({ sample, row, step }) {
       <${Prompt} key=${sample.position} sample=${sample} />
       <div class="bar under">
         <${ColourChoice} sample=${sample} />
-        <${Legend} />
+        <${Legend} sample=${sample} />
       </div>
       <${Minimap} sample=${sample} />
       <div class="turn assistant">

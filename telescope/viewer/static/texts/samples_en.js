@@ -68,7 +68,9 @@ export const samplesEn = {
   "reader.means.token_level_rewards": "the reward of the token itself",
   "reader.means.ratio": "orange: the update made it likelier; purple: less likely",
   "reader.means.entropy": "how undecided the policy was",
-  "reader.marks": "✂ clipped   ⇅ sign flipped by whitening   🔧 written by a tool",
+  "reader.mark.clipped": "✂ clipped",
+  "reader.mark.flipped": "⇅ sign flipped by whitening",
+  "reader.mark.tool": "🔧 written by a tool",
   "reader.minimap": "the whole answer: the line is V, the bars are Â; a click goes to that token",
 
   "ask.title": "Ask",

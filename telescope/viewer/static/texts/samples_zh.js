@@ -68,7 +68,9 @@ export const samplesZh = {
   "reader.means.token_level_rewards": "它当场得到的奖励",
   "reader.means.ratio": "橙：更新后更可能写它；紫：更不可能",
   "reader.means.entropy": "写它的时候策略有多犹豫",
-  "reader.marks": "✂ 被裁剪　⇅ 白化后变号　🔧 工具写的",
+  "reader.mark.clipped": "✂ 被裁剪",
+  "reader.mark.flipped": "⇅ 白化后变号",
+  "reader.mark.tool": "🔧 工具写的",
   "reader.minimap": "整条回答：上面的线是 V，下面的条是 Â；点击跳到那个 token",
 
   "ask.title": "提问",

@@ -40,7 +40,8 @@ export function windowOf(count, token, width, before) {
   const fits = Math.max(3, Math.floor(inner / NARROWEST));
   const size = Math.min(count, fits);
   const isOutside = token !== null && (token < before || token >= before + size);
-  const start = isOutside ? token - Math.floor(size / 3) : before;
+  const follows = token !== null && width < NARROW; // a few tokens: the chosen one in their middle
+  const start = isOutside || follows ? token - Math.floor(size / 3) : before;
   const from = Math.max(0, Math.min(start, count - size));
   const gap = Math.min(WIDEST, inner / Math.max(size, 1));
   return { from, to: from + size, gap, left };

@@ -1,0 +1,23 @@
+// The steps at which the page can stand: all recorded ones, or those that recorded one prompt.
+
+import { computed } from "../vendor/preact.js";
+import { pathIn, resource, run } from "./data.js";
+import { state } from "./state.js";
+
+// The prompt that alone is listed, if one is.
+export const onlyPrompt = computed(() =>
+  state.filter.value?.includes("prompt") ? state.prompt.value : null,
+);
+
+const ofPrompt = resource(
+  () => (onlyPrompt.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
+  { ownerOf: () => onlyPrompt.value },
+);
+
+export const stops = computed(() => {
+  const recorded = run.value?.ledger ?? [];
+  const rows = ofPrompt.signal.value.value?.rows;
+  if (!onlyPrompt.value || !rows) return recorded;
+  const steps = new Set(rows.map((row) => row.step));
+  return recorded.filter((step) => steps.has(step));
+});
