@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 from telescope.errors import TelescopeError
 from telescope.viewer.payload import shorten_text
 from telescope.viewer.run_data import RunData
+from telescope.viewer.settings_list import shown
 from telescope.viewer.status import FILES_OF_A_RUN, is_run
+
+_OWN = ("name", "dir")
+"""Settings that every run has of its own."""
 
 
 class Runs:
@@ -55,13 +60,28 @@ class Runs:
         return self._found()[0]
 
     def listing(self) -> dict[str, Any]:
-        """All runs with their status."""
+        """All runs with their status, and the settings in which they differ."""
+        found = self._found()
+        settings = differing([run.settings.flat for run in found])
         return {
             "folder": shorten_text(self.folder.resolve().name, 200),
             "single": self.single,
             "now": round(time.time(), 3),
-            "runs": [run.listed() for run in self._found()],
+            "runs": [
+                run.listed() | {"settings": own} for run, own in zip(found, settings, strict=True)
+            ],
         }
+
+
+def differing(runs: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each run the settings that are not the same in all runs.
+
+    A run without a setting, or without a config, does not have it.
+    """
+    keys = dict.fromkeys(key for run in runs for key in run if key not in _OWN)
+    told = [run for run in runs if run]
+    differ = [key for key in keys if any(run.get(key) != told[0].get(key) for run in told)]
+    return [{key: shown(run[key]) for key in differ if key in run} for run in runs]
 
 
 def _run_folders(folder: Path) -> list[str]:

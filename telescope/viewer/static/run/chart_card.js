@@ -90,10 +90,10 @@ function Legend({ model, cursor }) {
 
 // The raw value beside a smoothed one; least and largest of a group, and how many runs it has.
 function Details({ line, at }) {
-  const place = at ?? line.values.length - 1;
+  if (line.low && at === null) return null;
   if (line.low) {
-    const range = `${shownValue(line.low[place], line.unit)} … ${shownValue(line.high[place], line.unit)}`;
-    const count = line.count[place];
+    const range = `${shownValue(line.low[at], line.unit)} … ${shownValue(line.high[at], line.unit)}`;
+    const count = line.count[at];
     const few = count !== null && count < line.total ? ` n=${count}` : "";
     return html`<span class="raw">${range}${few}</span>`;
   }

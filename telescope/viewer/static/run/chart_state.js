@@ -16,12 +16,12 @@ export const names = computed(() => [
   ...new Set(chartRuns.value.flatMap((id) => Object.keys(seriesOf(id)))),
 ]);
 
-// "seed0", "seed1" -> "seed"; names that begin differently are joined.
+// "a-seed0", "a-seed1" -> "a"; names that begin differently are joined.
 function commonName(each) {
   let length = 0;
   const [first] = each;
   while (length < first.length && each.every((name) => name[length] === first[length])) length++;
-  const shared = first.slice(0, length).replace(/[-_.\s]+$/, "");
+  const shared = first.slice(0, length).replace(/[-_.\s]*(seed)?[-_.\s]*$/, "");
   return shared || each.join(", ");
 }
 

@@ -159,7 +159,7 @@ export class Plot {
       stroke: colour,
       width: 1.75,
       dash: dashOf(look),
-      points: { show: (plot) => plot.data[0].length <= 40, size: 4, fill: colour, stroke: colour },
+      points: { show: (plot) => plot.data[0].length <= 25, size: 4, fill: colour, stroke: colour },
     };
   }
 

@@ -4,7 +4,7 @@ import { chartRuns, runs } from "../core/data.js";
 import { has } from "../core/number.js";
 import { addressOf, go, state } from "../core/state.js";
 import { t } from "../core/text.js";
-import { html } from "../vendor/preact.js";
+import { computed, html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
 import { groups } from "./chart_state.js";
 import { shownValue, time } from "./format.js";
@@ -146,9 +146,35 @@ function Accuracy({ accuracy }) {
   return html`<span title=${accuracy.metric}><small>${before} →</small> <b>${now}</b></span>`;
 }
 
+// On one line, the most telling first; the table of differences has them whole.
 function Settings({ settings }) {
-  return Object.entries(settings).map(
-    ([key, value]) =>
-      html`<code key=${key}>${key.split(".").at(-1)}=${String(value ?? "none")}</code> `,
-  );
+  const shown = tellingKeys.value
+    .filter((key) => key in settings)
+    .map((key) => [key, `${shortKey(key)}=${shortValue(settings[key])}`]);
+  return html`<div class="one-line" title=${shown.map(([, text]) => text).join("  ")}>
+    ${shown.map(([key, text]) => html`<code key=${key}>${text}</code>`)}
+  </div>`;
 }
+
+const OWN_COLUMNS = ["seed", "steps"];
+
+// The settings that differ, those with the most different values first.
+const tellingKeys = computed(() => {
+  const all = (runs.value?.runs ?? []).map(({ settings }) => settings ?? {});
+  const keys = [...new Set(all.flatMap((each) => Object.keys(each)))];
+  const kinds = (key) => new Set(all.map((each) => each[key])).size;
+  return keys.filter((key) => !OWN_COLUMNS.includes(key)).sort((a, b) => kinds(b) - kinds(a));
+});
+
+// rollout.n -> n, if no other setting ends like it
+function shortKey(key) {
+  const end = key.split(".").at(-1);
+  const isAlone = tellingKeys.value.filter((each) => each.split(".").at(-1) === end).length === 1;
+  return isAlone ? end : key;
+}
+
+// Lists and paths without what only clutters: ["./data/a.parquet"] -> a.parquet
+const shortValue = (value) =>
+  String(value ?? "none")
+    .replace(/["[\]{}]/g, "")
+    .replace(/[^\s,]*\//g, "") || "none";

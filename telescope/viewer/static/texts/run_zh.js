@@ -20,7 +20,7 @@ export const runZh = {
   "run.deleted_more": "它的文件夹已经不在了。这里显示的是页面最后读到的状态。",
   "run.empty": "这次运行还没有写出任何内容。一旦有内容，页面会自动显示。",
   "run.written": "上次写入：{ago}前",
-  "run.step": "步",
+  "run.step": "训练步",
   "run.of_steps": "共 {n} 步",
   "run.progress": "运行进度",
   "run.eta": "剩余时间",
