@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from telescope.algorithms.definitions.base import Term, Words
@@ -36,7 +36,7 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no NaN or infinity: they become their names."""
-        plain = asdict(replace(self, texts={}))
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["texts"]
         for name, value in plain.items():
             if isinstance(value, float) and not math.isfinite(value):

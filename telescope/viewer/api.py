@@ -133,8 +133,8 @@ class Api:
 
     def _token(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
         words: dict[str, Any] = {}
-        found = self.runs[run].sample(int(step), int(sample))
-        traces = page_traces(found, int(token), words)
+        tracer = self.runs[run].tracer(int(step), int(sample))
+        traces = page_traces(tracer, int(token), words)
         return {"traces": [with_formulas(trace) for trace in traces], "words": words}
 
     def _ask(self, query: Query, run: str, step: str, sample: str) -> Any:

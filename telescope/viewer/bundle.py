@@ -3,7 +3,7 @@
 A file on disk cannot import another. So each module becomes a function that is called at once,
 after those that it imports:
 
-    const core_state = (() => { …; return { state, go }; })();
+    const $core_state = (() => { …; return { state, go }; })();
 
 For that the modules keep to a few rules: named exports only, of functions, constants and classes;
 imports at the start of a line; no cycles.
@@ -61,7 +61,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        return re.sub(r"\W", "_", self.path.removesuffix(".js"))
+        return "$" + re.sub(r"\W", "_", self.path.removesuffix(".js"))
 
     def text(self) -> str:
         """The module as a function that is called at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,19 @@ def step_columns(table: pa.Table, *, critic: bool) -> dict[str, Any]:
         "score": _per_sample(table, "score"),
         "scale": _per_sample(table, "scale"),
     }
+
+
+def only_samples(answer: dict[str, Any], positions: Collection[int]) -> dict[str, Any]:
+    """The columns of some samples: the others keep their place and have no tokens."""
+    ranges = list(itertools.pairwise(answer["offsets"]))
+    kept = [span if i in positions else (0, 0) for i, span in enumerate(ranges)]
+    columns = {}
+    for name, column in answer["columns"].items():
+        numbers = np.frombuffer(base64.b64decode(column["data"]), column["dtype"])
+        chosen = np.concatenate([numbers[start:end] for start, end in kept])
+        columns[name] = packed(chosen, column["dtype"])
+    offsets = list(itertools.accumulate((end - start for start, end in kept), initial=0))
+    return answer | {"offsets": offsets, "columns": columns}
 
 
 def _of_the_update(table: pa.Table, offsets: list[int]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from telescope.errors import TelescopeError
 from telescope.explain import chat
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
-from telescope.explain.trace import Trace, traces
+from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, formula, meaning
 from telescope.viewer.columns import OF_A_CRITIC
 from telescope.viewer.delta_weights import delta_weights
@@ -131,11 +131,12 @@ def _plain(value: Any) -> Any:
 # ---- one token ----
 
 
-def page_traces(sample: Sample, t: int, words: dict[str, Any]) -> list[dict[str, Any]]:
+def page_traces(tracer: Tracer, t: int, words: dict[str, Any]) -> list[dict[str, Any]]:
     """The traces of token t. Their sentences, shared by many tokens, are added to `words`."""
+    sample = tracer.sample
     if not 0 <= t < len(sample):
         raise TelescopeError(f"the response has {len(sample)} tokens: 0 to {len(sample) - 1}")
-    return page_terms(traces(sample, t), sample.settings, words)
+    return page_terms(tracer.traces(t), sample.settings, words)
 
 
 def page_terms(

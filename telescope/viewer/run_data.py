@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +11,9 @@ import pyarrow as pa
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
+from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
-from telescope.viewer.columns import has_critic, numbers_per_row, step_columns
+from telescope.viewer.columns import has_critic, step_columns
 from telescope.viewer.header import (
     SCALED,
     accuracy_of,
@@ -24,9 +24,10 @@ from telescope.viewer.header import (
 )
 from telescope.viewer.offers import loss_offers, offers
 from telescope.viewer.payload import number_of, page_settings
+from telescope.viewer.prompts import PromptIndex
 from telescope.viewer.recent import Recent
 from telescope.viewer.recorded import RecordedStep
-from telescope.viewer.rows import index_rows, prompt_key
+from telescope.viewer.rows import index_rows
 from telescope.viewer.series import Metrics
 from telescope.viewer.settings_list import RunSettings
 from telescope.viewer.status import FILES_OF_A_RUN, Status, is_run, status_of
@@ -35,10 +36,7 @@ from telescope.viewer.whatif import Recomputed, WhatIf, recompute
 
 Stamp = tuple[int, int]
 """A step and when its file was written: a resumed run writes some steps again."""
-Prompts = list[dict[str, Any]]
-"""What one step recorded of each prompt: key, position, score, right, v0, length."""
 _FOR_SCALES = ("response_mask", "actor_updates", *SCALED)
-_FOR_PROMPTS = ("prompt", "score", "values", "response_mask")
 _LOOKED_AT = 3
 """Recorded steps in which the first sample to show is searched."""
 
@@ -62,12 +60,12 @@ class RunData:
         self._tables = Recent[pa.Table](keep)
         self._samples = Recent[Sample](64)
         self._recorded = Recent[RecordedStep](keep)
+        self._tracers = Recent[Tracer](8)
         self._whatifs = Recent[Recomputed](8)
         self._indices = Recent[list[dict[str, Any]]](16)
         self._scales = Recent[dict[str, float]](64)
         self._settings = Recent[RunSettings](1)
-        self._prompts: dict[Stamp, Prompts] = {}
-        self._prompts_lock = Lock()
+        self._prompts = PromptIndex(run)
 
     # ---- the run ----
 
@@ -233,46 +231,15 @@ class RunData:
             )
         return self._samples((*stamp, position), lambda: ledger.sample_of(table, position))
 
+    def tracer(self, step: int, position: int) -> Tracer:
+        """Explains the sample's tokens."""
+        sample = self.sample(step, position)
+        return self._tracers((self._stamp(step), position), lambda: Tracer(sample))
+
     def prompt_rows(self, key: str) -> list[dict[str, Any]]:
-        """Every recorded response to a prompt, step by step. Reads four columns of each file."""
-        found = []
-        for step in self.steps():
-            try:
-                rows = self._prompts_of(self._stamp(step))
-            except TelescopeError:  # a damaged file costs its own step
-                continue
-            mine = [row for row in rows if row["key"] == key]
-            found += [{"step": step, **row} for row in mine]
-        return [{k: v for k, v in row.items() if k != "key"} for row in found]
-
-    def _prompts_of(self, stamp: Stamp) -> Prompts:
-        with self._prompts_lock:
-            if stamp not in self._prompts:
-                self._prompts[stamp] = self._read_prompts(stamp[0])
-            return self._prompts[stamp]
-
-    def _read_prompts(self, step: int) -> Prompts:
-        table = ledger.read(self.run, step, list(_FOR_PROMPTS))
-        critic = has_critic(table)
-        masks = numbers_per_row(table.column("response_mask").combine_chunks())
-        values = numbers_per_row(table.column("values").combine_chunks())
-        scores = table.column("score").to_pylist()
-        rows = []
-        for position, prompt in enumerate(table.column("prompt").to_pylist()):
-            mask = masks[position] > 0
-            score = scores[position]
-            v0 = float(values[position][mask][0]) if critic and mask.any() else None
-            rows.append(
-                {
-                    "key": prompt_key(prompt),
-                    "position": position,
-                    "score": number_of(score),
-                    "right": score is not None and score >= self.correct_score,
-                    "v0": number_of(v0),
-                    "length": len(mask),
-                }
-            )
-        return rows
+        """Every recorded response to a prompt, step by step."""
+        self.check_exists()
+        return self._prompts.rows(key, self.steps(), self.correct_score)
 
     # ---- files ----
 

@@ -37,12 +37,12 @@ class Series:
         self.steps.append(step)
         self.values.append(value)
 
-    def to_json(self, after: float | None = None) -> dict[str, list[float]]:
-        """The points later than step `after`, thinned."""
+    def to_json(self, after: float | None = None, most: int = MAX_POINTS) -> dict[str, list[float]]:
+        """The points later than step `after`, at most so many."""
         chosen: Iterable[int] = range(len(self))
         if after is not None:
             chosen = [i for i in chosen if self.steps[i] > after]
-        kept = thin(chosen, self.values)
+        kept = thin(chosen, self.values, most)
         return {
             "steps": [_plain(self.steps[i]) for i in kept],
             "values": [float(f"{self.values[i]:.7g}") for i in kept],
@@ -53,12 +53,12 @@ def _plain(step: float) -> float:
     return int(step) if step.is_integer() else step
 
 
-def thin(chosen: Iterable[int], values: array[float]) -> list[int]:
-    """At most MAX_POINTS of the points, with the extremes of every stretch kept."""
+def thin(chosen: Iterable[int], values: array[float], most: int) -> list[int]:
+    """At most so many of the points, with the extremes of every stretch kept."""
     points = list(chosen)
-    if len(points) <= MAX_POINTS:
+    if len(points) <= most:
         return points
-    buckets = MAX_POINTS // _PER_BUCKET
+    buckets = most // _PER_BUCKET
     edges = [round(i * len(points) / buckets) for i in range(buckets + 1)]
     kept: list[int] = []
     for start, stop in itertools.pairwise(edges):
@@ -132,10 +132,17 @@ class Metrics:
             if name != "step" and _is_number(value):
                 self.series.setdefault(name, Series()).add(step, value)
 
-    def to_json(self, names: list[str] | None = None, after: float | None = None) -> dict[str, Any]:
+    def to_json(
+        self,
+        names: list[str] | None = None,
+        after: float | None = None,
+        most: int = MAX_POINTS,
+    ) -> dict[str, Any]:
         """{name: {steps, values}} of the metrics that were asked for and exist."""
         wanted = list(self.series) if names is None else names
-        return {name: self.series[name].to_json(after) for name in wanted if name in self.series}
+        return {
+            name: self.series[name].to_json(after, most) for name in wanted if name in self.series
+        }
 
 
 def _is_number(value: Any) -> bool:

@@ -131,13 +131,13 @@ def app(runs: Runs, *, names: set[str], port: int, token: str | None = None) -> 
             return _answer(request, dumps({"error": str(error)}), "application/json", 404)
         return _answer(request, body, "application/json")
 
-    def asset(path: str, content: bytes) -> Route:
-        media = media_type(path or "index.html") or ""
-        return Route(f"/{path}", lambda request: _answer(request, content, media))
+    def asset(address: str, path: str) -> Route:
+        content = static_files()[path]
+        media = media_type(path) or ""
+        return Route(address, lambda request: _answer(request, content, media))
 
-    page = static_files()
-    routes = [asset("", page["index.html"]), *(asset(*file) for file in page.items())]
-    inner = Starlette(routes=[*routes, Route("/api/{path:path}", json)])
+    assets = [asset(f"/{path}", path) for path in static_files()]
+    inner = Starlette(routes=[asset("/", "index.html"), *assets, Route("/api/{path:path}", json)])
     hosts = {f"{_in_address(name)}:{port}" for name in names | {"127.0.0.1", "localhost", "::1"}}
     return _guarded(inner, hosts, port, token)
 

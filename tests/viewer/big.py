@@ -283,7 +283,7 @@ def _actor(
                 "clipped": cut < kept,
                 "dual_clipped": nothing,
                 "loss": -np.minimum(kept, cut),
-            }  # fmt: skip
+            }
         )
     return updates
 

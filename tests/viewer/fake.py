@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -186,6 +190,13 @@ def hostile() -> list[Sample]:
         [b"\xff\xfe", b"\xe7", b"", b"\x89"], [0.4, 0.5, 0.6, 0.7], [0.0] * 4, score=1.0
     )
     return step_of([*many, broken], 1)
+
+
+def data_of_report(html: str) -> dict[str, Any]:
+    """What a report holds: answers, words, shapes."""
+    (packed,) = re.findall(r'<script type="text/plain" id="data">([^<]*)</script>', html)
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed)))
+    return data
 
 
 def fake_run(folder: Path, samples: dict[int, list[Sample]] | None = None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 from telescope.algorithms.definitions.registry import trust
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import render
+from telescope.explain.trace import Tracer
 from telescope.viewer.payload import page_sample, page_traces
+from telescope.viewer.report import write_report
 from telescope.viewer.run_data import RunData
 from telescope.viewer.whatif import WhatIf
-from tests.viewer.fake import fake_run, lesson, step_of
+from tests.viewer.fake import data_of_report, fake_run, lesson, step_of
 
 CODE = """
 from pydantic import Field
@@ -87,9 +90,11 @@ def test_the_page_offers_it_and_draws_its_weights(name: str, tmp_path: Path) -> 
     one = data.sample(40, 0)
     assert page_sample(one)["weights"] == pytest.approx([0.5**k for k in range(7)])
     words: dict[str, object] = {}
-    found = {trace["name"]: trace for trace in page_traces(one, 3, words)}
+    found = {trace["name"]: trace for trace in page_traces(Tracer(one), 3, words)}
     assert found["advantage"]["ok"]
     assert "it fades with distance" in str(words)
+    html = write_report(run, tmp_path / "r.html").read_text("utf-8")
+    assert name in json.dumps(data_of_report(html))
 
 
 def test_a_what_if_leaves_it_and_comes_back(name: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.errors import TelescopeError
 from telescope.explain.settings import Settings
-from telescope.explain.trace import traces
+from telescope.explain.trace import Tracer, traces
 from telescope.ledger import reader as ledger
 from telescope.viewer.payload import dumps, page_sample, page_traces
 from telescope.viewer.run_data import RunData
@@ -61,7 +61,7 @@ def test_every_trace_of_the_lesson_agrees_and_has_its_words_in_both_languages() 
     for one in lesson():
         for t in range(len(one)):
             words: dict[str, Any] = {}
-            found = page_traces(one, t, words)
+            found = page_traces(Tracer(one), t, words)
             assert bool(found) == bool(one.mask[t])
             assert all(trace["ok"] is not False for trace in found)
             assert {trace["words"] for trace in found} == set(words)
@@ -232,9 +232,9 @@ def test_words_of_one_quantity_differ_with_its_formula() -> None:
     }
     words: dict[str, Any] = {}
     found = [
-        {trace["name"]: trace for trace in page_traces(from_numbers(numbers), t, words)}["clip"][
-            "words"
-        ]
+        {trace["name"]: trace for trace in page_traces(Tracer(from_numbers(numbers)), t, words)}[
+            "clip"
+        ]["words"]
         for t in (0, 1)
     ]
     assert found[0] != found[1]

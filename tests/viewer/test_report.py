@@ -8,13 +8,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
+from telescope.viewer.api import Api
+from telescope.viewer.payload import dumps
 from telescope.viewer.report import write_report
-from telescope.viewer.whatif import WhatIf, recompute
-from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
+from telescope.viewer.runs import Runs
+from tests.viewer.fake import big_run, data_of_report, fake_run, hostile
+
+RUN = "api/runs/run"
+MADE = ("tex", "math", "math_numbers")
+"""What the page makes from the shapes of the report."""
 
 
 class _Elements(HTMLParser):
@@ -54,10 +61,9 @@ def _report(tmp_path: Path, samples: dict[int, list[Sample]] | None = None) -> s
     return out.read_text("utf-8")
 
 
-def _data(html: str) -> dict[str, Any]:
-    text = _Elements(html).named("script")[0][1]
-    data: dict[str, Any] = json.loads(text)
-    return data
+def _answers(html: str) -> dict[str, Any]:
+    answers: dict[str, Any] = data_of_report(html)["answers"]
+    return answers
 
 
 def test_report_is_one_file_that_names_no_other(tmp_path: Path) -> None:
@@ -92,60 +98,123 @@ def test_hostile_model_text_stays_inside_the_data(tmp_path: Path) -> None:
     html = _report(
         tmp_path, {1: hostile()[:6], 2: hostile()[6:]}
     )  # a report takes eight samples of a step
-    seen = _Elements(html)
-    (data, module) = (text for _, text in seen.named("script"))
-    assert "hacked" in data  # it is there as data,
-    assert "hacked" not in module + "".join(
-        text for (tag, _), text in zip(seen.tags, seen.texts, strict=True) if tag != "script"
-    )
-    assert not set("<>&") & set(data)
-    assert (
-        json.loads(data)["steps"]["1"]["samples"][0]["prompt"] == "<script>window.hacked=1</script>"
-    )
-    assert sum(len(step["samples"]) for step in json.loads(data)["steps"].values()) == len(
-        hostile()
-    )
-    assert len(html) < 400_000  # the line of a megabyte was cut
+    assert "hacked" not in html  # it is packed,
+    answers = _answers(html)
+    prompts = [
+        "".join(part["text"] for part in answers[f"{RUN}/steps/{step}/samples/{i}"]["prompt_parts"])
+        for step, count in ((1, 6), (2, len(hostile()) - 6))
+        for i in range(count)
+    ]
+    assert prompts[0] == "<script>window.hacked=1</script>"  # and whole
+    assert len(prompts) == len(hostile())
+    assert len(html) < 700_000  # the line of a megabyte was cut
     assert "\x00" not in html
     assert "\x1b" not in html
 
 
-def test_report_of_long_responses_stays_under_three_megabytes(tmp_path: Path) -> None:
-    long = step_of(
-        [
-            sample(["好"] * 900 + [EOS], [0.5] * 901, [0.01] * 901, score=1.0, prompt=str(i % 3))
-            for i in range(12)
-        ],
-        1,
-    )
-    html = _report(tmp_path, dict.fromkeys(range(1, 8), long))
-    assert len(html.encode()) < 3_000_000
-    data = _data(html)
-    assert next(iter(data["steps"])) == "7"
-    assert all(step["samples"] and step["samples"][0]["traces"] for step in data["steps"].values())
+def test_every_token_that_a_report_shows_has_its_arithmetic(tmp_path: Path) -> None:
+    answers = _answers(_report(tmp_path))
+    api = Api(Runs(tmp_path / "run"))
+    samples = [path for path in answers if re.search(r"/samples/\d+$", path)]
+    assert len(samples) == 4 * 6
+    for path in samples:
+        assert answers[path] == json.loads(dumps(api.answer(f"/{path}")))
+        tokens = answers[f"{path}/tokens"]
+        assert len(tokens) == answers[path]["length"]
+        for t, traces in enumerate(tokens):
+            live = api.answer(f"/{path}/tokens/{t}")["traces"]
+            assert traces == [{k: v for k, v in one.items() if k not in MADE} for one in live]
 
 
-def test_a_small_report_holds_what_ifs_and_a_large_one_does_not(tmp_path: Path) -> None:
-    small = _data(_report(tmp_path / "small"))["steps"]["40"]
-    whatif = small["whatif"]
-    assert whatif["gammas"] == [0.9, 0.95, 0.99, 1.0]
-    key = f"gae/{whatif['gammas'].index(0.9)}/{whatif['lams'].index(0.5)}"
-    expected = recompute(lesson(), WhatIf("gae", 0.9, 0.5))
-    for found, one in zip(whatif["results"][key], expected, strict=True):
-        assert found["columns"]["whitened"] == pytest.approx(one.columns["whitened"], abs=1e-4)
-    rows = [
-        sample(["好"] * 900 + [EOS], [0.5] * 901, [0.01] * 901, score=1.0, prompt=str(i % 3))
-        for i in range(12)
-    ]
-    large = _data(_report(tmp_path / "large", {1: step_of(rows, 1)}))["steps"]["1"]
-    assert large["whatif"] is None
+def test_a_report_opens_on_a_sample_that_it_holds_with_a_token_that_is_explained(
+    tmp_path: Path,
+) -> None:
+    run = big_run(tmp_path / "run", steps=12, samples=32, tokens=20)
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    header = answers[RUN]
+    first = header["instructive"]
+    path = f"{RUN}/steps/{first['step']}/samples/{first['sample']}"
+    written = [t for t, mask in enumerate(answers[path]["mask"]) if mask]
+    assert all(answers[f"{path}/tokens"][t] for t in written)
+    assert first["step"] in header["ledger"]
 
 
-def test_report_of_a_run_without_ledger_still_has_its_curves(tmp_path: Path) -> None:
+def test_a_report_says_what_it_left_out_and_how_it_chose(tmp_path: Path) -> None:
+    run = big_run(tmp_path / "run", steps=12, samples=32, tokens=20)
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    recorded = answers[RUN]["recorded"]
+    assert (recorded["shown_steps"], recorded["steps"]) == (5, 12)
+    assert (recorded["shown_samples"], recorded["samples"]) == (8, 32)
+    assert "|A|" in recorded["how_zh"]
+    assert "|A|" in recorded["how_en"]
+    assert len(answers[RUN]["ledger"]) == 5
+    for step in answers[RUN]["ledger"]:
+        index = answers[f"{RUN}/steps/{step}"]["index"]
+        assert len(index) == 8
+        for row in index:
+            assert (
+                answers[f"{RUN}/steps/{step}/samples/{row['position']}"]["position"]
+                == row["position"]
+            )
+            rows = answers[f"{RUN}/prompts/{row['prompt_key']}"]["rows"]
+            assert (step, row["position"]) in [(one["step"], one["position"]) for one in rows]
+
+
+def test_the_columns_of_a_report_are_those_of_its_samples(tmp_path: Path) -> None:
+    run = big_run(tmp_path / "run", steps=1, samples=16, tokens=20)
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    held = [row["position"] for row in answers[f"{RUN}/steps/1"]["index"]]
+    found = answers[f"{RUN}/steps/1/columns"]
+    assert found["count"] == 16
+    values = np.frombuffer(base64.b64decode(found["columns"]["values"]["data"]), np.float32)
+    for position in range(16):
+        start, end = found["offsets"][position : position + 2]
+        if position not in held:
+            assert start == end
+            continue
+        sample = answers[f"{RUN}/steps/1/samples/{position}"]
+        assert values[start:end].tolist() == pytest.approx(sample["columns"]["values"])
+
+
+def test_a_report_of_long_responses_stays_under_five_megabytes(tmp_path: Path) -> None:
+    run = big_run(tmp_path / "run", steps=3, samples=16, tokens=500)
+    html = write_report(run, tmp_path / "r.html").read_bytes()
+    assert len(html) < 5_000_000
+    answers = _answers(html.decode())
+    assert answers[RUN]["ledger"] == [1, 2, 3]
+    for step in (1, 2, 3):
+        assert answers[f"{RUN}/steps/{step}"]["index"]
+
+
+def test_a_chat_prompt_is_whole_in_a_report(tmp_path: Path) -> None:
+    run = big_run(tmp_path / "run", steps=1, samples=4, tokens=10)
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    parts = answers[f"{RUN}/steps/1/samples/0"]["prompt_parts"]
+    asked = next(part["text"] for part in parts if part["role"] == "user")
+    assert asked.endswith("How many are left?")
+    assert len(asked) > 40
+
+
+def test_a_report_of_a_run_without_ledger_still_has_its_curves(tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {})
-    data = _data(write_report(run, tmp_path / "r.html").read_text("utf-8"))
-    assert data["run"]["steps"] == []
-    assert data["run"]["curves"]["reward/kl"]
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    assert answers[RUN]["ledger"] == []
+    assert answers[RUN]["recorded"]["shown_steps"] == 0
+    assert answers[f"{RUN}/metrics"]["series"]["reward/kl"]["values"]
+
+
+def test_a_run_that_goes_on_has_stopped_in_its_report(tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "run")
+    (run / "config.toml").write_text("steps = 100\n")
+    answers = _answers(write_report(run, tmp_path / "r.html").read_text("utf-8"))
+    assert answers[RUN]["status"] == answers["api/runs"]["runs"][0]["status"] == "stopped"
+    assert answers[RUN]["eta_s"] is None
+
+
+def test_a_folder_of_runs_has_no_report(tmp_path: Path) -> None:
+    fake_run(tmp_path / "a")
+    with pytest.raises(TelescopeError, match="a report is about one"):
+        write_report(tmp_path, tmp_path / "r.html")
 
 
 def test_a_damaged_step_is_left_out_and_named(

@@ -178,6 +178,7 @@ def test_every_file_of_the_page_has_its_media_type_and_nothing_else_is_served(po
         status, headers, _ = ask(port, f"/{path}")
         assert status == 200
         assert headers["content-type"].split(";")[0] == media_type(path)
+    assert ask(port, "/")[1]["content-type"].split(";")[0] == "text/html"
     assert ask(port, "/vendor/NOTICE")[0] == 404
 
 

@@ -186,7 +186,7 @@ export const columns = resource(() => inStep("/columns"), {
 
 export const sampleShown = computed(() => {
   const index = step.value?.index ?? [];
-  const recorded = (position) => position !== null && position < index.length;
+  const recorded = (position) => index.some((row) => row.position === position); // a report has few
   if (recorded(state.sample.value)) return state.sample.value;
   const chosen = run.value?.instructive;
   if (chosen?.step === stepShown.value && recorded(chosen.sample)) return chosen.sample;

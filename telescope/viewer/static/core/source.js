@@ -2,6 +2,7 @@
 // Both have the same paths; a report holds some of them.
 
 import { signal } from "../vendor/preact.js";
+import { answerIn } from "./report.js";
 
 const held = document.getElementById("data");
 export const isLive = held === null;
@@ -36,7 +37,7 @@ let answers = null;
 
 async function lookedUp(path) {
   answers ??= unpacked(held.textContent);
-  const found = (await answers)[path];
+  const found = answerIn(await answers, path);
   if (found === undefined) throw new NotFound(path);
   return found;
 }

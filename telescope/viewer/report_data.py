@@ -1,0 +1,227 @@
+"""What a report holds: a map from addresses of the page to their answers.
+
+Steps and samples are chosen until the room is full. What the answers of many tokens have in common
+stands once: `words`, the sentences, and `shapes`, the formulas with holes for their numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from telescope.errors import TelescopeError
+from telescope.viewer.columns import only_samples
+from telescope.viewer.formulas import shape_of, translate_shape
+from telescope.viewer.payload import MAX_TRACE_TEXT, dumps, page_sample, page_traces
+from telescope.viewer.run_data import RunData
+from telescope.viewer.runs import Runs
+
+_log = logging.getLogger("telescope")
+
+MAX_STEPS = 5
+SAMPLES = 8
+"""Samples of one step."""
+TOKENS = 2_000
+"""Tokens of one sample."""
+MAX_POINTS = 400
+"""Points of one chart."""
+HOW = {
+    "zh": "取第一步、最后一步和中间几步；每步一半取 |A| 最大的提示，其余按记录的顺序，"
+    "同一提示的回答尽量都取",
+    "en": "the first step, the last one and some between; of each, half from the prompts with the "
+    "largest |A|, the others as recorded, with the other answers to the same prompt",
+}
+
+
+def report_data(runs: Runs, *, room: int) -> dict[str, Any]:
+    """The data of a report that takes about `room` bytes when it is compressed."""
+    return _Report(runs, room).data()
+
+
+class _Report:
+    def __init__(self, runs: Runs, room: int) -> None:
+        self.runs = runs
+        self.run: RunData = runs.first()
+        self.base = f"api/runs/{quote(self.run.id, safe='')}"
+        self.room = room
+        self.answers: dict[str, Any] = {}
+        self.words: dict[str, Any] = {}
+        self.shapes: dict[str, Any] = {}
+        self.held: dict[int, list[int]] = {}
+        """step -> positions of the samples in the report"""
+
+    def data(self) -> dict[str, Any]:
+        header = self.run.header()
+        metrics = self.run.metrics.to_json(most=MAX_POINTS)
+        self._add(f"{self.base}/metrics", {"series": metrics})
+        chosen = self._chosen(header["ledger"], header["instructive"])
+        for step, position in _in_turns(chosen):
+            if not self._add_sample(step, position):
+                break
+        for step in chosen:
+            self._add_step(step)
+        self._add_prompts()
+        self._add_run(header)
+        return {"answers": self.answers, "words": self.words, "shapes": self.shapes}
+
+    def _add(self, path: str, answer: Any) -> None:
+        self.answers[path] = answer
+        self.room -= _packed_size(answer)
+
+    # ---- what is chosen ----
+
+    def _chosen(self, steps: list[int], first: dict[str, int] | None) -> dict[int, list[int]]:
+        """Steps, and positions of samples in each. The one to open with comes first."""
+        wanted = spread(steps, MAX_STEPS)
+        if first is not None and first["step"] not in wanted:
+            nearest = min(wanted, key=lambda step: abs(step - first["step"]))
+            wanted[wanted.index(nearest)] = first["step"]
+        chosen: dict[int, list[int]] = {}
+        for step in wanted:
+            try:
+                positions = chosen_samples(self.run.index(step))
+            except TelescopeError as error:  # a damaged file costs this step, not the report
+                _log.warning("left out of the report: %s", error)
+                continue
+            if first is not None and step == first["step"]:
+                others = [position for position in positions if position != first["sample"]]
+                positions = [first["sample"], *others][:SAMPLES]
+            chosen[step] = positions
+        return chosen
+
+    # ---- what goes in ----
+
+    def _add_sample(self, step: int, position: int) -> bool:
+        """Adds the sample and the arithmetic of all its tokens, if there is room for it."""
+        sample = self.run.sample(step, position)
+        shown = page_sample(sample, max_tokens=TOKENS) | {"position": position}
+        tracer = self.run.tracer(step, position)
+        count = min(len(sample), TOKENS)
+        tokens = [page_traces(tracer, t, self.words) for t in range(count)]
+        size = _packed_size(shown) + _packed_size(tokens) + _column_bytes(count)
+        if size > self.room and self.held:
+            return False
+        self.room -= size
+        path = f"{self.base}/steps/{step}/samples/{position}"
+        self.answers[path] = shown
+        self.answers[f"{path}/tokens"] = tokens
+        self.held.setdefault(step, []).append(position)
+        self._add_shapes(text for traces in tokens for trace in traces for text in _lines(trace))
+        return True
+
+    def _add_shapes(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            shape, _ = shape_of(text)
+            if shape not in self.shapes:
+                translated = translate_shape(shape)
+                if translated is not None:
+                    self.shapes[shape] = list(translated)
+
+    def _add_step(self, step: int) -> None:
+        """The step's list, with the samples that are in the report."""
+        held = self.held.get(step)
+        if not held:
+            return
+        answer = self.run.step(step)
+        index = [row for row in answer["index"] if row["position"] in held]
+        path = f"{self.base}/steps/{step}"
+        self.answers[path] = answer | {"index": index, "offers": []}
+        self.answers[f"{path}/columns"] = only_samples(self.run.columns(step), held)
+
+    def _add_prompts(self) -> None:
+        """Each prompt through training, as far as its responses are in the report."""
+        keys = {
+            row["prompt_key"]
+            for step in self.held
+            for row in self.answers[f"{self.base}/steps/{step}"]["index"]
+        }
+        for key in sorted(keys):
+            rows = self.run.prompt_rows(key)
+            held = [row for row in rows if row["position"] in self.held.get(row["step"], ())]
+            self.answers[f"{self.base}/prompts/{key}"] = {"rows": held}
+
+    def _add_run(self, header: dict[str, Any]) -> None:
+        """The header, with what was left out and how the rest was chosen."""
+        steps = sorted(self.held)
+        recorded = header["ledger"]
+        total = max((len(self.run.index(step)) for step in steps), default=0)
+        shown = max((len(positions) for positions in self.held.values()), default=0)
+        first = header["instructive"]
+        if first is None or first["sample"] not in self.held.get(first["step"], ()):
+            first = next(
+                ({"step": step, "sample": positions[0]} for step, positions in self.held.items()),
+                None,
+            )
+        over = header["total_steps"] is not None and header["step"] >= header["total_steps"]
+        going = header["status"] in ("running", "silent")
+        status = ("finished" if over else "stopped") if going else header["status"]
+        listing = self.runs.listing()
+        for row in listing["runs"]:
+            row["status"] = status
+        self.answers["api/runs"] = listing
+        self.answers[self.base] = header | {
+            "status": status,
+            "silent_for": None,
+            "eta_s": None,
+            "ledger": steps,
+            "instructive": first,
+            "recorded": {
+                "steps": len(recorded),
+                "samples": total,
+                "shown_steps": len(steps),
+                "shown_samples": shown,
+                "how_zh": HOW["zh"],
+                "how_en": HOW["en"],
+            },
+        }
+
+
+def _lines(trace: dict[str, Any]) -> list[str]:
+    texts = [trace["formula"], trace["substituted"], trace["shown"]]
+    return [] if any(len(text) > MAX_TRACE_TEXT for text in texts) else texts
+
+
+def spread(steps: list[int], most: int) -> list[int]:
+    """The first step, the last one, and some between."""
+    if len(steps) <= most:
+        return list(steps)
+    stride = (len(steps) - 1) / (most - 1)
+    return [steps[round(i * stride)] for i in range(most)]
+
+
+def chosen_samples(index: list[dict[str, Any]]) -> list[int]:
+    """Samples of whole prompts, so that they can be compared.
+
+    Half of the prompts are those with the largest |A|, the others come as recorded.
+    """
+    by_prompt: dict[str, list[int]] = {}
+    for row in index:
+        by_prompt.setdefault(row["prompt_key"], []).append(row["position"])
+    recorded = [group[:4] for group in by_prompt.values()]
+    striking = sorted(recorded, key=lambda group: -max(index[i]["max_abs_a"] or 0.0 for i in group))
+    chosen: list[int] = []
+    for groups, most in ((striking, SAMPLES // 2), (recorded, SAMPLES)):
+        for group in groups:
+            if group[0] not in chosen and len(chosen) < most:
+                chosen += group
+    return chosen[:SAMPLES]
+
+
+def _in_turns(chosen: dict[int, list[int]]) -> Iterable[tuple[int, int]]:
+    """The first sample of every step, then the second of every step, and so on."""
+    for turn in range(SAMPLES):
+        for step, positions in chosen.items():
+            if turn < len(positions):
+                yield step, positions[turn]
+
+
+def _packed_size(answer: Any) -> int:
+    return len(zlib.compress(dumps(answer), 6))
+
+
+def _column_bytes(tokens: int) -> int:
+    """About what the columns of a sample take: ten numbers per token, which do not compress."""
+    return 40 * tokens
