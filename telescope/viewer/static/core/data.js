@@ -51,6 +51,7 @@ export function resource(pathOf, { ask = get, make = (answer) => answer, ownerOf
     get loading() {
       return found.value.loading;
     },
+    peek: () => found.peek().value,
     reload: () => {
       const path = untracked(pathOf);
       return path === null ? null : load(path, true);

@@ -28,7 +28,7 @@ function rowOf(sample, columns, shown, { group, i, token }) {
   const isSplit = group.to - group.from > 1;
   const bytes = isSplit ? ` [${hex(sample.token_bytes[i])}]` : "";
   return html`
-    <tr key=${i} data-row=${i} class=${i === token ? "pinned" : ""}>
+    <tr key=${i} data-i=${i} class=${i === token ? "pinned" : ""}>
       <th scope="row">${i}</th>
       <td>${visible(group.text, 24) + bytes}</td>
       ${shown.map((name) => cellOf(sample, columns, name, i))}

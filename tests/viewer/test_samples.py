@@ -1,0 +1,297 @@
+"""The table of a step's answers, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telescope.explain.sample import Sample
+from tests.viewer.conftest import until
+from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
+
+pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
+
+Serve = Callable[[Path], str]
+Open = Callable[..., Any]
+
+CHAT = (
+    "<|im_start|>system\nSolve the problem step by step.<|im_end|>\n"
+    "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+)
+LONG_QUESTION = "Anna has 3 boxes with 12 pencils each and gives 8 to her brother. How many remain?"
+
+
+def answers(*, count: int = 6, tokens: int = 4) -> list[Sample]:
+    """`count` answers, one per prompt; every third is right."""
+    made = [
+        sample(
+            [*(f" w{i}" for i in range(tokens - 1)), EOS],
+            [0.1 * (k % 7)] * tokens,
+            [0.0] * tokens,
+            score=float(k % 3 == 0),
+            prompt=CHAT.format(question=f"question {k}"),
+        )
+        for k in range(count)
+    ]
+    return step_of(made, 1)
+
+
+def at(url: str, state: str = "") -> str:
+    return f"{url}#view=samples&{state}"
+
+
+def listed(page: Any) -> list[int]:
+    rows = page.locator("tr[data-row]").evaluate_all("rows => rows.map((row) => row.dataset.row)")
+    return [int(row) for row in rows]
+
+
+def wait_for_rows(page: Any, rows: list[int]) -> None:
+    wanted = ",".join(map(str, rows))
+    shown = "[...document.querySelectorAll('tr[data-row]')].map((row) => row.dataset.row).join()"
+    until(page, f"{shown} === '{wanted}'")
+
+
+def test_a_chat_prompt_shows_the_users_words_and_not_the_template(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    one = sample(["7", EOS], [0.5, 0.5], [0.0, 0.0], score=0.0)
+    chat = replace(one, prompt=CHAT.format(question=LONG_QUESTION))
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: step_of([chat], 1)}))), width=2000)
+    page.locator("#reader").wait_for()
+    cell = page.locator('tr[data-row="0"] [data-column="user"]').text_content()
+    assert cell == LONG_QUESTION  # it was cut at 40 characters, most of them template
+    assert page.locator('tr[data-row="0"] [data-column="answer"]').text_content() == f"7{EOS}"
+
+
+def test_the_table_takes_the_height_it_needs(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: answers(count=14)}))))
+    page.locator('tr[data-row="13"]').wait_for()
+    box = page.locator("#table-box").evaluate("node => [node.clientHeight, node.scrollHeight]")
+    assert box[0] == box[1] > 14 * 25  # all rows in sight; the old list was 152 px high
+
+
+def test_rows_show_score_parts_length_clipping_truncation_and_tools(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    rows = lesson()
+    cut = replace(rows[1], truncated=True, parts={"verdict": 0.0, "format": 0.25})
+    run = fake_run(tmp_path / "run", {40: [rows[0], cut, *rows[2:]]})
+    page = open_page(at(serve_run(run)), width=2400, locale="en-US")
+    page.locator('tr[data-row="5"]').wait_for()
+
+    def cell(row: int, column: str) -> str:
+        return str(page.locator(f'tr[data-row="{row}"] [data-column="{column}"]').inner_text())
+
+    assert cell(0, "score").split() == ["✓", "1.00"]
+    assert cell(1, "score").split() == ["✗", "0.00"]
+    assert cell(1, "part:format") == "0.25"
+    assert cell(0, "part:format") == "–"
+    assert cell(0, "length") == "7"
+    assert cell(0, "clip_fraction") == "14.3 %"  # 1 of 7
+    assert "⋯" in cell(1, "marks")
+    assert "⋯" not in cell(0, "marks")
+    assert "🔧1" in cell(3, "marks")
+    assert cell(0, "v0") == "0.40"
+
+
+def test_filters_by_what_a_row_has(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    rows = lesson()
+    rows[2] = replace(rows[2], truncated=True)
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {40: rows}))), locale="en-US")
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+
+    def press(name: str) -> None:
+        page.locator(f'[data-filter="{name}"]').click()
+
+    press("wrong")
+    wait_for_rows(page, [1, 4])
+    press("right")  # its opposite goes
+    wait_for_rows(page, [0, 2, 3, 5])
+    press("truncated")
+    wait_for_rows(page, [2])
+    press("right")
+    press("truncated")
+    press("tool")
+    wait_for_rows(page, [3])
+    press("tool")
+    press("clipped")
+    wait_for_rows(page, [k for k, s in enumerate(rows) if any(s.actor_updates[-1].clipped)])
+    assert "filter=clipped" in page.url
+    page.locator("#clear").click()
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+    page.go_back()
+    wait_for_rows(page, [k for k, s in enumerate(rows) if any(s.actor_updates[-1].clipped)])
+
+
+def test_filter_by_flipped_sign(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    rows = lesson()
+    flipped = [
+        k
+        for k, s in enumerate(rows)
+        if any(
+            a * w < 0 for a, w in zip(s.columns["advantages"], s.columns["whitened"], strict=True)
+        )
+    ]
+    assert 0 < len(flipped) < len(rows)
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {40: rows})), "filter=flipped"))
+    wait_for_rows(page, flipped)
+
+
+def test_filter_by_score_and_group(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    made = [
+        sample(["x", EOS], [0.1, 0.2], [0.0, 0.0], score=score, prompt=f"p{k // 2}")
+        for k, score in enumerate([0.0, 0.3, 0.6, 1.0])
+    ]
+    rows = [replace(s, prompt_index=7 + k // 2) for k, s in enumerate(step_of(made, 1))]
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), locale="en-US")
+    page.locator("#score-low").fill("0.3")
+    page.locator("#score-low").press("Enter")
+    wait_for_rows(page, [1, 2, 3])
+    page.locator("#score-high").fill("0.9")
+    page.locator("#score-high").press("Enter")
+    wait_for_rows(page, [1, 2])
+    page.locator("#clear").click()
+    groups = page.evaluate("[...document.querySelectorAll('#group')].length")
+    if groups:
+        page.locator("#group").fill("8")
+        page.locator("#group").press("Enter")
+        wait_for_rows(page, [2, 3])
+
+
+def test_search_reads_whole_prompts_and_answers(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    rows = answers()
+    rows[4] = replace(rows[4], response="x" * 300 + " Needle at the end")
+    rows[2] = replace(rows[2], prompt=CHAT.format(question="y" * 300 + " a needle too"))
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), locale="en-US")
+    page.locator("#search").fill("needle")
+    wait_for_rows(page, [2, 4])
+    assert page.locator("#samples-count").text_content() == "2 of 6"
+    page.locator("#search").press("Escape")
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+
+
+def test_a_column_sorts_both_ways_and_the_address_keeps_it(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run"))), locale="en-US")
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+    page.locator('[data-sort="length"]').click()
+    wait_for_rows(page, [4, 0, 1, 3, 5, 2])  # 8, 7, 7, 7, 7 and 3 tokens
+    page.locator('[data-sort="length"]').click()
+    wait_for_rows(page, [2, 0, 1, 3, 5, 4])
+    assert "sort=length" in page.url
+    page.reload()
+    wait_for_rows(page, [2, 0, 1, 3, 5, 4])
+    page.locator('[data-sort="score"]').click()
+    wait_for_rows(page, [1, 4, 0, 2, 3, 5])
+
+
+def test_512_rows_are_not_all_drawn_and_all_can_be_reached(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: answers(count=512)}))))
+    page.locator('tr[data-row="3"]').wait_for()
+    assert len(listed(page)) < 60
+    page.locator("#table-box").focus()
+    page.keyboard.press("End")
+    page.locator('tr.chosen[data-row="511"]').wait_for()
+    assert "sample=511" in page.url
+    assert len(listed(page)) < 60
+
+
+def test_arrow_keys_act_on_the_focused_panel_only(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    url = at(serve_run(fake_run(tmp_path / "run")), "step=40&sample=0&token=3&lang=en")
+    page = open_page(url)
+    page.locator(".tok.pinned").wait_for()
+    before = page.url
+    page.keyboard.press("ArrowDown")  # nothing has the focus: the page scrolls, as pages do
+    page.keyboard.press("ArrowRight")
+    assert page.url == before
+    page.locator("#table-box").focus()
+    page.keyboard.press("ArrowDown")
+    until(page, "location.hash.includes('sample=1')")
+    page.keyboard.press("ArrowRight")
+    assert "sample=1" in page.url
+    assert "token=3" in page.url  # the table has rows, not tokens
+    page.locator("#answer").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('token=4')")
+    page.keyboard.press("ArrowDown")
+    assert "sample=1" in page.url  # the reader has tokens, not rows
+
+
+def test_enter_opens_the_reader_and_escape_clears_the_filters(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "filter=wrong&lang=en"))
+    wait_for_rows(page, [1, 4])
+    page.locator("#table-box").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "answer"
+    page.locator("#table-box").focus()
+    page.keyboard.press("Escape")
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+
+
+def test_one_prompt_across_training_steps(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    """With «only this prompt» the slider stands only on the steps that recorded it."""
+    others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
+    steps = {10: lesson(10), 20: step_of(others, 20), 30: lesson(30), 40: lesson(40)}
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", steps)), "step=40&sample=0&token=3"))
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+    page.locator('[data-filter="prompt"]').click()
+    wait_for_rows(page, [0, 1, 2, 3])
+    until(page, "document.getElementById('step').max === '2'")
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=30')")
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=10')")
+    wait_for_rows(page, [0, 1, 2, 3])
+    page.locator('[data-filter="prompt"]').click()
+    wait_for_rows(page, [0, 1, 2, 3, 4, 5])
+
+
+def test_another_step_keeps_the_sample_and_the_token(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "step=40&sample=4&token=5"))
+    page.locator('.tok.pinned[data-token="5"]').wait_for()
+    page.locator("#earlier").click()
+    until(page, "location.hash.includes('step=30')")
+    assert "sample=4&token=5" in page.url
+    page.locator('.tok.pinned[data-token="5"]').wait_for()
+    assert page.locator("tr.chosen").get_attribute("data-row") == "4"
+
+
+def test_without_a_choice_the_page_opens_on_a_wrong_answer(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "lang=en"))
+    page.locator("#facts .verdict.wrong").wait_for()
+    assert page.locator("tr.chosen.wrong").count() == 1
+
+
+def test_a_phone_has_one_column_of_its_own_width(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    rows = answers(count=8, tokens=300)
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), width=390, height=844)
+    page.locator("#traces .ok").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    wide = page.evaluate(
+        "[...document.querySelectorAll('.panel')].filter((node) => "
+        "node.getBoundingClientRect().right > 390).map((node) => node.id)"
+    )
+    assert wide == []
