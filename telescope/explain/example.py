@@ -7,9 +7,11 @@ falls to 0.05. In the update, the right digit is clipped above and the wrong one
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from telescope.explain.numbers import batch_from_numbers
+from telescope.explain.sample import Sample
 
 _SHARED: dict[str, list[Any]] = {
     "tokens": ["是", "的", "，", "等于"],
@@ -52,3 +54,18 @@ BATCH = batch_from_numbers(
 )
 """The right answer and the wrong one, whitened together."""
 RIGHT, WRONG = BATCH
+
+
+def in_english() -> list[Sample]:
+    """The same numbers for an answer in English."""
+    shared = ["Yes", ",", " it", " equals"]
+    texts = [[*shared, f" {digit}", "!"] for digit in (2, 3)]
+    return [
+        replace(
+            sample,
+            prompt="Is 1+1=2?",
+            response="".join(text),
+            token_bytes=[piece.encode() for piece in text],
+        )
+        for sample, text in zip(BATCH, texts, strict=True)
+    ]

@@ -1,0 +1,313 @@
+"""The tour: an answer in eight steps, each with a guess before the truth.
+
+`tour_of` makes everything that the page shows of it. Every number and every sentence about a number
+is made here; the page draws them, and says how far off a guess was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from telescope.explain.chat import user_turn
+from telescope.explain.example import BATCH, in_english
+from telescope.explain.sample import Sample
+from telescope.viewer.payload import number_of, shorten_text
+from telescope.viewer.tour_facts import (
+    Answer,
+    Facts,
+    answer_facts,
+    compared_facts,
+    group_facts,
+    update_facts,
+)
+from telescope.viewer.tour_texts import SKINS, StepTexts, chosen, option_texts, paragraph, steps
+
+WITH_CRITIC = ("V", "r", "d", "lam", "A", "R", "W", "rho")
+WITHOUT_CRITIC = ("r", "o", "b", "sigma", "gA", "share", "W", "rho")
+"""Steps in their order. A step whose facts the answer does not have is left out."""
+MOST_TEXT = 600
+"""Characters of a prompt or an answer that are shown."""
+EXAMPLE = 1
+"""The wrong one of the two built-in answers: V falls at its last digit but one."""
+
+Guess = dict[str, Any]
+
+
+def tour_of(batch: Sequence[Sample], position: int, *, right: float = 1.0) -> dict[str, Any]:
+    """The tour of one answer of a batch. `right`: the score from which an answer is right.
+
+    `batch` may hold only some answers of the step: `sample.count` says how many there are.
+    """
+    told = Told(batch, position)
+    return {
+        "kind": "critic" if told.has_critic else "outcome",
+        "prompt": shorten_text(user_turn(told.main.sample.prompt), MOST_TEXT),
+        "answers": [picture_of(x, right) for x in told.answers],
+        "group": told.group_dots(),
+        "steps": told.steps(),
+    }
+
+
+def example_tour() -> dict[str, Any]:
+    """The tour of the built-in example, which needs no run: the same numbers in two languages."""
+    batches = {"zh": BATCH, "en": in_english()}
+    return {"languages": {lang: tour_of(batch, EXAMPLE) for lang, batch in batches.items()}}
+
+
+class Told:
+    """An answer, the one it is compared with, and the facts about both."""
+
+    def __init__(self, batch: Sequence[Sample], position: int) -> None:
+        sample = batch[position]
+        self.main = Answer(sample)
+        self.has_critic = sample.settings.estimator_definition.needs.critic
+        partner = partner_of(batch, position)
+        self.answers = [self.main]
+        if partner is not None:
+            self.answers.append(Answer(batch[partner]))
+        same = [other for i, other in enumerate(batch) if i != position and _same(other, sample)]
+        self.group = [self.main, *map(Answer, same)]
+        self.facts: Facts = answer_facts(self.main)
+        self.facts |= compared_facts(self.answers, sample.count)
+        self.facts |= update_facts(self.answers)
+        if not self.has_critic:
+            self.facts |= group_facts(self.main, self.group)
+
+    def texts(self) -> list[StepTexts]:
+        order = WITH_CRITIC if self.has_critic else WITHOUT_CRITIC
+        found = [steps()[name] for name in order]
+        return [step for step in found if set(step.needs) <= self.facts.keys()]
+
+    def steps(self) -> list[dict[str, Any]]:
+        return [self._step(step) for step in self.texts()]
+
+    def _step(self, step: StepTexts) -> dict[str, Any]:
+        ask = chosen(step.ask, self.facts)
+        reveal = chosen(step.reveal, self.facts)
+        return {
+            "id": step.id,
+            "title": step.titles,
+            "symbol": step.symbols,
+            "ask": {skin: paragraph(ask, skin, self.facts) for skin in SKINS},
+            "reveal": {skin: paragraph(reveal, skin, self.facts) for skin in SKINS},
+            "guess": GUESSES[step.id](self),
+            **self._marked(step.id),
+        }
+
+    def _marked(self, name: str) -> dict[str, Any]:
+        """The answer and the tokens that a step speaks of."""
+        names = {"d": ("f_i",), "lam": ("s_i", "a_i"), "A": ("a_i",), "R": ("a_i",)}
+        names |= {"W": ("w_i",), "rho": ("u_i",), "gA": ("g_i",)}
+        who = {"W": "w_who", "rho": "u_who"}.get(name)
+        tokens = [self.facts[key] for key in names.get(name, ()) if key in self.facts]
+        return {"who": self.facts.get(who, 0) if who else 0, "tokens": tokens}
+
+    def group_dots(self) -> dict[str, Any] | None:
+        """Outcomes of the answers to the same prompt, this answer's first."""
+        if self.has_critic or "o" not in self.facts:
+            return None
+        outcomes = [number_of(x.outcome) for x in self.group if x.has("r")]
+        numbers = {name: number_of(self.facts.get(name)) for name in ("b", "scale")}
+        return {"outcomes": outcomes, **numbers}
+
+
+# ---- which answers ----
+
+
+def _same(x: Sample, y: Sample) -> bool:
+    return (x.prompt, x.prompt_index) == (y.prompt, y.prompt_index)
+
+
+def partner_of(batch: Sequence[Sample], position: int) -> int | None:
+    """The answer to compare with: to the same prompt and with another score, if there is one."""
+    sample = batch[position]
+    others = [i for i in range(len(batch)) if i != position]
+    if not others:
+        return None
+
+    def fits(i: int) -> tuple[bool, bool, int]:
+        return _same(batch[i], sample), batch[i].score != sample.score, -i
+
+    return max(others, key=fits)
+
+
+# ---- the picture ----
+
+
+def picture_of(x: Answer, right: float) -> dict[str, Any]:
+    """The tokens of an answer that are drawn, with their numbers."""
+    shown = x.shown()
+    anchor = x.anchor()
+    settings = x.sample.settings
+    decay = settings.gamma * settings.lam(len(x))
+    cells = []
+    for place, k in enumerate(shown):
+        following = shown[place + 1] if place + 1 < len(shown) else len(x)
+        cell: dict[str, Any] = {
+            "i": x.at[k],
+            "text": x.texts[k],
+            "folded": following - k - 1,
+            "tool": k + 1 < len(x) and x.at[k + 1] != x.at[k] + 1,
+            **{name: number_of(column[k]) for name, column in x.columns.items()},
+        }
+        if x.has("V"):
+            cell["after"] = number_of(x.after(k))
+            cell["weight"] = number_of(decay ** (k - anchor)) if k >= anchor else None
+        update = x.update
+        if update is not None:
+            cell["rho"] = number_of(update.ratio[x.at[k]])
+            flags = (update.clipped, update.dual_clipped)
+            cell["clipped"] = any(each and each[x.at[k]] for each in flags)
+        cells.append(cell)
+    score = x.sample.score
+    return {
+        "cells": cells,
+        "skipped": shown[0],
+        "length": len(x),
+        "anchor": x.at[anchor],
+        "response": shorten_text(x.sample.response, MOST_TEXT),
+        "score": number_of(score),
+        "right": None if score is None else score >= right,
+        "truncated": x.sample.truncated,
+        "end": number_of(x.sample.bootstrap),
+        "limits": _limits(x),
+    }
+
+
+def _limits(x: Answer) -> list[float] | None:
+    """Between which ρ is not clipped; None for a loss without such limits."""
+    actor = x.sample.settings.actor
+    low = getattr(actor, "clip_low", None)
+    high = getattr(actor, "clip_high", None)
+    return None if low is None or high is None else [1 - low, 1 + high]
+
+
+# ---- guesses ----
+
+
+def _reach(x: float) -> float:
+    """The smallest of 0.05, 0.1, 0.2, 0.5, 1, 2, 5, … that leaves some room above |x|."""
+    wanted = max(1.2 * abs(x), 0.05)
+    power = 10 ** math.floor(math.log10(wanted) + 1e-9)
+    return next(power * c for c in (1, 2, 5, 10) if power * c >= wanted * (1 - 1e-9))
+
+
+def _number(truth: float, low: float, high: float, unit: str = "points") -> Guess:
+    return {
+        "kind": "number",
+        "truth": number_of(truth),
+        "low": number_of(low),
+        "high": number_of(high),
+        "step": number_of((high - low) / 100),
+        "unit": unit,
+    }
+
+
+def _level(truth: float, near: Sequence[float]) -> Guess:
+    """A number among others of its kind: from 0, or below it, to the largest."""
+    high = _reach(max([truth, *near, 0.0]))
+    lowest = min([truth, *near, 0.0])
+    return _number(truth, -_reach(lowest) if lowest < 0 else 0.0, high)
+
+
+def _choice(truth: Sequence[str], names: Sequence[str]) -> Guess:
+    options = [{"id": name, "label": option_texts(name)} for name in names]
+    return {"kind": "choice", "truth": list(truth), "options": options}
+
+
+def _sign(x: float) -> Guess:
+    truth = "plus" if x > 5e-4 else "minus" if x < -5e-4 else "zero"
+    return _choice([truth], ["plus", "zero", "minus"])
+
+
+def _tokens(x: Answer, sizes: dict[int, float], more: Sequence[str] = ()) -> Guess:
+    """Which token has the largest |size|? The largest of those in the picture, up to three."""
+    most = 3 - len(more)
+    largest = sorted(sizes, key=lambda k: -abs(sizes[k]))[:most]
+    top = abs(sizes[largest[0]])
+    truth = [str(x.at[k]) for k in largest if top - abs(sizes[k]) < 5e-4]
+    made = [
+        {"id": str(x.at[k]), "token": x.at[k], "label": dict.fromkeys(SKINS, x.texts[k])}
+        for k in sorted(largest)
+    ]
+    made += [{"id": name, "label": option_texts(name)} for name in more]
+    return {"kind": "choice", "truth": truth if top >= 5e-4 else [], "options": made}
+
+
+def _guess_value(told: Told) -> Guess:
+    x = told.main
+    values = x.columns["V"]
+    if len(x) < 3:
+        return _level(values[0], [*values, 1.0 if max(values) <= 1 else 0.0])
+    moves = {k: x.after(k) - values[k] for k in x.shown() if k + 1 < len(x)}
+    return _tokens(x, moves)
+
+
+def _guess_reward(told: Told) -> Guess:
+    x = told.main
+    rewards = x.columns["r"]
+    if len(x) == 1:
+        return _number(rewards[0], -_reach(rewards[0]), _reach(rewards[0]))
+    if told.facts["lands"]:
+        return _choice(["last"], ["first", "last", "spread"])
+    return _tokens(x, {k: rewards[k] for k in x.shown()} | {told.facts["big_k"]: told.facts["big_r"]})
+
+
+def _guess_surprise(told: Told) -> Guess:
+    reach = _reach(max(map(abs, told.main.columns["d"])))
+    return _number(told.facts["f_d"], -reach, reach)
+
+
+def _guess_weight(told: Told) -> Guess:
+    if "s_w" not in told.facts:
+        return _choice(["n0"], ["n0", "n1", "n2"])
+    return _number(told.facts["s_w"], 0.0, 1.0, "percent")
+
+
+def _guess_target(told: Told) -> Guess:
+    values = told.main.columns["V"]
+    return _level(told.facts["a_R"], [*values, told.facts["a_V"]])
+
+
+def _guess_whitened(told: Told) -> Guess:
+    if not told.facts["whiten"]:
+        return _choice(["same"], ["same", "nought"])
+    return _sign(told.facts["w_W"])
+
+
+def _guess_ratio(told: Told) -> Guess:
+    return _number(told.facts["u_rho"], 0.0, max(2.0, _reach(told.facts["u_rho"])), "factor")
+
+
+def _guess_outcome(told: Told) -> Guess:
+    return _level(told.facts["o"], [told.facts.get("best", 0.0), told.facts.get("worst", 0.0)])
+
+
+def _guess_baseline(told: Told) -> Guess:
+    return _level(told.facts["b"], [told.facts.get("best", 0.0), told.facts.get("worst", 0.0)])
+
+
+def _guess_share(told: Told) -> Guess:
+    x = told.main
+    advantages = x.columns["A"]
+    guess = _tokens(x, {k: advantages[k] for k in x.shown()}, ["all"])
+    return guess | {"truth": ["all"]} if told.facts["equal_A"] else guess
+
+
+GUESSES: dict[str, Callable[[Told], Guess]] = {
+    "V": _guess_value,
+    "r": _guess_reward,
+    "d": _guess_surprise,
+    "lam": _guess_weight,
+    "A": lambda told: _sign(told.facts["a_A"]),
+    "R": _guess_target,
+    "W": _guess_whitened,
+    "rho": _guess_ratio,
+    "o": _guess_outcome,
+    "b": _guess_baseline,
+    "sigma": lambda told: _level(told.facts["scale"], [1.0]),
+    "gA": lambda told: _sign(told.facts["g_A"]),
+    "share": _guess_share,
+}

@@ -1,0 +1,143 @@
+"""The tour's sentences are true for the numbers they stand next to, over a grid of answers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from telescope.explain.claims import evaluate
+from telescope.explain.example import BATCH, RIGHT, WRONG
+from telescope.explain.numbers import batch_from_numbers
+from telescope.explain.sample import Sample
+from telescope.viewer.tour import WITH_CRITIC, Told, example_tour, tour_of
+from telescope.viewer.tour_texts import SKINS, Sentence, chosen, points, short, steps
+from tests.explain.grid import cells
+
+pytestmark = pytest.mark.slow
+
+GREEK = re.compile(r"[Α-Ωα-ωÂϵ]")
+EXPERT_WORDS = re.compile(r"\b[VrARoTbi] ?=|KL|token|critic|actor|whiten|白化|优势|策略")
+
+
+def batches() -> Iterator[tuple[str, list[Sample]]]:
+    """Every cell by itself; every seventh also beside another answer."""
+    for number, cell in enumerate(cells()):
+        yield cell.name, [cell.sample]
+        if number % 7 == 0:
+            other = replace(cell.sample, index=1, score=(cell.sample.score or 0.0) + 1)
+            yield f"{cell.name} + another", [replace(cell.sample, count=2), replace(other, count=2)]
+    yield "example, wrong", [*reversed(BATCH)]
+    yield "example, right", list(BATCH)
+    for lam, gamma in itertools.product((0.0, 0.5, 1.0), (1.0, 0.9)):
+        for sample in (RIGHT, WRONG):
+            columns = {
+                name: column
+                for name, column in sample.columns.items()
+                if name not in ("deltas", "advantages", "returns", "whitened")
+            }
+            settings = sample.settings.change(lam=lam, gamma=gamma)
+            bare = replace(
+                sample, columns=columns, settings=settings, whiten_mean=None, whiten_std=None
+            )
+            yield f"example λ={lam} γ={gamma}", [bare]
+
+
+@pytest.fixture(scope="module")
+def told() -> list[tuple[str, Told]]:
+    return [(name, Told(batch, 0)) for name, batch in batches()]
+
+
+def said(found: Told) -> Iterator[tuple[str, Sentence]]:
+    for step in found.texts():
+        for sentence in [*chosen(step.ask, found.facts), *chosen(step.reveal, found.facts)]:
+            yield step.id, sentence
+
+
+def test_every_sentence_that_is_said_is_true(told: list[tuple[str, Told]]) -> None:
+    for name, found in told:
+        for step, sentence in said(found):
+            assert evaluate(sentence.claim, found.facts), (name, step, sentence)
+
+
+def test_every_sentence_is_said_somewhere(told: list[tuple[str, Told]]) -> None:
+    heard = {id(sentence) for _, found in told for _, sentence in said(found)}
+    every = [(step.id, x) for step in steps().values() for x in (*step.ask, *step.reveal)]
+    assert [(name, x.texts["en"]) for name, x in every if id(x) not in heard] == []
+
+
+def test_every_step_asks_and_reveals_in_four_ways(told: list[tuple[str, Told]]) -> None:
+    for name, found in told:
+        for step in found.steps():
+            for skin in SKINS:
+                assert step["ask"][skin], (name, step["id"])
+                assert step["reveal"][skin], (name, step["id"])
+                text = " ".join([*step["ask"][skin], *step["reveal"][skin]])
+                assert "{" not in text
+                assert "nan" not in text
+                assert "−0 " not in text
+                if skin.startswith("kid_"):
+                    assert not GREEK.search(text), (name, text)
+                    assert not EXPERT_WORDS.search(text), (name, text)
+
+
+def test_the_truth_can_be_chosen(told: list[tuple[str, Told]]) -> None:
+    for name, found in told:
+        for step in found.steps():
+            guess = step["guess"]
+            if guess["kind"] == "number":
+                assert guess["low"] <= guess["truth"] <= guess["high"], (name, step["id"])
+                continue
+            options = {option["id"] for option in guess["options"]}
+            assert 2 <= len(options) <= 3, (name, step["id"])
+            assert set(guess["truth"]) <= options, (name, step["id"])
+
+
+def test_an_answer_with_a_critic_has_all_eight_steps() -> None:
+    assert [step["id"] for step in tour_of(BATCH, 1)["steps"]] == list(WITH_CRITIC)
+    assert len(WITH_CRITIC) == 8
+
+
+def test_one_new_symbol_per_step() -> None:
+    symbols = [step["symbol"]["en"] for step in tour_of(BATCH, 1)["steps"]]
+    assert symbols == ["V", "r", "δ", "λ", "A", "R", "Â", "ρ"]
+
+
+def test_a_symbol_is_not_used_before_its_step() -> None:
+    symbols: list[str] = []
+    for step in tour_of(BATCH, 1)["steps"]:
+        symbols.append(step["symbol"]["en"])
+        for later in {"V", "r", "δ", "λ", "A", "R", "Â", "ρ"} - set(symbols):
+            text = " ".join(step["ask"]["en"] + step["reveal"]["en"])
+            assert not re.search(rf"(?<![\w'’]){later}(?!\w)", text), (step["id"], later, text)
+
+
+def test_the_example_speaks_the_readers_language() -> None:
+    found = example_tour()["languages"]
+    assert found["zh"]["answers"][0]["response"] == "是的，等于3！"
+    assert found["en"]["answers"][0]["response"] == "Yes, it equals 3!"
+    numbers = [
+        [cell["V"] for cell in found[lang]["answers"][0]["cells"]] for lang in ("zh", "en")
+    ]
+    assert numbers[0] == numbers[1]
+
+
+def test_numbers_of_a_long_answer_fit_the_picture() -> None:
+    values = [0.5] * 60
+    values[41:] = [0.1] * 19
+    (sample,) = batch_from_numbers({"values": values, "score": 0.0, "lam": 0.95})
+    picture = tour_of([sample], 0)["answers"][0]
+    shown = [cell["i"] for cell in picture["cells"]]
+    assert shown == [36, 37, 38, 39, 40, 41, 59]
+    assert [cell["folded"] for cell in picture["cells"]] == [0, 0, 0, 0, 0, 17, 0]
+    assert picture["skipped"] == 36
+
+
+def test_numbers_are_written_short() -> None:
+    assert [short(x) for x in (0.7, -0.63, 0.1107, 3e-5, 0.0, 12.0)] == [
+        "0.7", "−0.63", "0.111", "3e−5", "0", "12"
+    ]  # fmt: skip
+    assert [points(x) for x in (0.7, -0.6301, 0.0, -1e-9)] == ["70", "−63", "0", "0"]
