@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "recompute and explain every number of a response",
     "dialogue": "list the rounds of a saved dialogue, or save chat messages as one",
     "ask": "answer a question about PPO in your own words, with a sample's numbers",
+    "tour": "learn in eight steps what PPO computes for a token, without a run",
     "report": "write one self-contained HTML file of a run, to open from disk",
     "view": "serve the same page live, beside a running job",
     "export": "write a run's last checkpoint as Hugging Face folders",

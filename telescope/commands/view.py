@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 
 from telescope.commands.arguments import Parser
+from telescope.errors import TelescopeError
 
-USAGE = "telescope view RUN [--host HOST] [--port PORT] [--token TOKEN]"
+USAGE = "telescope view RUN | --numbers FILE [--host HOST] [--port PORT] [--token TOKEN]"
 
 
 def run(arguments: list[str]) -> None:
     parser = Parser(USAGE, "Serve the page of a run. It follows a job that is still training.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--numbers", type=Path, metavar="FILE", help="numbers typed by hand: TOML, JSON or CSV"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="a host other than loopback needs --token"
     )
@@ -21,4 +27,20 @@ def run(arguments: list[str]) -> None:
 
     from telescope.viewer.server import serve
 
-    serve(options.run, options.host, options.port, options.token)
+    if (options.run is None) == (options.numbers is None):
+        raise TelescopeError("give a run folder, or numbers with --numbers FILE")
+    with contextlib.ExitStack() as stack:
+        shown = options.run
+        if shown is None:
+            shown = _run_of_numbers(stack, options.numbers)
+        serve(shown, options.host, options.port, options.token)
+
+
+def _run_of_numbers(stack: contextlib.ExitStack, numbers: Path) -> Path:
+    """A run made of the file's numbers; it is there until the page is closed."""
+    from telescope.explain.numbers import read_numbers
+    from telescope.viewer.typed_run import write_run
+
+    batch = read_numbers(numbers)
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    return write_run(Path(folder) / numbers.stem, batch)

@@ -15,6 +15,7 @@ from telescope.viewer.asking import answer_of, read_asked
 from telescope.viewer.payload import page_sample, page_terms, page_traces, with_formulas
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
+from telescope.viewer.tour import example_tour, run_tour
 from telescope.viewer.whatif import Recomputed, read_whatif, sample_of, token_terms, tracer_of
 
 MAX_NAMES = 200
@@ -60,6 +61,8 @@ class Api:
             SAMPLE: self._sample,
             rf"{SAMPLE}/tokens/{NUMBER}": self._token,
             rf"{SAMPLE}/ask": self._ask,
+            rf"{SAMPLE}/tour": self._tour,
+            "/api/tour": self._example,
         }
         self._routes = {re.compile(pattern): make for pattern, make in routes.items()}
 
@@ -141,6 +144,14 @@ class Api:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
         found = self.runs[run].sample(int(step), int(sample))
         return answer_of(found, read_asked(query))
+
+    # ---- the tour ----
+
+    def _tour(self, query: Query, run: str, step: str, sample: str) -> Any:
+        return run_tour(self.runs[run], int(step), int(sample))
+
+    def _example(self, query: Query) -> Any:
+        return example_tour()
 
 
 def _step_or_none(text: str | None) -> float | None:

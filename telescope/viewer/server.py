@@ -51,10 +51,16 @@ HEADERS = {
 _INSTALL = "the live page needs Starlette and uvicorn: pip install starlette uvicorn"
 
 
-def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
+def serve(
+    run: Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    address: str = "",
+) -> None:
     """Serves a run, or a folder of runs, until it is stopped. Port 0 takes a free one.
 
-    Any host but loopback needs a token.
+    Any host but loopback needs a token. `address`: which part of the page is printed.
     """
     try:
         import uvicorn
@@ -70,7 +76,7 @@ def serve(run: Path, host: str = "127.0.0.1", port: int = 0, token: str | None =
     threading.Thread(target=_warm_up, args=(runs,), daemon=True).start()
     with listener:
         port = listener.getsockname()[1]
-        print(f"{_address(host, port, token)}   (Ctrl-C stops it)", flush=True)
+        print(f"{_address(host, port, token)}{address}   (Ctrl-C stops it)", flush=True)
         page = app(runs, names={host}, port=port, token=token)
         uvicorn.Server(uvicorn.Config(page, log_level="warning")).run(sockets=[listener])
 

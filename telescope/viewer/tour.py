@@ -6,33 +6,28 @@ is made here; the page draws them, and says how far off a guess was.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from telescope.explain.chat import user_turn
 from telescope.explain.example import BATCH, in_english
 from telescope.explain.sample import Sample
 from telescope.viewer.payload import number_of, shorten_text
-from telescope.viewer.tour_facts import (
-    Answer,
-    Facts,
-    answer_facts,
-    compared_facts,
-    group_facts,
-    update_facts,
-)
-from telescope.viewer.tour_texts import SKINS, StepTexts, chosen, option_texts, paragraph, steps
+from telescope.viewer.run_data import RunData
+from telescope.viewer.tour_compared import compared_facts, group_facts, update_facts
+from telescope.viewer.tour_facts import Answer, Facts, answer_facts
+from telescope.viewer.tour_guesses import GUESSES
+from telescope.viewer.tour_texts import SKINS, StepTexts, chosen, paragraph, steps
 
 WITH_CRITIC = ("V", "r", "d", "lam", "A", "R", "W", "rho")
 WITHOUT_CRITIC = ("r", "o", "b", "sigma", "gA", "share", "W", "rho")
 """Steps in their order. A step whose facts the answer does not have is left out."""
 MOST_TEXT = 600
 """Characters of a prompt or an answer that are shown."""
+MOST_ANSWERS = 16
+"""Answers to one prompt that are drawn."""
 EXAMPLE = 1
 """The wrong one of the two built-in answers: V falls at its last digit but one."""
-
-Guess = dict[str, Any]
 
 
 def tour_of(batch: Sequence[Sample], position: int, *, right: float = 1.0) -> dict[str, Any]:
@@ -54,6 +49,18 @@ def example_tour() -> dict[str, Any]:
     """The tour of the built-in example, which needs no run: the same numbers in two languages."""
     batches = {"zh": BATCH, "en": in_english()}
     return {"languages": {lang: tour_of(batch, EXAMPLE) for lang, batch in batches.items()}}
+
+
+def run_tour(run: RunData, step: int, position: int) -> dict[str, Any]:
+    """The tour of a recorded answer, beside others of its step."""
+    run.sample(step, position)  # says so if there is no such sample
+    rows = run.index(step)
+    chosen = rows[position]
+    same = [row["position"] for row in rows if row["prompt_key"] == chosen["prompt_key"]]
+    others = [row["position"] for row in rows if row["right"] != chosen["right"]]
+    wanted = dict.fromkeys([position, *same[:MOST_ANSWERS], *others[:1], *range(min(len(rows), 2))])
+    batch = [run.sample(step, each) for each in wanted]
+    return tour_of(batch, 0, right=run.correct_score)
 
 
 class Told:
@@ -92,7 +99,7 @@ class Told:
             "symbol": step.symbols,
             "ask": {skin: paragraph(ask, skin, self.facts) for skin in SKINS},
             "reveal": {skin: paragraph(reveal, skin, self.facts) for skin in SKINS},
-            "guess": GUESSES[step.id](self),
+            "guess": GUESSES[step.id](self.main, self.facts),
             **self._marked(step.id),
         }
 
@@ -182,132 +189,3 @@ def _limits(x: Answer) -> list[float] | None:
     low = getattr(actor, "clip_low", None)
     high = getattr(actor, "clip_high", None)
     return None if low is None or high is None else [1 - low, 1 + high]
-
-
-# ---- guesses ----
-
-
-def _reach(x: float) -> float:
-    """The smallest of 0.05, 0.1, 0.2, 0.5, 1, 2, 5, … that leaves some room above |x|."""
-    wanted = max(1.2 * abs(x), 0.05)
-    power = 10 ** math.floor(math.log10(wanted) + 1e-9)
-    return next(power * c for c in (1, 2, 5, 10) if power * c >= wanted * (1 - 1e-9))
-
-
-def _number(truth: float, low: float, high: float, unit: str = "points") -> Guess:
-    return {
-        "kind": "number",
-        "truth": number_of(truth),
-        "low": number_of(low),
-        "high": number_of(high),
-        "step": number_of((high - low) / 100),
-        "unit": unit,
-    }
-
-
-def _level(truth: float, near: Sequence[float]) -> Guess:
-    """A number among others of its kind: from 0, or below it, to the largest."""
-    high = _reach(max([truth, *near, 0.0]))
-    lowest = min([truth, *near, 0.0])
-    return _number(truth, -_reach(lowest) if lowest < 0 else 0.0, high)
-
-
-def _choice(truth: Sequence[str], names: Sequence[str]) -> Guess:
-    options = [{"id": name, "label": option_texts(name)} for name in names]
-    return {"kind": "choice", "truth": list(truth), "options": options}
-
-
-def _sign(x: float) -> Guess:
-    truth = "plus" if x > 5e-4 else "minus" if x < -5e-4 else "zero"
-    return _choice([truth], ["plus", "zero", "minus"])
-
-
-def _tokens(x: Answer, sizes: dict[int, float], more: Sequence[str] = ()) -> Guess:
-    """Which token has the largest |size|? The largest of those in the picture, up to three."""
-    most = 3 - len(more)
-    largest = sorted(sizes, key=lambda k: -abs(sizes[k]))[:most]
-    top = abs(sizes[largest[0]])
-    truth = [str(x.at[k]) for k in largest if top - abs(sizes[k]) < 5e-4]
-    made = [
-        {"id": str(x.at[k]), "token": x.at[k], "label": dict.fromkeys(SKINS, x.texts[k])}
-        for k in sorted(largest)
-    ]
-    made += [{"id": name, "label": option_texts(name)} for name in more]
-    return {"kind": "choice", "truth": truth if top >= 5e-4 else [], "options": made}
-
-
-def _guess_value(told: Told) -> Guess:
-    x = told.main
-    values = x.columns["V"]
-    if len(x) < 3:
-        return _level(values[0], [*values, 1.0 if max(values) <= 1 else 0.0])
-    moves = {k: x.after(k) - values[k] for k in x.shown() if k + 1 < len(x)}
-    return _tokens(x, moves)
-
-
-def _guess_reward(told: Told) -> Guess:
-    x = told.main
-    rewards = x.columns["r"]
-    if len(x) == 1:
-        return _number(rewards[0], -_reach(rewards[0]), _reach(rewards[0]))
-    if told.facts["lands"]:
-        return _choice(["last"], ["first", "last", "spread"])
-    return _tokens(x, {k: rewards[k] for k in x.shown()} | {told.facts["big_k"]: told.facts["big_r"]})
-
-
-def _guess_surprise(told: Told) -> Guess:
-    reach = _reach(max(map(abs, told.main.columns["d"])))
-    return _number(told.facts["f_d"], -reach, reach)
-
-
-def _guess_weight(told: Told) -> Guess:
-    if "s_w" not in told.facts:
-        return _choice(["n0"], ["n0", "n1", "n2"])
-    return _number(told.facts["s_w"], 0.0, 1.0, "percent")
-
-
-def _guess_target(told: Told) -> Guess:
-    values = told.main.columns["V"]
-    return _level(told.facts["a_R"], [*values, told.facts["a_V"]])
-
-
-def _guess_whitened(told: Told) -> Guess:
-    if not told.facts["whiten"]:
-        return _choice(["same"], ["same", "nought"])
-    return _sign(told.facts["w_W"])
-
-
-def _guess_ratio(told: Told) -> Guess:
-    return _number(told.facts["u_rho"], 0.0, max(2.0, _reach(told.facts["u_rho"])), "factor")
-
-
-def _guess_outcome(told: Told) -> Guess:
-    return _level(told.facts["o"], [told.facts.get("best", 0.0), told.facts.get("worst", 0.0)])
-
-
-def _guess_baseline(told: Told) -> Guess:
-    return _level(told.facts["b"], [told.facts.get("best", 0.0), told.facts.get("worst", 0.0)])
-
-
-def _guess_share(told: Told) -> Guess:
-    x = told.main
-    advantages = x.columns["A"]
-    guess = _tokens(x, {k: advantages[k] for k in x.shown()}, ["all"])
-    return guess | {"truth": ["all"]} if told.facts["equal_A"] else guess
-
-
-GUESSES: dict[str, Callable[[Told], Guess]] = {
-    "V": _guess_value,
-    "r": _guess_reward,
-    "d": _guess_surprise,
-    "lam": _guess_weight,
-    "A": lambda told: _sign(told.facts["a_A"]),
-    "R": _guess_target,
-    "W": _guess_whitened,
-    "rho": _guess_ratio,
-    "o": _guess_outcome,
-    "b": _guess_baseline,
-    "sigma": lambda told: _level(told.facts["scale"], [1.0]),
-    "gA": lambda told: _sign(told.facts["g_A"]),
-    "share": _guess_share,
-}

@@ -8,13 +8,10 @@ that need it are then left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from telescope.algorithms.definitions import DEFAULT_POLICY_LOSS
-from telescope.explain.arithmetic import fill, kept_of, moments
-from telescope.explain.claims import equal
+from telescope.explain.arithmetic import fill
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
 
@@ -88,7 +85,7 @@ class Answer:
     # ---- which tokens ----
 
     def focus(self) -> int:
-        """The step after which V changes most; where there is no V, the one with the largest |A|."""
+        """The step after which V changes most; without V, the one with the largest |A|."""
         before_last = range(max(len(self) - 1, 1))
         if self.has("V"):
             return max(before_last, key=lambda k: abs(self.after(k) - self.columns["V"][k]))
@@ -291,140 +288,4 @@ def _targets(x: Answer) -> Facts:
         came = math.fsum(gamma**k * r for k, r in enumerate(left))
         came += gamma ** len(left) * x.sample.bootstrap
         out |= {"came": came, "R_is_sum": agree(target, came)}
-    return out
-
-
-# ---- two answers ----
-
-
-def compared_facts(answers: Sequence[Answer], count: int) -> Facts:
-    """Whitening. `count`: answers of the step; the picture shows the first two of `answers`."""
-    x = answers[0]
-    full = x.full
-    if not x.has("A", "W"):
-        return {}
-    who, k = _to_compare(answers)
-    y = answers[who]
-    a = y.columns["A"][k]
-    w = y.columns["W"][k]
-    out: Facts = {
-        "w": y.texts[k],
-        "w_i": y.at[k],
-        "w_who": who,
-        "w_A": a,
-        "w_W": w,
-        "same": agree(a, w),
-        "flips": a * w < 0,
-        "answers": count,
-        "pair": len(answers) > 1,
-    }
-    mean = full.whiten_mean
-    std = full.whiten_std
-    if x.sample.settings.whiten and mean is not None and std is not None:
-        every = [a for answer in answers for a in answer.columns.get("A", [])]
-        own = moments(every)
-        out |= {
-            "mu": mean,
-            "sigma": std,
-            "w_top": Sum([a, -mean], a - mean),
-            "w_follows": agree((a - mean) / std, w),
-            "own_moments": agree(own[0], mean) and agree(own[1], std),
-            "tokens": len(every),
-        }
-    return out
-
-
-def _to_compare(answers: Sequence[Answer]) -> tuple[int, int]:
-    """The answer and its step whose whitening teaches most: one whose sign flips, if any does."""
-    choices = [(who, k) for who, x in enumerate(answers[:2]) for k in x.shown()]
-    choices = [(who, k) for who, k in choices if answers[who].has("A", "W")]
-
-    def size(choice: tuple[int, int]) -> tuple[bool, float]:
-        columns = answers[choice[0]].columns
-        a = columns["A"][choice[1]]
-        w = columns["W"][choice[1]]
-        return a * w < 0, abs(a)
-
-    return max(choices, key=size)
-
-
-def update_facts(answers: Sequence[Answer]) -> Facts:
-    """ρ of the token whose probability the update changed most, a clipped one before others."""
-    found = [(who, x, x.update) for who, x in enumerate(answers[:2])]
-    choices = [
-        (bool(update.clipped and update.clipped[x.at[k]]), abs(update.ratio[x.at[k]] - 1), -who, -k)
-        for who, x, update in found
-        if update is not None and x.has("W")
-        for k in x.shown()
-        if kept_of(x.full)[x.at[k]]
-    ]
-    if not choices:
-        return {}
-    _, _, who, k = max(choices)
-    x = answers[-who]
-    update = x.update
-    assert update is not None
-    t = x.at[-k]
-    actor = x.sample.settings.actor
-    rho = update.ratio[t]
-    old = math.exp(min(update.old_log_probs[t], 0.0))
-    new = math.exp(min(update.log_probs[t], 0.0))
-    low = 1 - getattr(actor, "clip_low", 0.0)
-    high = 1 + getattr(actor, "clip_high", 0.0)
-    return {
-        "u": x.texts[-k],
-        "u_i": t,
-        "u_who": -who,
-        "u_rho": rho,
-        "u_old": old,
-        "u_new": new,
-        "u_W": x.columns["W"][-k],
-        "u_own": old > 0 and agree(rho, new / old),
-        "u_first": all(equal(ratio, 1.0) for ratio in (update.ratio[t] for t in x.at)),
-        "u_clipped": bool(update.clipped and update.clipped[t]),
-        "u_dual": bool(update.dual_clipped and update.dual_clipped[t]),
-        "ppo": x.sample.settings.loss == DEFAULT_POLICY_LOSS,
-        "low_limit": low,
-        "high_limit": high,
-        "eps_low": getattr(actor, "clip_low", 0.0),
-        "eps_high": getattr(actor, "clip_high", 0.0),
-    }
-
-
-# ---- estimators without a critic ----
-
-
-def group_facts(x: Answer, group: Sequence[Answer]) -> Facts:
-    """What the answer's outcome is compared with. `group`: recorded answers to the same prompt."""
-    if not x.has("r", "A"):
-        return {}
-    k = x.focus()
-    advantages = x.columns["A"]
-    words = x.sample.settings.estimator_definition.words
-    out: Facts = {
-        "g": x.texts[k],
-        "g_i": x.at[k],
-        "g_A": advantages[k],
-        "equal_A": all(agree(a, advantages[0]) for a in advantages),
-        "rule_zh": words.zh,
-        "rule_en": words.en,
-        "members": len(group),
-    }
-    outcomes = [member.outcome for member in group if member.has("r")]
-    if outcomes:
-        out |= {"best": max(outcomes), "worst": min(outcomes)}
-    if "baselines" not in x.full.columns:
-        return out
-    b = x.full.columns["baselines"][x.at[k]]
-    scale = x.sample.scale
-    others = [member.outcome for member in group if member is not x and member.has("r")]
-    is_scaled = scale is not None and scale != 1.0
-    out |= {"b": b, "above": x.outcome - b, "scaled": is_scaled}
-    out["b_is_mean"] = len(outcomes) > 1 and agree(b, math.fsum(outcomes) / len(outcomes))
-    out["b_is_others"] = bool(others) and agree(b, math.fsum(others) / len(others))
-    out["b_sum"] = Sum([x.outcome, -b], x.outcome - b)
-    if is_scaled:
-        assert scale is not None
-        out["scale"] = scale
-    out["A_is_difference"] = agree((x.outcome - b) / (scale or 1.0), advantages[k])
     return out

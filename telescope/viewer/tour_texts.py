@@ -47,7 +47,11 @@ class Sentence:
 
     def said(self, skin: str, facts: Facts) -> str:
         """The sentence with its numbers."""
-        return _PLACE.sub(lambda found: _shown(facts[found[1]], found[2] or "", skin), self.texts[skin])
+
+        def number(found: re.Match[str]) -> str:
+            return _shown(facts[found[1]], found[2] or "", skin)
+
+        return _PLACE.sub(number, self.texts[skin])
 
 
 @dataclass(frozen=True)

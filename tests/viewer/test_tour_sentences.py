@@ -13,6 +13,7 @@ from telescope.explain.claims import evaluate
 from telescope.explain.example import BATCH, RIGHT, WRONG
 from telescope.explain.numbers import batch_from_numbers
 from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.viewer.tour import WITH_CRITIC, Told, example_tour, tour_of
 from telescope.viewer.tour_texts import SKINS, Sentence, chosen, points, short, steps
 from tests.explain.grid import cells
@@ -44,6 +45,33 @@ def batches() -> Iterator[tuple[str, list[Sample]]]:
                 sample, columns=columns, settings=settings, whiten_mean=None, whiten_std=None
             )
             yield f"example λ={lam} γ={gamma}", [bare]
+
+    yield "V stands still", batch_from_numbers({"values": [0.3] * 4, "score": 1.0})
+    yield "rewards are all the same", batch_from_numbers({"values": [0.3] * 3, "r": [0.1] * 3})
+    wrong = {"values": [0.3, 0.5, 0.6], "r": [0.0, 0.1, 0.9], "deltas": [0.5, 0.5, 0.5]}
+    yield "δ does not follow", batch_from_numbers(wrong)
+    other = replace(BATCH[0], columns={**BATCH[0].columns, "whitened": [0.5] * 6})
+    yield "Â does not follow", [other]
+    for estimator, baseline, scale in (("grpo", 0.25, 0.5), ("rloo", 1 / 3, 1.0)):
+        yield f"a group of four, {estimator}", group_of_four(estimator, baseline, scale)
+
+
+def group_of_four(estimator: str, baseline: float, scale: float) -> list[Sample]:
+    """Four answers to one prompt; only the last is right. The first is shown."""
+    return [
+        Sample(
+            token_ids=[0, 1, 2],
+            token_bytes=[b"a", b"b", b"c"],
+            mask=[1, 1, 1],
+            columns={"token_level_scores": [0.0, 0.0, score], "baselines": [baseline] * 3},
+            settings=Settings.of(estimator=estimator),
+            score=score,
+            scale=scale,
+            index=i,
+            count=4,
+        )
+        for i, score in enumerate((0.0, 0.0, 0.0, 1.0))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +147,7 @@ def test_the_example_speaks_the_readers_language() -> None:
     found = example_tour()["languages"]
     assert found["zh"]["answers"][0]["response"] == "是的，等于3！"
     assert found["en"]["answers"][0]["response"] == "Yes, it equals 3!"
-    numbers = [
-        [cell["V"] for cell in found[lang]["answers"][0]["cells"]] for lang in ("zh", "en")
-    ]
+    numbers = [[cell["V"] for cell in found[lang]["answers"][0]["cells"]] for lang in ("zh", "en")]
     assert numbers[0] == numbers[1]
 
 

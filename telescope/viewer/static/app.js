@@ -12,6 +12,7 @@ import { RunView } from "./run/run_view.js";
 import { RunsView } from "./run/runs_view.js";
 import { StepBar } from "./run/step_bar.js";
 import { SamplesView } from "./samples/samples_view.js";
+import { openTourOnce } from "./tour/first_visit.js";
 import { TourView } from "./tour/tour_view.js";
 import { html, render } from "./vendor/preact.js";
 
@@ -37,6 +38,7 @@ function App() {
 }
 
 listenToAddress();
+openTourOnce();
 render(html`<${App} />`, document.getElementById("app"));
 document.documentElement.dataset.ready = "1";
 poll();

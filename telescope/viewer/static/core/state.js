@@ -66,6 +66,7 @@ const FIELDS = {
   // Anywhere.
   follow: [null, flag],
   stop: [0, count], // of the tour
+  example: [null, flag], // the tour of the built-in example
   kid: [null, flag],
   lang: [null, oneOf(LANGS)],
   theme: ["auto", oneOf(THEMES)],

@@ -3,4 +3,8 @@
 import { runKidEn } from "./run_kid_en.js";
 import { tokenKidEn } from "./token_kid_en.js";
 
-export const kidEn = { ...runKidEn, ...tokenKidEn };
+import { tourKidEn } from "./tour_kid_en.js";
+
+export const kidEn = {
+  ...tourKidEn,
+ ...runKidEn, ...tokenKidEn };

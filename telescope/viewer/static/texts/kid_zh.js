@@ -3,4 +3,8 @@
 import { runKidZh } from "./run_kid_zh.js";
 import { tokenKidZh } from "./token_kid_zh.js";
 
-export const kidZh = { ...runKidZh, ...tokenKidZh };
+import { tourKidZh } from "./tour_kid_zh.js";
+
+export const kidZh = {
+  ...tourKidZh,
+ ...runKidZh, ...tokenKidZh };
