@@ -1,0 +1,71 @@
+// The tour's data: of the shown answer, or of the built-in example where there is none.
+
+import { resource, runId, sampleShown, stepShown } from "../core/data.js";
+import { go, state } from "../core/state.js";
+import { isKid, lang } from "../core/text.js";
+import { computed, signal } from "../vendor/preact.js";
+
+// Whether the built-in example is shown: wished for, or nothing was recorded yet.
+export const isExample = computed(() => state.example.value === true || sampleShown.value === null);
+
+const own = computed(() => {
+  const run = encodeURIComponent(runId.value);
+  return `api/runs/${run}/steps/${stepShown.value}/samples/${sampleShown.value}/tour`;
+});
+const isShown = computed(() => state.view.value === "tour");
+
+export const tourData = resource(() => {
+  if (!isShown.value) return null;
+  return isExample.value ? "api/tour" : own.value;
+});
+
+// The example has the same numbers in two languages.
+export const tour = computed(() => tourData.value?.languages?.[lang.value] ?? tourData.value);
+
+// Which of the four texts is read.
+export const skin = computed(() => (isKid.value ? `kid_${lang.value}` : lang.value));
+export const say = (texts) => texts[skin.value];
+
+// ---- where the visitor is: every step is first a question, then its truth ----
+
+export const steps = computed(() => tour.value?.steps ?? []);
+export const stop = computed(() => Math.min(state.stop.value, 2 * steps.value.length));
+export const isEnd = computed(() => stop.value === 2 * steps.value.length);
+export const stepIndex = computed(() => Math.floor(stop.value / 2));
+export const current = computed(() => steps.value[stepIndex.value] ?? null);
+export const isRevealed = computed(() => stop.value % 2 === 1);
+
+// The ids of the steps whose truth is in the picture.
+export const revealed = computed(
+  () => new Set(steps.value.slice(0, Math.floor((stop.value + 1) / 2)).map((step) => step.id)),
+);
+
+export function goTo(next) {
+  go({ stop: Math.max(0, Math.min(next, 2 * steps.peek().length)) });
+}
+export const forward = () => goTo(stop.peek() + 1);
+export const back = () => goTo(stop.peek() - 1);
+
+// ---- guesses: path of the data and step -> what was said ----
+
+export const guesses = signal({});
+const key = (step) => `${isExample.value ? "example" : own.value}:${step.id}`;
+export const guessOf = (step) => guesses.value[key(step)] ?? null;
+
+export function setGuess(step, value) {
+  guesses.value = { ...guesses.peek(), [key(step)]: value };
+}
+export const forget = () => {
+  guesses.value = {};
+};
+
+// A number counts as right within a twentieth of the slider.
+export function isRight({ guess }, said) {
+  if (guess.kind === "choice") return guess.truth.includes(said);
+  return Math.abs(said - guess.truth) <= (guess.high - guess.low) / 20;
+}
+
+// Where the slider stands before it is moved.
+export const middle = ({ low, high }) => (low < 0 ? 0 : (low + high) / 2);
+// The number that is being chosen: a ghost in the picture follows it.
+export const pending = signal(null);
