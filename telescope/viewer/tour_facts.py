@@ -51,7 +51,7 @@ class Answer:
         self.full = fill(sample)
         self.at = [t for t, m in enumerate(sample.mask) if m]
         texts = pieces(sample.token_bytes)
-        self.texts = [shorten(texts[t], 14) for t in self.at]
+        self.texts = [shorten(texts[t].strip("␣") or texts[t], 14) for t in self.at]
         self.columns = {
             name: [self.full.columns[column][t] for t in self.at]
             for name, column in COLUMNS.items()

@@ -2,9 +2,10 @@
 
 import { runKidEn } from "./run_kid_en.js";
 import { tokenKidEn } from "./token_kid_en.js";
-
 import { tourKidEn } from "./tour_kid_en.js";
 
 export const kidEn = {
   ...tourKidEn,
- ...runKidEn, ...tokenKidEn };
+  ...runKidEn,
+  ...tokenKidEn,
+};

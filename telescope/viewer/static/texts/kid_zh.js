@@ -2,9 +2,10 @@
 
 import { runKidZh } from "./run_kid_zh.js";
 import { tokenKidZh } from "./token_kid_zh.js";
-
 import { tourKidZh } from "./tour_kid_zh.js";
 
 export const kidZh = {
   ...tourKidZh,
- ...runKidZh, ...tokenKidZh };
+  ...runKidZh,
+  ...tokenKidZh,
+};

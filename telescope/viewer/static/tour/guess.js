@@ -109,7 +109,11 @@ function verdict(step, said) {
   }
   const write = (x) => shown(x, { unit: guess.unit });
   const off = Math.abs(said - guess.truth);
-  const values = { guess: write(said), truth: write(guess.truth), off: write(off).replace("×", "") };
+  const values = {
+    guess: write(said),
+    truth: write(guess.truth),
+    off: write(off).replace("×", ""),
+  };
   if (write(said) === write(guess.truth)) return t("tour.exact", values);
   return t(isRight(step, said) ? "tour.close" : "tour.off", values);
 }

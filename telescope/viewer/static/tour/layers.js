@@ -1,15 +1,25 @@
 // What the steps add to the picture, each its own layer.
 
+import { tone } from "../core/colour.js";
 import { clamp, has } from "../core/number.js";
 import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
-import { tone } from "../core/colour.js";
 import { current, guessOf, isRevealed, pending, revealed } from "./tour_data.js";
 import { shown } from "./tour_number.js";
 
+// Beside the row, or above it where there is no room. A long one takes two lines.
 function Caption({ scene, row, text }) {
-  const y = scene.narrow ? row.top - 2 : (row.top + row.y) / 2 + 4;
-  return html`<text class="caption" x=${scene.narrow ? 4 : 8} y=${y}>${text}</text>`;
+  if (scene.narrow) {
+    return html`<text class="caption" x="4" y=${row.top - 2}>${text}</text>`;
+  }
+  const words = text.split(" ");
+  const half = text.length > 14 ? Math.ceil(words.length / 2) : words.length;
+  const lines = [words.slice(0, half), words.slice(half)].filter((line) => line.length);
+  const y = (row.top + row.y) / 2 + 4 - 7 * (lines.length - 1);
+  return lines.map(
+    (line, n) =>
+      html`<text key=${n} class="caption" x="8" y=${y + 14 * n}>${line.join(" ")}</text>`,
+  );
 }
 
 // ---- V on posts ----
@@ -57,17 +67,19 @@ export function Surprises({ scene, marked, fresh }) {
   const { cells, y } = scene;
   return html`
     <g class=${fresh}>
-      ${cells.filter(({ V, d }) => has(V) && has(d)).map((cell) => {
-        const from = y(cell.V);
-        const to = y(cell.V + cell.d);
-        const strong = marked.includes(cell.i);
-        return html`
+      ${cells
+        .filter(({ V, d }) => has(V) && has(d))
+        .map((cell) => {
+          const from = y(cell.V);
+          const to = y(cell.V + cell.d);
+          const strong = marked.includes(cell.i);
+          return html`
           <g key=${cell.i}>
             <line class="level" x1=${cell.x + 7} x2=${cell.mid + 7} y1=${from} y2=${from} />
             <${Arrow} x=${cell.mid} from=${from} to=${to} fill=${tone(cell.d)} width=${strong ? 4 : 2.4} />
           </g>
         `;
-      })}
+        })}
     </g>
   `;
 }
@@ -90,12 +102,14 @@ export function Targets({ scene, caption, marked, fresh }) {
   const { cells, y } = scene;
   return html`
     <g class=${fresh}>
-      ${cells.filter(({ R }) => has(R)).map(
-        (cell) => html`
+      ${cells
+        .filter(({ R }) => has(R))
+        .map(
+          (cell) => html`
           <g key=${cell.i}>
             <${Diamond} x=${cell.x} y=${y(cell.R)} kind="target" />
             ${
-              marked.includes(cell.i)
+              marked.includes(cell.i) && current.value?.id === "R"
                 ? html`<text class="halo strong" x=${cell.x + 9} y=${y(cell.R) + 4}>
                     ${caption} ${shown(cell.R)}
                   </text>`
@@ -103,7 +117,7 @@ export function Targets({ scene, caption, marked, fresh }) {
             }
           </g>
         `,
-      )}
+        )}
     </g>
   `;
 }
@@ -114,7 +128,7 @@ const Diamond = ({ x, y, kind }) =>
 // What the visitor guesses, drawn while the slider moves; it stays beside the truth.
 export function Ghost({ scene }) {
   const step = current.value;
-  if (!step || step.guess.kind !== "number") return null;
+  if (step?.guess.kind !== "number") return null;
   const value = isRevealed.value ? guessOf(step) : pending.value;
   const cell = scene.cells.find(({ i }) => i === (step.tokens[0] ?? scene.cells[0].i));
   if (value === null || !cell || !has(cell.V)) return null;
@@ -130,37 +144,41 @@ export function Ghost({ scene }) {
 // ---- one number per token ----
 
 const SIGNED = ["r", "d", "A", "W"];
+const TALLEST = 12; // of a bar, px
+
+// A bar up or down, left of its number.
+function Bar({ x, y, value, top }) {
+  const height = value === 0 ? 0 : Math.max(1.5, (Math.abs(value) / top) * TALLEST);
+  return html`
+    <line class="base" x1=${x - 2} x2=${x + 9} y1=${y} y2=${y} />
+    <rect x=${x} width="7" y=${value < 0 ? y : y - height} height=${height} fill=${tone(value)} />
+  `;
+}
 
 export function Row({ scene, name, unit, caption, fresh }) {
   const { cells, rows, gap, answer } = scene;
   const row = rows[name];
+  const middle = (row.top + row.y) / 2;
   const top = Math.max(1e-9, ...cells.map((cell) => Math.abs(cell[name] ?? 0)));
-  const base = row.y - 6;
-  const bars = name === "r" || name === "d";
+  const hasBars = !scene.narrow && (name === "r" || name === "d");
+  const sign = SIGNED.includes(name);
+  const limits = name === "rho" ? answer.limits : null;
+  const isOut = (x) => limits && (x < limits[0] || x > limits[1]);
+  const known = cells.filter((cell) => has(cell[name]));
   return html`
     <g class=${`row row-${name} ${fresh}`}>
       <${Caption} scene=${scene} row=${row} text=${caption} />
-      ${cells.filter((cell) => has(cell[name])).map((cell) => {
-        const x = cell[name];
-        const height = bars ? Math.max(x === 0 ? 0 : 1.5, (Math.abs(x) / top) * 16) : 0;
-        const isOut = name === "rho" && answer.limits && (x < answer.limits[0] || x > answer.limits[1]);
-        const fill = SIGNED.includes(name) && x !== 0 ? tone(x) : null;
-        return html`
+      ${known.map(
+        (cell) => html`
           <g key=${cell.i} data-cell=${`${name}-${cell.i}`}>
-            ${
-              bars
-                ? html`<line class="base" x1=${cell.mid - gap * 0.38} x2=${cell.mid + gap * 0.38} y1=${base} y2=${base} />
-                    <rect x=${cell.mid - gap * 0.38} width="7" y=${x < 0 ? base : base - height}
-                      height=${height} fill=${tone(x)} />`
-                : null
-            }
-            <text class=${`mid ${isOut ? "out" : ""}`} x=${cell.mid + (bars ? 5 : 0)} y=${base - 4}
-              style=${fill ? { fill } : null}>
-              ${shown(x, { unit, sign: SIGNED.includes(name) })}
+            ${hasBars && html`<${Bar} x=${cell.mid - gap / 2 + 5} y=${middle} value=${cell[name]} top=${top} />`}
+            <text class=${isOut(cell[name]) ? "mid out" : "mid"} x=${cell.mid + (hasBars ? 6 : 0)} y=${middle + 4}
+              style=${sign && cell[name] !== 0 ? { fill: tone(cell[name]) } : null}>
+              ${shown(cell[name], { unit, sign })}
             </text>
           </g>
-        `;
-      })}
+        `,
+      )}
     </g>
   `;
 }

@@ -5,7 +5,7 @@ import { colour, ink } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { Arcs, Ghost, Ratios, Row, Surprises, Targets, Values } from "./layers.js";
+import { Arcs, Ghost, Row, Surprises, Targets, Values } from "./layers.js";
 import { current, isRevealed, revealed, say, stepIndex, steps, tour } from "./tour_data.js";
 import { shown } from "./tour_number.js";
 
@@ -33,13 +33,13 @@ function across(answer, width) {
 }
 
 // The rows that are there, from top to bottom, with their y.
-function down(answer, is, narrow) {
+function down(is, narrow) {
   const caption = narrow ? 13 : 0;
   const wanted = [
     ["box", BOX + 8, true],
-    ["V", 126, is("V")],
+    ["V", narrow ? 140 : 164, is("V")],
     ["r", 32, is("r")],
-    ["d", 30, is("d")],
+    ["d", 32, is("d")],
     ["arcs", 74, is("lam")],
     ["A", 30, is("A") || is("gA")],
     ["W", 28, is("W")],
@@ -65,7 +65,7 @@ function axis(cells, row, end) {
   let high = Math.max(...seen);
   if (high - low < 1e-6) [low, high] = [low - 0.5, high + 0.5];
   const top = row.top + 26;
-  const bottom = row.y - 14;
+  const bottom = row.y - 28;
   return (value) => {
     const part = (value - low) / (high - low);
     return bottom - Math.max(-0.08, Math.min(1.08, part)) * (bottom - top);
@@ -74,16 +74,19 @@ function axis(cells, row, end) {
 
 // ---- parts ----
 
-function Boxes({ scene, answer, who, marked, choose, can }) {
+function Boxes({ scene, answer, marked, choose, can }) {
   const { cells, gap } = scene;
   const name = revealed.value.has("W") ? "W" : "A";
   const shows = revealed.value.has("A") || revealed.value.has("gA");
-  const top = Math.max(...tour.value.answers.flatMap((a) => a.cells.map((c) => Math.abs(c[name] ?? 0))));
-  return cells.map((cell) => {
-    const strength = shows && has(cell[name]) && top > 0 ? cell[name] / top : null;
-    const isMarked = marked.includes(cell.i);
-    const pick = can.includes(cell.i);
-    return html`
+  const top = Math.max(
+    ...tour.value.answers.flatMap((a) => a.cells.map((c) => Math.abs(c[name] ?? 0))),
+  );
+  return cells
+    .map((cell) => {
+      const strength = shows && has(cell[name]) && top > 0 ? cell[name] / top : null;
+      const isMarked = marked.includes(cell.i);
+      const pick = can.includes(cell.i);
+      return html`
       <g key=${cell.i} class=${`token ${isMarked ? "marked" : ""} ${pick ? "pick" : ""}`}
         data-token=${cell.i} onClick=${pick ? () => choose(cell.i) : null}>
         <rect class="box" x=${cell.x + 3} y="6" width=${gap - 6} height=${BOX - 8} rx="5"
@@ -97,15 +100,18 @@ function Boxes({ scene, answer, who, marked, choose, can }) {
             : null
         }
         ${cell.tool ? html`<text class="mid small" x=${cell.end} y="13">🔧</text>` : null}
-        ${cell.clipped && revealed.value.has("rho") ? html`<text class="mid small" x=${cell.end - 10} y="13">✂</text>` : null}
-        <title>${`i = ${cell.i}${who ? "" : ""}`}</title>
+        ${cell.clipped && revealed.value.has("rho") ? html`<text class="mid scissors" x=${cell.end - 9} y="14">✂</text>` : null}
+        <title>i = ${cell.i}</title>
       </g>
     `;
-  }).concat(
-    answer.skipped
-      ? [html`<text key="skipped" class="mid quiet small" x=${scene.cells[0].x - scene.fold / 2 - 2} y=${BOX / 2 + 7}>⋯${answer.skipped}</text>`]
-      : [],
-  );
+    })
+    .concat(
+      answer.skipped
+        ? [
+            html`<text key="skipped" class="mid quiet small" x=${scene.cells[0].x - scene.fold / 2 - 2} y=${BOX / 2 + 7}>⋯${answer.skipped}</text>`,
+          ]
+        : [],
+    );
 }
 
 // About 8 px a letter, twice that for Chinese: longer words are squeezed.
@@ -117,7 +123,7 @@ function tooWide(text, gap) {
 function AnswerPicture({ answer, who, width, choose }) {
   const is = (id) => revealed.value.has(id) && (who === 0 || ["A", "gA", "W", "rho"].includes(id));
   const scene = across(answer, width);
-  const { rows, height } = down(answer, is, scene.narrow);
+  const { rows, height } = down(is, scene.narrow);
   const step = current.value;
   const isAbout = step !== null && step.who === who;
   const marked = isAbout ? step.tokens : [];
@@ -140,7 +146,7 @@ function AnswerPicture({ answer, who, width, choose }) {
       ${row(tour.value.kind === "critic" ? "A" : "gA", "A", "points")}
       ${row("W", "W", "plain")} ${row("rho", "rho", "factor")}
       ${rows.V && who === 0 && html`<${Ghost} scene=${made} />`}
-      <${Boxes} scene=${made} answer=${answer} who=${who} marked=${marked} choose=${choose} can=${can} />
+      <${Boxes} scene=${made} answer=${answer} marked=${marked} choose=${choose} can=${can} />
     </svg>
   `;
 }

@@ -1,14 +1,13 @@
 // The tour: one picture that grows, a guess before each truth.
 
+import { sampleShown, stepShown } from "../core/data.js";
 import { Loaded, Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
-import { t } from "../core/text.js";
-import { sampleShown, stepShown } from "../core/data.js";
+import { isKid, t } from "../core/text.js";
 import { html, useEffect, useRef } from "../vendor/preact.js";
-import { chooseOption, chooseToken, Guess, Verdict } from "./guess.js";
 import { GroupPicture } from "./group_picture.js";
+import { chooseOption, chooseToken, Guess, Verdict } from "./guess.js";
 import { Picture } from "./picture.js";
-import { TourEnd } from "./tour_end.js";
 import {
   back,
   current,
@@ -24,13 +23,14 @@ import {
   tour,
   tourData,
 } from "./tour_data.js";
+import { TourEnd } from "./tour_end.js";
 
 const leave = () => go({ view: state.example.value ? "run" : "samples", stop: 0 });
 
 // The steps as buttons with their symbols.
 function Progress() {
   return html`
-    <nav class="tour-progress" aria-label=${t("tour.steps")}>
+    <nav class=${isKid.value ? "tour-progress kid" : "tour-progress"} aria-label=${t("tour.steps")}>
       ${steps.value.map((step, n) => {
         const name = `${n + 1}. ${say(step.title)}`;
         const at = n === stepIndex.value ? "step" : null;
@@ -123,7 +123,9 @@ function Bar() {
             />`
       }
       <span class="spring"></span>
-      <button id="tour-leave" type="button" onClick=${leave}>${t("tour.leave")} ✕</button>
+      <button id="tour-leave" type="button" aria-label=${t("tour.leave")} onClick=${leave}>
+        <span class="wide">${t("tour.leave")} </span>✕
+      </button>
     </div>
   `;
 }
