@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from telescope.viewer.api import Api
 from telescope.viewer.bundle import BundleError, Module, bundle, ordered, script
-from telescope.viewer.payload import dumps
-from telescope.viewer.report import write_report
-from telescope.viewer.runs import Runs
 from telescope.viewer.static_files import static_files
-from tests.viewer.fake import data_of_report, fake_run
 
 MODULES = [path for path in static_files() if path.endswith(".js")]
 
@@ -71,36 +62,3 @@ def test_modules_come_after_those_that_they_import() -> None:
 def test_what_the_bundle_cannot_hold_is_said(text: str, said: str) -> None:
     with pytest.raises(BundleError, match=re.escape(said)):
         script({"app.js": text.encode()}, "app.js")
-
-
-# ---- in a browser ----
-
-
-def test_a_report_opens_without_an_error_and_shows_every_level(
-    tmp_path: Path, open_page: Callable[..., Any]
-) -> None:
-    out = write_report(fake_run(tmp_path / "run"), tmp_path / "r.html")
-    for view in ("run", "samples", "compare"):
-        page = open_page(f"{out.as_uri()}#view={view}")
-        page.wait_for_timeout(200)
-        assert page.inner_text("#app").strip()
-
-
-def test_a_report_makes_the_formulas_that_the_server_sends(
-    tmp_path: Path, open_page: Callable[..., Any], serve_run: Callable[[Path], str]
-) -> None:
-    run = fake_run(tmp_path / "run")
-    html = write_report(run, tmp_path / "r.html").read_text("utf-8")
-    api = Api(Runs(run))
-    path = "api/runs/run/steps/40/samples"
-    paths = [f"{path}/{i}/tokens/{t}" for i in (0, 3, 4) for t in range(7)]
-    page = open_page(serve_run(run))
-    made = page.evaluate(
-        """async ([data, paths]) => {
-            const { answerIn } = await import("/core/report.js");
-            return paths.map((path) => answerIn(data, path).traces);
-        }""",
-        [data_of_report(html), paths],
-    )
-    for found, path in zip(made, paths, strict=True):
-        assert found == json.loads(dumps(api.answer(f"/{path}")["traces"]))

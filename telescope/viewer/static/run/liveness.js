@@ -2,7 +2,7 @@
 
 import { run } from "../core/data.js";
 import { contact, isLive } from "../core/source.js";
-import { t } from "../core/text.js";
+import { lang, t } from "../core/text.js";
 import { html, signal } from "../vendor/preact.js";
 import { time } from "./format.js";
 
@@ -31,9 +31,12 @@ export function Liveness() {
   </span>`;
 }
 
-// A report says what it holds of the run.
+// A report says what it holds of the run, and how that was chosen.
 function Saved() {
   const held = run.value?.recorded;
-  const told = held ? t("page.saved_of", { steps: held.steps, samples: held.samples }) : "";
-  return html`<span id="liveness" class="live saved">${t("page.saved")} ${told}</span>`;
+  if (!held) return html`<span id="liveness" class="live saved">${t("page.saved")}</span>`;
+  return html`<details id="liveness" class="live saved">
+    <summary>${t("page.saved")} ${t("page.saved_of", held)}</summary>
+    <p>${held[`how_${lang.value}`]}</p>
+  </details>`;
 }

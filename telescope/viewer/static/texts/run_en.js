@@ -4,8 +4,8 @@ export const runEn = {
   "page.updated": "updated {ago} ago",
   "page.unreachable": "server unreachable, retrying",
   "page.since": "what you see is {ago} old",
-  "page.saved": "saved report",
-  "page.saved_of": "with {steps} steps, {samples} answers",
+  "page.saved": "saved report:",
+  "page.saved_of": "{shown_steps} of {steps} steps, {shown_samples} of {samples} answers",
   "page.run": "run",
   // How the run does
   "run.summary": "how the run is doing",

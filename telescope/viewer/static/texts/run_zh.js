@@ -4,8 +4,8 @@ export const runZh = {
   "page.updated": "{ago}前更新",
   "page.unreachable": "连不上服务器，正在重试",
   "page.since": "现在看到的是 {ago}前的内容",
-  "page.saved": "已保存的报告",
-  "page.saved_of": "含 {steps} 步、{samples} 条回答",
+  "page.saved": "已保存的报告：",
+  "page.saved_of": "{steps} 步中的 {shown_steps} 步，每步 {samples} 条回答中的 {shown_samples} 条",
   "page.run": "运行",
   // 运行的状况
   "run.summary": "运行的状况",
