@@ -59,20 +59,51 @@ export function level(quantity, x) {
   return clamp(from / scaleOf(quantity), -1, 1);
 }
 
-// x in −1..1
-export function colour(x) {
-  if (!has(x)) return "var(--none)";
+// [red, green, blue] of x in −1..1
+function mixed(x) {
   const ramp = isDark.value ? RAMPS.dark : RAMPS.light;
   const at = (clamp(x, -1, 1) + 1) * 2;
   const i = Math.min(3, Math.floor(at));
-  const mixed = ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * (at - i)));
-  return `rgb(${mixed.join(" ")})`;
+  return ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * (at - i)));
+}
+
+export const colour = (x) => (has(x) ? `rgb(${mixed(x).join(" ")})` : "var(--none)");
+
+// ---- text on it: contrast of 4.5 at least ----
+
+const LEAST = 4.5;
+const INKS = {
+  light: [
+    ["#1f2430", [31, 36, 48]],
+    ["#fff", [255, 255, 255]],
+  ],
+  dark: [
+    ["#f2f4f8", [242, 244, 248]],
+    ["#14171c", [20, 23, 28]],
+  ],
+};
+
+// WCAG 2
+function luminance(rgb) {
+  const [r, g, b] = rgb.map((c) => {
+    const part = c / 255;
+    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
 }
 
 // The colour of text on colour(x).
 export function ink(x) {
   if (!has(x)) return "var(--ink)";
-  if (isDark.value) return x < -0.7 || x > 0.7 ? "#14171c" : "#f2f4f8";
-  return x < -0.6 || x > 0.9 ? "#fff" : "#1f2430";
+  const paper = mixed(x);
+  const inks = INKS[isDark.value ? "dark" : "light"];
+  const found = inks.find(([, rgb]) => contrast(rgb, paper) >= LEAST);
+  if (found) return found[0];
+  return contrast([255, 255, 255], paper) >= LEAST ? "#fff" : "#000";
 }
 export const tone = (x) => (x < 0 ? "var(--minus)" : "var(--plus)");

@@ -1,0 +1,319 @@
+"""The reader in a browser: the question, the answer in colours, the minimap, hostile texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telescope.explain.sample import Sample
+from tests.viewer.conftest import until
+from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
+
+pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
+
+Serve = Callable[[Path], str]
+Open = Callable[..., Any]
+
+CHAT = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n"
+    "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\nWhat is 2+3?<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+
+
+@pytest.fixture
+def read(serve_run: Serve, open_page: Open, tmp_path: Path) -> Callable[..., Any]:
+    """Opens the reader on samples of step 1, or on the lesson."""
+
+    def open_reader(samples: list[Sample] | None = None, state: str = "", **options: Any) -> Any:
+        steps = None if samples is None else {1: step_of(samples, 1)}
+        url = serve_run(fake_run(tmp_path / "run", steps))
+        page = open_page(f"{url}#view=samples&{state}", **options)
+        page.locator("#answer").wait_for()
+        return page
+
+    return open_reader
+
+
+def words(*tokens: str, **options: Any) -> Sample:
+    n = len(tokens)
+    return sample(tokens, [0.5] * n, [0.0] * n, **({"score": 0.0} | options))
+
+
+def colours(page: Any) -> list[str]:
+    found: list[str] = page.locator("#answer .tok").evaluate_all(
+        "all => all.map((node) => node.style.backgroundColor)"
+    )
+    return found
+
+
+def test_the_chat_template_is_folded_and_roles_are_labels(read: Callable[..., Any]) -> None:
+    page = read([words("5", EOS, prompt=CHAT)], locale="en-US")
+    shown = page.locator("#prompt").inner_text()
+    assert "What is 2+3?" in shown
+    assert "<|im_start|>" not in shown
+    assert page.locator("#prompt > .turn .role").all_text_contents() == ["question"]
+    page.locator("#prompt summary").click()
+    roles = page.locator("#prompt .turn").evaluate_all("all => all.map((x) => x.dataset.role)")
+    assert roles == ["system", "user", "assistant", "user"]
+    page.locator("#template").click()
+    assert page.locator("#prompt .raw").text_content() == CHAT
+
+
+def test_a_prompt_without_a_template_stands_whole(read: Callable[..., Any]) -> None:
+    page = read([words("5", EOS, prompt="请问2+3=5？")])
+    assert page.locator("#prompt .said").text_content() == "请问2+3=5？"
+    assert page.locator("#template").count() == 0
+
+
+def test_lines_break_where_the_answer_breaks_them(read: Callable[..., Any]) -> None:
+    page = read([words("one", "\n", "two", ".\n\n", "three", EOS)])
+    tops = {i: page.locator(f'#answer [data-token="{i}"]').bounding_box()["y"] for i in (0, 2, 4)}
+    assert tops[0] < tops[2] < tops[4]
+    one_line = tops[2] - tops[0]
+    assert tops[4] - tops[2] == pytest.approx(2 * one_line, abs=2)
+    assert page.locator("#answer").text_content() == f"one\ntwo.\n\nthree{EOS}"
+
+
+def test_markdown_is_readable_and_unchanged(read: Callable[..., Any]) -> None:
+    tokens = ["**so", "** `x", "=1`", "\n", "#### ", "42", EOS]
+    page = read([words(*tokens)])
+    assert page.locator("#answer").text_content() == "".join(tokens)
+    assert page.locator("#answer .strong").all_text_contents() == ["**so", "**"]
+    assert page.locator("#answer .code").all_text_contents() == ["`x", "=1`"]
+    assert page.locator("#answer .head").all_text_contents() == ["#### ", "42"]
+
+
+def test_tool_output_is_a_block_without_colour(read: Callable[..., Any]) -> None:
+    page = read(None, "step=40&sample=3&token=0&lang=en")
+    block = page.locator("#answer .tool-output")
+    assert block.count() == 1
+    assert block.locator(".tok").all_text_contents() == ["\n", "2"]
+    assert "2 tokens written by a tool" in block.text_content()
+    assert block.evaluate("node => getComputedStyle(node).display") == "block"
+    assert block.locator(".tok").last.evaluate("node => node.style.backgroundColor") == ""
+
+
+def test_truncation_is_visible(read: Callable[..., Any]) -> None:
+    cut = replace(words("a", " b", " c"), truncated=True)
+    page = read([cut, words("a", EOS)], "sample=0&lang=en")
+    assert page.locator("[data-cut=run]").text_content().startswith("cut off after 3 tokens")
+    assert page.locator("#facts .cut").text_content() == "cut off"
+    assert page.locator("#answer .eos").count() == 0
+    page.locator('tr[data-row="1"]').click()
+    until(page, "document.querySelector('#answer .eos') !== null")
+    assert page.locator("[data-cut]").count() == 0
+
+
+def test_the_end_mark_is_visible_even_if_it_is_empty(read: Callable[..., Any]) -> None:
+    page = read([words("a", "")], "sample=0")
+    assert page.locator("#answer .eos").text_content() == "EOS"
+
+
+def test_score_parts_are_shown(read: Callable[..., Any]) -> None:
+    page = read([replace(words("a", EOS), parts={"verdict": 0.0, "format": 0.25})], locale="en-US")
+    parts = page.locator("#facts .part")
+    assert [" ".join(text.split()) for text in parts.all_text_contents()] == [
+        "verdict 0.00",
+        "format 0.25",
+    ]
+
+
+def test_the_facts_name_the_most_blamed_token_and_what_the_critic_expected(
+    read: Callable[..., Any],
+) -> None:
+    page = read(None, "step=40&sample=1&lang=en")
+    columns = lesson()[1].columns
+    worst = min(range(7), key=lambda i: columns["whitened"][i])
+    fact = page.locator("[data-fact=blamed]")
+    assert fact.get_attribute("data-at") == str(worst)
+    assert f"Â −{abs(columns['whitened'][worst]):.2f}" in fact.text_content()
+    assert page.locator("#v0 b").text_content() == f"{columns['values'][0]:.2f}"
+    fact.click()
+    until(page, f"location.hash.includes('token={worst}')")
+    fall = min(range(7), key=lambda i: columns["deltas"][i])
+    assert page.locator("[data-fact=drop]").get_attribute("data-at") == str(fall)
+
+
+@pytest.mark.parametrize("position", [0, 1, 5])
+def test_clipped_and_flipped_tokens_are_marked(read: Callable[..., Any], position: int) -> None:
+    page = read(None, f"step=40&sample={position}")
+    until(page, "document.querySelectorAll('#answer :is(.clipped, .flipped)').length > 0")
+    one = lesson()[position]
+    tokens = "all => all.map((node) => Number(node.dataset.token))"
+    clipped = page.locator("#answer .clipped").evaluate_all(tokens)
+    assert clipped == [i for i, hit in enumerate(one.actor_updates[-1].clipped) if hit]
+    flipped = page.locator("#answer .flipped").evaluate_all(tokens)
+    assert flipped == flips(one)
+
+
+def flips(one: Sample) -> list[int]:
+    signs = zip(one.columns["advantages"], one.columns["whitened"], strict=True)
+    return [i for i, (a, w) in enumerate(signs) if a * w < 0]
+
+
+def test_every_recorded_quantity_colours_and_the_legend_has_numbers(
+    read: Callable[..., Any],
+) -> None:
+    page = read(None, "step=40&sample=0&lang=en")
+    until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
+    offered = page.locator("#colour button").evaluate_all("all => all.map((x) => x.dataset.value)")
+    assert offered[:5] == ["whitened", "advantages", "deltas", "kl", "values"]
+    assert "entropy" not in offered  # it was not recorded
+    seen = [colours(page)]
+    for quantity in ("deltas", "values", "kl", "token_level_rewards", "ratio"):
+        page.locator(f'#colour [data-value="{quantity}"]').click()
+        until(page, f"location.hash.includes('colour={quantity}')")
+        seen.append(colours(page))
+    assert len({tuple(each) for each in seen}) == len(seen)
+    numbers = page.locator("#legend text").all_text_contents()
+    assert numbers[2] == "1.00"  # a ratio of 1 is neutral
+    page.locator('#colour [data-value="whitened"]').click()
+    edges = [float(x.replace("−", "-")) for x in page.locator("#legend text").all_text_contents()]
+    assert edges == sorted(edges)
+    assert edges[0] == -edges[-1] != 0
+
+
+def test_colours_keep_their_scale_from_step_to_step(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    """The same numbers have the same colours beside small and beside large ones."""
+
+    def step(other: float, number: int) -> list[Sample]:
+        same = sample(["a", "b", EOS], [0.2, 0.3, 0.4], [0.0] * 3, score=0.5)
+        loud = sample(["a", "b", EOS], [other] * 3, [0.0] * 3, score=0.5, prompt="x")
+        return step_of([same, loud], number)
+
+    run = fake_run(tmp_path / "run", {1: step(0.4, 1), 2: step(9.0, 2)})
+    state = "view=samples&step=1&sample=0&colour=values"
+    page = open_page(f"{serve_run(run)}#{state}")
+    until(page, "document.querySelector('#answer .tok')?.style.backgroundColor")
+    first = colours(page)
+    page.locator("#later").click()
+    until(page, "document.querySelector('#step-now').textContent === '2'")
+    until(page, "document.querySelector('#reader .quiet').textContent.includes('2')")
+    page.locator('#answer [data-token="2"]').wait_for()
+    assert colours(page) == first
+
+
+INVISIBLE = ["\u00a0", "\u200c", "\u200d", "\u3164", "\u115f", "\u2800", "\u200b", "\u202e"]
+
+
+def test_invisible_characters_are_marked_in_text_and_labels(read: Callable[..., Any]) -> None:
+    page = read([words("a b", *INVISIBLE, "\n", EOS)], "sample=0&token=1")
+    marks = page.locator("#answer .unseen").all_text_contents()
+    assert marks == [f"⟨{ord(c):02X}⟩" for c in INVISIBLE]
+    text = page.locator("#answer").text_content()
+    assert not set(INVISIBLE) & set(text)
+    assert text.startswith("a b")  # ordinary spaces stay
+    assert f"\n{EOS}" in text
+    assert "⟨A0⟩" in page.locator("#token-name").text_content()
+    labels = page.locator("#picture text").all_text_contents()
+    assert "⟨A0⟩" in labels
+    assert "⟨200C⟩" in labels
+
+
+def test_a_split_character_is_one_box_and_spaces_are_visible_in_labels(
+    read: Callable[..., Any],
+) -> None:
+    page = read(None, "step=40&sample=4&token=2")
+    box = page.locator("#answer .split")
+    assert box.locator("> span").first.text_content() == "等"
+    assert box.locator(".tok").all_text_contents() == ["E7 AD", "89"]
+    labels = page.locator("#picture text").all_text_contents()
+    assert "␣5" in labels
+    assert "↵" in labels
+
+
+def test_hovering_previews_and_a_click_pins(read: Callable[..., Any]) -> None:
+    page = read(None, "step=40&sample=0&token=3&lang=en")
+    page.locator('.tok.pinned[data-token="3"]').wait_for()
+    before = page.url
+    page.locator('#answer [data-token="1"]').hover()
+    until(page, "document.querySelector('#token-name').textContent.startsWith('i = 1 ')")
+    assert page.url == before  # a preview is not a choice
+    page.locator("#answer").focus()
+    page.keyboard.press("Enter")
+    until(page, "location.hash.includes('token=1')")
+    page.locator('#answer [data-token="4"]').click()
+    until(page, "location.hash.includes('token=4')")
+    page.go_back()
+    until(page, "location.hash.includes('token=1')")
+    page.locator("#answer").focus()
+    page.keyboard.press("Escape")
+    until(page, "!location.hash.includes('token=')")
+
+
+def test_the_minimap_shows_the_lens_and_a_click_jumps(read: Callable[..., Any]) -> None:
+    n = 400
+    values = [0.5 + 0.4 * (i / n) for i in range(n)]
+    long = sample([*(["好"] * (n - 1)), EOS], values, [0.01] * n, score=1.0)
+    page = read([long], "sample=0&token=20&lang=en")
+    lens = page.locator("#minimap .lens")
+    until(page, "document.querySelector('#minimap .lens').getAttribute('width') > 0")
+    assert 0 <= float(lens.get_attribute("x")) <= 1000 * 20 / n
+    assert page.locator("#minimap .value").get_attribute("d").count("L") == n - 1
+    box = page.locator("#minimap").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + 30)
+    until(page, "/token=(29\\d|30\\d)/.test(location.hash)")
+    until(page, "Number(document.querySelector('#minimap .lens').getAttribute('x')) > 600")
+    assert page.locator("#picture [data-token]").count() < 20
+    page.locator("#minimap").focus()
+    before = int(re.findall(r"token=(\d+)", page.url)[0])
+    page.keyboard.press("ArrowRight")
+    until(page, f"location.hash.includes('token={before + 1}')")
+
+
+def test_2000_tokens_are_read_and_more_are_named(read: Callable[..., Any]) -> None:
+    n = 2_100
+    page = read([sample(["w "] * n, [0.5] * n, [0.01] * n, score=1.0)], "sample=0&lang=en")
+    assert page.locator("#answer .tok").count() == 2_000
+    assert "2000" in page.locator("[data-cut=page]").text_content()
+    assert "2100" in page.locator("[data-cut=page]").text_content()
+
+
+def test_hostile_text_is_text(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    url = serve_run(fake_run(tmp_path / "run", {1: hostile()}))
+    page = open_page(f"{url}#view=samples&sample=0&token=0")
+    seen = ""
+    for row in range(len(hostile())):
+        page.locator("#table-box").focus()
+        if row:
+            page.keyboard.press("ArrowDown")
+        until(page, f"document.querySelector('#about')?.textContent.startsWith('#{row} ')")
+        seen += page.evaluate("document.getElementById('app').textContent")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#app script, #app img").count() == 0
+    assert "<script>window.hacked=1</script>" in seen
+    assert not set("\x1b\x00\u202e\u2066\u2028") & set(seen)
+
+
+def test_dark_and_light_have_readable_tokens(read: Callable[..., Any]) -> None:
+    page = read(None, "step=40&sample=1", color_scheme="dark")
+    until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
+    for theme in ("dark", "light"):
+        page.locator(f'#theme [data-value="{theme}"]').click()
+        until(page, f"document.documentElement.dataset.theme === '{theme}'")
+        pairs = page.locator("#answer .tok").evaluate_all(
+            "all => all.map((node) => [getComputedStyle(node).color,"
+            " getComputedStyle(node).backgroundColor])"
+        )
+        assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, WCAG 2."""
+    bright = sorted((luminance(one), luminance(other)))
+    return (bright[1] + 0.05) / (bright[0] + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
