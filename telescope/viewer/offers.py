@@ -81,6 +81,8 @@ class Offer:
     needs: Mapping[str, bool]
     whiten: bool = False
     """Whether the run would whiten with it."""
+    discounts: bool = False
+    """Whether γ changes its advantages."""
     recursion: float | str | None = None
     """A[i] = δ[i] + γλ·A[i⁺] with this λ, or with the setting of this name. None: it is not."""
     why_not: Words | None = None
@@ -96,6 +98,7 @@ class Offer:
             "settings": [asdict(setting) for setting in self.settings],
             "needs": dict(self.needs),
             "whiten": self.whiten,
+            "discounts": self.discounts,
             "recursion": self.recursion,
             "lam": own["lam"].value if "lam" in own else None,
             "n": own["n"].value if "n" in own else None,
@@ -129,6 +132,7 @@ def _offer(step: RecordedStep, name: str, definition: Estimator) -> Offer:
         settings=tuple(settings_of(definition, tried.credit)),
         needs={need: wanted for need, wanted in needs.items() if wanted},
         whiten=definition.whiten if left_to_estimator else step.settings.whiten,
+        discounts=_discounts(definition, tried),
         recursion=_recursion(definition, tried),
         why_not=why_not(step, definition),
         note=_note(step, definition),
@@ -184,7 +188,31 @@ def settings_of(definition: Definition, section: Any) -> Iterator[Setting]:
         )
 
 
-# ---- which estimators are GAE's recursion ----
+# ---- found by trying ----
+
+
+def _tried(definition: Estimator, settings: Settings) -> Actions:
+    """Three tokens of the first of two responses, with their credit."""
+    columns = {
+        "token_level_rewards": [0.1, -0.2, 1.0],
+        "values": [0.5, 0.7, 0.2],
+        "old_log_probs": [-0.1, -0.2, -0.3],
+        "sum_pi_squared": [0.5, 0.6, 0.7],
+        "attention": [0.2, 0.5, 0.3],
+    }
+    responses = [Actions(columns, bootstrap=0.4) for _ in range(2)]
+    for response in responses:
+        DELTAS.apply(response, settings)
+    definition.fill_group(responses, settings.credit)
+    return responses[0]
+
+
+def _discounts(definition: Estimator, settings: Settings) -> bool:
+    if not definition.rules:
+        return False
+    found = [_tried(definition, settings.change(gamma=gamma)) for gamma in (1.0, 0.5)]
+    known = [x["advantages"] for x in found if "advantages" in x]
+    return len(known) == 2 and known[0] != known[1]
 
 
 def _recursion(definition: Estimator, settings: Settings) -> float | str | None:
@@ -202,10 +230,7 @@ def _recursion(definition: Estimator, settings: Settings) -> float | str | None:
 
 def _is_gae(definition: Estimator, settings: Settings) -> bool:
     """Whether three tokens get GAE's advantages."""
-    given = {"token_level_rewards": [0.1, -0.2, 1.0], "values": [0.5, 0.7, 0.2]}
-    actions = Actions(given, bootstrap=0.4)
-    DELTAS.apply(actions, settings)
-    definition.fill(actions, settings.credit)
+    actions = _tried(definition, settings)
     assert definition.lam is not None
     decay = settings.gamma * definition.lam(settings.credit, len(actions))
     expected = 0.0

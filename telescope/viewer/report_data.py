@@ -128,7 +128,9 @@ class _Report:
         answer = self.run.step(step)
         index = [row for row in answer["index"] if row["position"] in held]
         path = f"{self.base}/steps/{step}"
-        self.answers[path] = answer | {"index": index, "offers": []}
+        own = answer["settings"]["estimator"]
+        offers = [x for x in answer["offers"] if x["recursion"] is not None or x["name"] == own]
+        self.answers[path] = answer | {"index": index, "offers": offers, "losses": []}
         self.answers[f"{path}/columns"] = only_samples(self.run.columns(step), held)
 
     def _add_prompts(self) -> None:

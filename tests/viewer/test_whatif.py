@@ -202,6 +202,11 @@ def test_the_page_computes_only_what_is_gaes_recursion() -> None:
     }
 
 
+def test_gamma_is_offered_where_it_changes_something() -> None:
+    found = {offer.name for offer in offers(step_of(real_batch())) if offer.discounts}
+    assert found == {"gae", "monte_carlo", "td0", "n_step", "reinforce++", "remax"}
+
+
 def test_settings_come_with_their_limits() -> None:
     step = step_of(real_batch(), estimator="gae", lam=0.9, lam_alpha=0.5)
     by_name = {offer.name: offer for offer in offers(step)}

@@ -42,7 +42,9 @@ const FIELDS = {
   est: [null, text],
   gamma: [null, fraction],
   lam: [null, fraction],
-  n: [null, count],
+  own: [null, text], // the estimator's other settings: "n:4"
+  whiten: [null, oneOf(["0", "1"])],
+  loss: [null, text],
   // The table of samples.
   sort: ["position", text],
   down: [null, flag], // largest first

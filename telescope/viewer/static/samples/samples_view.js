@@ -7,6 +7,7 @@ import { t } from "../core/text.js";
 import { Fence } from "../token/fence.js";
 import { TermsPanel } from "../token/terms.js";
 import { html } from "../vendor/preact.js";
+import { Controls } from "../whatif/controls.js";
 import { Reader } from "./reader.js";
 import { SampleTable } from "./table.js";
 
@@ -35,6 +36,7 @@ function Sample({ found }) {
   const picture = found.settings?.critic === false ? NoCritic : Fence;
   return html`
     <${Reader} sample=${value} row=${row} step=${stepShown.value} />
+    <${Controls} sample=${value} />
     <${picture} sample=${value} settings=${found.settings} step=${found} />
     <${TermsPanel} sample=${value} />
     <${AskBox} sample=${value} />

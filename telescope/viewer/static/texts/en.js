@@ -5,6 +5,7 @@ import { runEn } from "./run_en.js";
 import { samplesEn } from "./samples_en.js";
 import { tokenEn } from "./token_en.js";
 import { tourEn } from "./tour_en.js";
+import { whatifEn } from "./whatif_en.js";
 
 export const en = {
   "page.loading": "loading …",
@@ -28,4 +29,5 @@ export const en = {
   ...tokenEn,
   ...compareEn,
   ...tourEn,
+  ...whatifEn,
 };

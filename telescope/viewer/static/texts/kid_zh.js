@@ -3,9 +3,11 @@
 import { runKidZh } from "./run_kid_zh.js";
 import { tokenKidZh } from "./token_kid_zh.js";
 import { tourKidZh } from "./tour_kid_zh.js";
+import { whatifKidZh } from "./whatif_kid_zh.js";
 
 export const kidZh = {
   ...tourKidZh,
   ...runKidZh,
   ...tokenKidZh,
+  ...whatifKidZh,
 };

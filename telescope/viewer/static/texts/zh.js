@@ -5,6 +5,7 @@ import { runZh } from "./run_zh.js";
 import { samplesZh } from "./samples_zh.js";
 import { tokenZh } from "./token_zh.js";
 import { tourZh } from "./tour_zh.js";
+import { whatifZh } from "./whatif_zh.js";
 
 export const zh = {
   "page.loading": "读取中……",
@@ -28,4 +29,5 @@ export const zh = {
   ...tokenZh,
   ...compareZh,
   ...tourZh,
+  ...whatifZh,
 };

@@ -6,6 +6,7 @@ import { Panel } from "../core/parts.js";
 import { isKid, t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
 import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { settingsShown } from "../whatif/whatif.js";
 import { lens, tokenPanel, tokenSeen } from "./chosen.js";
 import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
 import { sceneOf } from "./fence_scene.js";
@@ -57,7 +58,7 @@ export function Fence({ sample }) {
     if (lens.peek().from !== from || lens.peek().to !== to) lens.value = { from, to };
   }, [from, to]);
   const bar = html`
-    <span id="about" class="quiet">${aboutSample(sample, view.weights)}</span>
+    <span id="about" class="quiet">${aboutSample(sample)}</span>
     <span class="spring"></span>
     <button
       id="save-svg" type="button"
@@ -89,21 +90,12 @@ export function Fence({ sample }) {
 
 const nameOf = (sample, token) => `token-${sample.step}-${sample.position}-${token ?? 0}.svg`;
 
-// λ as it was used: with lam_alpha every response has its own.
-function lamOf({ lam, lam_alpha, gamma }, weights) {
-  if (lam_alpha && gamma && weights.length > 1) return weights[1] / gamma;
-  return lam ?? null;
-}
-
-function aboutSample(sample, weights) {
-  const place = `#${sample.position} · ${t("token.score")} ${num(sample.score, { digits: 2 })}`;
+function aboutSample(sample) {
+  const score = `${t("token.score")} ${num(sample.score, { digits: 2 })}`;
+  const place = `#${sample.position} · ${score}`;
   if (isKid.value) return place;
-  const { settings } = sample;
-  const lam = lamOf(settings, weights);
+  const { label, gamma, lam, kl_coef } = settingsShown(sample);
   const by =
-    lam === null
-      ? `${t("token.estimator")} ${oneLine(String(settings.label), 24)}`
-      : `λ ${num(lam, { digits: 2 })}`;
-  const scalars = `γ ${num(settings.gamma, { digits: 2 })} β ${num(settings.kl_coef)}`;
-  return `${place} · ${by} ${scalars}`;
+    lam === null ? `${t("token.estimator")} ${oneLine(label, 24)}` : `λ ${num(lam, { digits: 2 })}`;
+  return `${place} · ${by} γ ${num(gamma, { digits: 2 })} β ${num(kl_coef)}`;
 }

@@ -2,13 +2,10 @@
 
 import { QUANTITIES } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
+import { viewOf as whatIfView } from "../whatif/whatif.js";
 
 // {columns, weights, changed}: `changed` where these are not the recorded numbers.
-export const viewOf = (sample) => ({
-  columns: sample.columns,
-  weights: sample.weights ?? [],
-  changed: false,
-});
+export const viewOf = (sample) => whatIfView(sample);
 
 // Whether whitening turned the sign of a token's advantage.
 export function isFlipped(columns, i) {
@@ -17,7 +14,10 @@ export function isFlipped(columns, i) {
   return a * w < 0;
 }
 
-export const isClipped = (sample, i) => sample.clipped?.includes(i) ?? false;
+export function isClipped(sample, i) {
+  const now = viewOf(sample).columns.clipped; // under another loss
+  return now ? now[i] > 0 : (sample.clipped?.includes(i) ?? false);
+}
 
 // The signs on a token: written by a tool, clipped, sign flipped.
 export function badges(sample, columns, i) {
