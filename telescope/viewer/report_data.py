@@ -18,6 +18,7 @@ from telescope.viewer.formulas import shape_of, translate_shape
 from telescope.viewer.payload import MAX_TRACE_TEXT, dumps, page_sample, page_traces
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
+from telescope.viewer.tour import example_tour, run_tour
 
 _log = logging.getLogger("telescope")
 
@@ -57,6 +58,7 @@ class _Report:
         header = self.run.header()
         metrics = self.run.metrics.to_json(most=MAX_POINTS)
         self._add(f"{self.base}/metrics", {"series": metrics})
+        self._add("api/tour", example_tour())
         chosen = self._chosen(header["ledger"], header["instructive"])
         for step, position in _in_turns(chosen):
             if not self._add_sample(step, position):
@@ -108,6 +110,7 @@ class _Report:
         path = f"{self.base}/steps/{step}/samples/{position}"
         self.answers[path] = shown
         self.answers[f"{path}/tokens"] = tokens
+        self._add(f"{path}/tour", run_tour(self.run, step, position))
         self.held.setdefault(step, []).append(position)
         self._add_shapes(text for traces in tokens for trace in traces for text in _lines(trace))
         return True

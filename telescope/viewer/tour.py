@@ -14,8 +14,9 @@ from telescope.explain.example import BATCH, in_english
 from telescope.explain.sample import Sample
 from telescope.viewer.payload import number_of, shorten_text
 from telescope.viewer.run_data import RunData
+from telescope.viewer.tour_answer import Answer
 from telescope.viewer.tour_compared import compared_facts, group_facts, update_facts
-from telescope.viewer.tour_facts import Answer, Facts, answer_facts
+from telescope.viewer.tour_facts import Facts, answer_facts
 from telescope.viewer.tour_guesses import GUESSES
 from telescope.viewer.tour_texts import SKINS, StepTexts, chosen, paragraph, steps
 
@@ -105,7 +106,7 @@ class Told:
 
     def _marked(self, name: str) -> dict[str, Any]:
         """The answer and the tokens that a step speaks of."""
-        names = {"d": ("f_i",), "lam": ("s_i", "a_i"), "A": ("a_i",), "R": ("a_i",)}
+        names = {"d": ("p_i",), "lam": ("s_i", "a_i"), "A": ("a_i",), "R": ("a_i",)}
         names |= {"W": ("w_i",), "rho": ("u_i",), "gA": ("g_i",)}
         who = {"W": "w_who", "rho": "u_who"}.get(name)
         tokens = [self.facts[key] for key in names.get(name, ()) if key in self.facts]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from telescope.algorithms.definitions import DEFAULT_POLICY_LOSS
 from telescope.explain.arithmetic import kept_of, moments
 from telescope.explain.claims import equal
-from telescope.viewer.tour_facts import Answer, Facts, Sum, agree
+from telescope.viewer.tour_answer import Answer
+from telescope.viewer.tour_facts import Facts, Sum, agree
 
 # ---- two answers ----
 
@@ -30,7 +31,7 @@ def compared_facts(answers: Sequence[Answer], count: int) -> Facts:
         "w_A": a,
         "w_W": w,
         "same": agree(a, w),
-        "flips": a * w < 0,
+        "flips": a * w < 0 and abs(w) > 5e-4,
         "answers": count,
         "pair": len(answers) > 1,
     }
@@ -102,8 +103,6 @@ def update_facts(answers: Sequence[Answer]) -> Facts:
         "ppo": x.sample.settings.loss == DEFAULT_POLICY_LOSS,
         "low_limit": low,
         "high_limit": high,
-        "eps_low": getattr(actor, "clip_low", 0.0),
-        "eps_high": getattr(actor, "clip_high", 0.0),
     }
 
 

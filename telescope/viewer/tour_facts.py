@@ -1,8 +1,7 @@
-"""What the tour shows of an answer, and the facts that its sentences are about.
+"""The facts that the tour's sentences are about.
 
-Time is counted in tokens that the policy wrote. Of a long answer a few neighbours are shown, and
-the last token. A fact that the answer does not have is absent, not zero: the sentences and steps
-that need it are then left out.
+A fact that the answer does not have is absent, not zero: the sentences and steps that need it are
+then left out.
 """
 
 from __future__ import annotations
@@ -11,26 +10,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from telescope.explain.arithmetic import fill
-from telescope.explain.sample import ActorUpdate, Sample
-from telescope.explain.text import pieces, shorten
+from telescope.viewer.tour_answer import Answer
 
 Facts = dict[str, Any]
 
-SHOWN = 7
-"""Tokens of one answer in the picture."""
-AHEAD = 4
-"""How many tokens before the largest change the arcs end, at most."""
 AGREES = 1e-3
 """Recorded numbers are rounded: they agree if they differ by less, relative to the larger."""
-COLUMNS = {
-    "V": "values",
-    "r": "token_level_rewards",
-    "d": "deltas",
-    "A": "advantages",
-    "R": "returns",
-    "W": "whitened",
-}
 
 
 @dataclass(frozen=True)
@@ -41,69 +26,6 @@ class Sum:
     result: float
     factors: dict[int, float] = field(default_factory=dict)
     """Terms that are a product: place -> the factor to show before it."""
-
-
-class Answer:
-    """A response with every column that follows, at the tokens that the policy wrote."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
-        self.full = fill(sample)
-        self.at = [t for t, m in enumerate(sample.mask) if m]
-        texts = pieces(sample.token_bytes)
-        self.texts = [shorten(texts[t].strip("␣") or texts[t], 14) for t in self.at]
-        self.columns = {
-            name: [self.full.columns[column][t] for t in self.at]
-            for name, column in COLUMNS.items()
-            if column in self.full.columns
-        }
-        if not sample.settings.estimator_definition.needs.critic:
-            for name in ("V", "d", "R"):
-                self.columns.pop(name, None)
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def has(self, *names: str) -> bool:
-        return all(name in self.columns for name in names)
-
-    def after(self, k: int) -> float:
-        """V after step k."""
-        is_last = k + 1 == len(self)
-        return self.sample.bootstrap if is_last else self.columns["V"][k + 1]
-
-    @property
-    def update(self) -> ActorUpdate | None:
-        """The last update of the policy that has ratios."""
-        found = [update for update in self.full.actor_updates if update.ratio]
-        return found[-1] if found else None
-
-    @property
-    def outcome(self) -> float:
-        return math.fsum(self.columns["r"])
-
-    # ---- which tokens ----
-
-    def focus(self) -> int:
-        """The step after which V changes most; without V, the one with the largest |A|."""
-        before_last = range(max(len(self) - 1, 1))
-        if self.has("V"):
-            return max(before_last, key=lambda k: abs(self.after(k) - self.columns["V"][k]))
-        if self.has("A"):
-            return max(before_last, key=lambda k: abs(self.columns["A"][k]))
-        return 0
-
-    def anchor(self) -> int:
-        """The step at which the arcs end."""
-        return max(self.focus() - AHEAD, 0)
-
-    def shown(self) -> list[int]:
-        """The steps in the picture."""
-        count = len(self)
-        if count <= SHOWN:
-            return list(range(count))
-        start = min(self.anchor(), count - SHOWN)
-        return [*range(start, start + SHOWN - 1), count - 1]
 
 
 def answer_facts(x: Answer) -> Facts:
@@ -117,19 +39,14 @@ def answer_facts(x: Answer) -> Facts:
         "n": len(x),
         "single": len(x) == 1,
         "few": len(x) < 3,
-        "long": len(x) > SHOWN,
-        "tools": len(x) < len(sample),
         "gamma": settings.gamma,
         "lam": lam,
         "gl": settings.gamma * lam,
-        "has_lam": settings.own_lam is not None,
         "beta": credit.kl_coef,
         "truncated": sample.truncated or end != 0,
         "cut": end != 0,
         "end": end,
         "critic": settings.estimator_definition.needs.critic,
-        "groups": settings.estimator_definition.needs.groups,
-        "estimator": settings.estimator_definition.name,
         "whiten": settings.whiten,
     }
     if sample.score is not None:
@@ -161,7 +78,6 @@ def _rewards(x: Answer) -> Facts:
     out: Facts = {
         "r_last": rewards[-1],
         "last": x.texts[-1],
-        "last_i": x.at[-1],
         "big_r": rewards[largest],
         "big_tok": x.texts[largest],
         "big_k": largest,
@@ -193,18 +109,14 @@ def _values(x: Answer) -> Facts:
     values = x.columns["V"]
     k = x.focus()
     moves = [x.after(j) - values[j] for j in range(len(x) - 1)]
-    sizes = sorted(map(abs, moves), reverse=True)
     return {
         "V0": values[0],
         "tok0": x.texts[0],
         "f": x.texts[k],
-        "f_i": x.at[k],
         "f_V": values[k],
         "f_next": x.after(k),
         "f_move": x.after(k) - values[k],
-        "f_last": k + 1 == len(x),
-        "still": bool(moves) and sizes[0] < 5e-4,
-        "tied": len(sizes) > 1 and sizes[0] - sizes[1] < 5e-4,
+        "still": bool(moves) and max(map(abs, moves)) < 5e-4,
         "moves": moves,
     }
 
@@ -212,17 +124,24 @@ def _values(x: Answer) -> Facts:
 def _surprises(x: Answer, decay: float) -> Facts:
     values = x.columns["V"]
     deltas = x.columns["d"]
-    k = x.focus()
+    k = x.peak()
     gamma = x.sample.settings.gamma
     factors = {} if gamma == 1 else {1: gamma}
-    out: Facts = {"f_d": deltas[k]}
+    out: Facts = {
+        "p": x.texts[k],
+        "p_i": x.at[k],
+        "p_d": deltas[k],
+        "p_V": values[k],
+        "p_next": x.after(k),
+        "p_last": k + 1 == len(x),
+    }
     if x.has("r"):
         r = x.columns["r"][k]
         parts = [r, gamma * x.after(k), -values[k]]
-        out |= {"f_r": r, "f_sum": Sum(parts, deltas[k], factors)}
+        out |= {"p_r": r, "p_sum": Sum(parts, deltas[k], factors)}
         out["d_follows"] = agree(math.fsum(parts), deltas[k])
     a = x.anchor()
-    source = k if k > a else a + 1
+    source = _source(x, decay)
     out |= {"a": x.texts[a], "a_i": x.at[a], "a_d": deltas[a], "a_last": a + 1 == len(x)}
     if source < len(x):
         distance = source - a
@@ -239,6 +158,13 @@ def _surprises(x: Answer, decay: float) -> Facts:
     return out
 
 
+def _source(x: Answer, decay: float) -> int:
+    """The step whose surprise the arcs speak of: the largest that comes back."""
+    a = x.anchor()
+    arrives = [k for k in (x.peak(), x.focus()) if k > a and decay ** (k - a) >= 0.05]
+    return arrives[0] if arrives else a + 1
+
+
 def _advantages(x: Answer) -> Facts:
     a = x.anchor()
     settings = x.sample.settings
@@ -253,14 +179,11 @@ def _advantages(x: Answer) -> Facts:
         "a_later": math.fsum(later),
         "a_sum": Sum(_shortened(parts), advantage),
         "a_two": Sum([own, math.fsum(later)], advantage),
-        "a_terms": len(parts),
         "a_left_out": max(len(parts) - 5, 0) if len(parts) > 6 else 0,
         "A_follows": agree(math.fsum(parts), advantage),
         "low": x.texts[lowest],
-        "low_i": x.at[lowest],
         "low_A": x.columns["A"][lowest],
         "high": x.texts[highest],
-        "high_i": x.at[highest],
         "high_A": x.columns["A"][highest],
     }
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from telescope.viewer.payload import number_of
-from telescope.viewer.tour_facts import Answer, Facts
+from telescope.viewer.tour_answer import Answer
+from telescope.viewer.tour_facts import Facts
 from telescope.viewer.tour_texts import SKINS, option_texts
 
 Guess = dict[str, Any]
@@ -81,7 +82,7 @@ def _guess_reward(x: Answer, facts: Facts) -> Guess:
 
 def _guess_surprise(x: Answer, facts: Facts) -> Guess:
     reach = _reach(max(map(abs, x.columns["d"])))
-    return _number(facts["f_d"], -reach, reach)
+    return _number(facts["p_d"], -reach, reach)
 
 
 def _guess_weight(x: Answer, facts: Facts) -> Guess:

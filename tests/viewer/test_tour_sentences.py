@@ -47,6 +47,7 @@ def batches() -> Iterator[tuple[str, list[Sample]]]:
             yield f"example λ={lam} γ={gamma}", [bare]
 
     yield "V stands still", batch_from_numbers({"values": [0.3] * 4, "score": 1.0})
+    yield "no surprise", batch_from_numbers({"values": [0.3] * 3, "r": [0.0, 0.0, 0.3]})
     yield "rewards are all the same", batch_from_numbers({"values": [0.3] * 3, "r": [0.1] * 3})
     wrong = {"values": [0.3, 0.5, 0.6], "r": [0.0, 0.1, 0.9], "deltas": [0.5, 0.5, 0.5]}
     yield "δ does not follow", batch_from_numbers(wrong)

@@ -7,6 +7,7 @@ export const tourEn = {
   "tour.place": "step {step}, answer {sample}",
   "tour.leave": "leave the tour",
   "tour.prompt": "Question:",
+  "tour.whole": "The picture shows {shown} of {all} tokens. Read the whole answer",
   "tour.answer": "answer",
   "tour.second": "second answer",
   "tour.score": "score {score}",

@@ -3,6 +3,7 @@
 export const tourKidEn = {
   "tour.score": "{score} points",
   "tour.scoreCut": "{score} points, cut off",
+  "tour.whole": "The picture shows {shown} of {all} words. Read the whole answer",
   "tour.place": "step {step}, answer {sample}",
   "tour.toTokens": "look at this answer word by word",
   "tour.group": "answers to the same question, by their points",

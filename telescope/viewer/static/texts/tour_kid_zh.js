@@ -4,6 +4,7 @@ export const tourKidZh = {
   "tour.score": "{score} 分",
   "tour.scoreCut": "{score} 分，被打断",
   "tour.cut": "打断",
+  "tour.whole": "图里是 {all} 个词中的 {shown} 个。看整条回答",
   "tour.toTokens": "一个词一个词地看这条回答",
   "tour.group": "同一道题的各条回答，按得分排",
   "tour.b": "拿来比的数",

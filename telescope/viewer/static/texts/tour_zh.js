@@ -7,6 +7,7 @@ export const tourZh = {
   "tour.place": "第 {step} 步第 {sample} 条",
   "tour.leave": "离开导览",
   "tour.prompt": "问题：",
+  "tour.whole": "图里是 {all} 个 token 中的 {shown} 个。看整条回答",
   "tour.answer": "回答",
   "tour.second": "第二条回答",
   "tour.score": "得分 {score}",

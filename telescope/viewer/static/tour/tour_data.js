@@ -1,12 +1,17 @@
 // The tour's data: of the shown answer, or of the built-in example where there is none.
 
-import { resource, runId, sampleShown, stepShown } from "../core/data.js";
+import { resource, run, runId, runs, sampleShown, step, stepShown } from "../core/data.js";
 import { go, state } from "../core/state.js";
 import { isKid, lang } from "../core/text.js";
 import { computed, signal } from "../vendor/preact.js";
 
-// Whether the built-in example is shown: wished for, or nothing was recorded yet.
-export const isExample = computed(() => state.example.value === true || sampleShown.value === null);
+// Nothing was recorded yet, as far as is known by now.
+const isNothing = computed(() => {
+  if (runs.error || run.error || step.error || runs.value?.runs.length === 0) return true;
+  return run.value?.ledger.length === 0 || step.value?.index.length === 0;
+});
+// Whether the built-in example is shown: wished for, or there is nothing else.
+export const isExample = computed(() => state.example.value === true || isNothing.value);
 
 const own = computed(() => {
   const run = encodeURIComponent(runId.value);
@@ -16,7 +21,8 @@ const isShown = computed(() => state.view.value === "tour");
 
 export const tourData = resource(() => {
   if (!isShown.value) return null;
-  return isExample.value ? "api/tour" : own.value;
+  if (isExample.value) return "api/tour";
+  return sampleShown.value === null ? null : own.value;
 });
 
 // The example has the same numbers in two languages.

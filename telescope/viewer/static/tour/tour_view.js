@@ -143,6 +143,18 @@ function onKey(event) {
   event.preventDefault();
 }
 
+// A long answer in full: the picture shows a part of it.
+function WholeAnswer() {
+  const [{ cells, length, response }] = tour.value.answers;
+  if (cells.length === length) return null;
+  return html`
+    <details class="tour-whole">
+      <summary>${t("tour.whole", { shown: cells.length, all: length })}</summary>
+      <p>${response}</p>
+    </details>
+  `;
+}
+
 function Stage() {
   const root = useRef(null);
   // The keyboard is always where the visitor goes on.
@@ -163,6 +175,7 @@ function Stage() {
         </div>
         <div class="tour-picture">
           <p class="tour-prompt"><span class="quiet">${t("tour.prompt")}</span> ${tour.value.prompt}</p>
+          <${WholeAnswer} />
           <${Picture} choose=${choose} />
           ${tour.value.kind === "outcome" ? html`<${GroupPicture} />` : null}
         </div>
