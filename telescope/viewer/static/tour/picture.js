@@ -191,10 +191,11 @@ export function Picture({ choose }) {
   const box = useRef(null);
   const [width, setWidth] = useState(640);
   useEffect(() => {
-    const measure = () => setWidth(Math.max(280, box.current.clientWidth));
+    const node = box.current;
+    const measure = () => setWidth(Math.max(280, node.clientWidth));
     measure();
     const seen = new ResizeObserver(measure);
-    seen.observe(box.current);
+    seen.observe(node);
     return () => seen.disconnect();
   }, []);
   // The second answer joins where they are compared.
