@@ -1,0 +1,304 @@
+"""The chosen token in a browser: fence picture, arithmetic, formulas, what fails and comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
+from telescope.ledger.reader import path_of
+from tests.viewer.conftest import until
+from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
+
+pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
+
+Serve = Callable[[Path], str]
+Open = Callable[..., Any]
+Show = Callable[..., Any]
+
+TOKEN = "step=40&sample=0&token=3&lang=en"
+
+
+@pytest.fixture
+def show(serve_run: Serve, open_page: Open, tmp_path: Path) -> Show:
+    """Opens a token of the lesson, or of the samples given."""
+
+    def open_token(
+        state: str = TOKEN, samples: dict[int, list[Sample]] | None = None, **options: Any
+    ) -> Any:
+        url = serve_run(fake_run(tmp_path / "run", samples))
+        page = open_page(f"{url}#view=samples&{state}", **options)
+        page.locator("#answer").wait_for()
+        return page
+
+    return open_token
+
+
+def column(page: Any, name: str) -> list[float]:
+    texts = page.locator(f"#table td[data-column={name}]").all_text_contents()
+    return [float(text.replace("−", "-")) for text in texts]
+
+
+def test_a_pinned_token_shows_its_arithmetic(show: Show) -> None:
+    page = show("step=40&sample=0&lang=zh")
+    page.locator('#answer [data-token="3"]').click()
+    until(page, "document.querySelector('#token-name').textContent.includes('等于')")
+    until(page, "document.querySelectorAll('.terms:not(.old) [data-trace]').length > 0")
+    trace = page.locator('[data-trace="advantage_sum"]')
+    assert trace.locator(".formula").get_attribute("aria-label") == (
+        "A₃ = δ₃ + 0.95·δ₄ + 0.95²·δ₅ + 0.95³·δ₆"
+    )
+    assert "= 0.102 + " in trace.text_content()
+    assert "✓" in trace.text_content()
+    assert page.locator("#traces .off").count() == 0
+    assert "sample=0&token=3" in page.url
+
+
+def test_recorded_numbers_stand_in_the_table_beside_the_picture(show: Show) -> None:
+    page = show()
+    until(page, "document.querySelectorAll('#table td').length > 0")
+    for name in ("values", "deltas", "advantages", "returns", "whitened"):
+        assert column(page, name) == pytest.approx(lesson()[0].columns[name], abs=5.1e-4)
+    heads = page.locator("#table thead th").all_text_contents()
+    assert heads[:4] == ["i", "token", "V before", "r"]
+    assert page.locator("#table tr.pinned th").text_content() == "3"
+    page.locator("#as-table").click()
+    assert page.locator("#table").bounding_box()["width"] > 300
+
+
+def test_a_formula_is_mathml_and_its_tex_can_be_copied(show: Show) -> None:
+    page = show()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator('[data-trace="delta"] math').wait_for()
+    space = page.locator('[data-trace="delta"] math').evaluate("node => node.namespaceURI")
+    assert space == "http://www.w3.org/1998/Math/MathML"
+    assert "δ" in page.locator('[data-trace="delta"] math').text_content()
+    page.locator('[data-trace="delta"] .copy-tex').click()
+    until(page, "document.querySelector('[data-trace=delta] .copy-tex').textContent === 'copied'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(r"\delta_{3} = r_{3} + \gamma")
+
+
+def test_a_formula_holds_elements_and_attributes_of_the_list_only(show: Show) -> None:
+    page = show()
+    tree = [
+        "mrow",
+        {"onclick": "window.hacked=1", "mathvariant": "normal"},
+        ["mi", {"href": "javascript:window.hacked=1"}, "<img src=x onerror=window.hacked=1>"],
+        ["script", {}, "window.hacked=1"],
+        ["annotation-xml", {"encoding": "text/html"}, ["img", {"src": "x"}]],
+    ]
+    made = page.evaluate(
+        """async (tree) => {
+            const { mathNode } = await import("/token/math.js");
+            const node = mathNode(tree);
+            document.body.append(node);
+            const names = [...node.querySelectorAll("*")].map((each) => each.tagName);
+            return [names, node.getAttributeNames(), node.textContent];
+        }""",
+        tree,
+    )
+    assert made == [["mi"], ["mathvariant"], "<img src=x onerror=window.hacked=1>"]
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_picture_is_saved_with_its_colours(show: Show, tmp_path: Path) -> None:
+    page = show()
+    page.locator("#picture-A").wait_for()
+    with page.expect_download() as download:
+        page.locator("#save-svg").click()
+    assert download.value.suggested_filename == "token-40-0-3.svg"
+    text = Path(download.value.path()).read_text("utf-8")
+    assert text.startswith("<svg")
+    assert "var(" not in text
+    assert "class" not in text or 'fill="rgb' in text
+    assert "等于" in text
+    assert "+0." in text
+
+
+def test_the_fence_has_posts_values_and_the_sum(show: Show) -> None:
+    page = show()
+    page.locator("#picture-A").wait_for()
+    columns = lesson()[0].columns
+    assert page.locator("#picture-A").text_content().endswith(f"+{columns['advantages'][3]:.3f}")
+    labels = page.locator("#picture text").all_text_contents()
+    assert f"V₃={columns['values'][3]:.3f}" in labels
+    assert f"R₃={columns['returns'][3]:.3f}" in labels
+    assert "×0.95" in labels
+    assert "×0.86" in labels  # 0.95³, three tokens ahead
+    assert page.locator("#picture .post").count() == 8  # seven tokens, eight states
+    assert page.locator("#picture .ribbon").count() == 4
+
+
+def test_lambda_on_the_fence_is_that_of_the_response(show: Show) -> None:
+    """With lam_alpha a response of T tokens has λ = 1 − 1/(αT)."""
+    settings = Settings.of(kl_coef=0.1, lam_alpha=0.5)
+    texts = [["a", "b", "c", "d", EOS], ["a"] * 9 + [EOS]]
+    made = [
+        sample(
+            tokens,
+            [0.1 * i for i in range(len(tokens))],
+            [0.0] * len(tokens),
+            score=1.0,
+            settings=settings,
+        )
+        for tokens in texts
+    ]
+    page = show("step=1&sample=0&token=0&lang=en", {1: step_of(made, 1)})
+    page.locator("#picture-A").wait_for()
+    for position, lam in ((0, 1 - 1 / 2.5), (1, 1 - 1 / 5)):
+        page.locator(f'tr[data-row="{position}"]').click()
+        until(page, f"document.querySelector('#about').textContent.startsWith('#{position} ')")
+        labels = page.locator("#picture text").all_text_contents()
+        assert f"×{lam:.2f}" in labels
+        assert f"×{lam * lam:.2f}" in labels
+        assert f"λ {lam:.2f}" in page.locator("#about").text_content()
+
+
+def test_lambda_is_named_where_it_is_used(show: Show) -> None:
+    assert "λ 0.95" in show().locator("#about").text_content()
+
+
+def test_an_estimator_without_lambda_is_named(show: Show) -> None:
+    settings = Settings.of(kl_coef=0.1, estimator="monte_carlo")
+    one = sample(["a", "b", EOS], [0.1, 0.2, 0.3], [0.0] * 3, score=1.0, settings=settings)
+    page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
+    about = page.locator("#about").text_content()
+    assert "estimator" in about
+    assert "λ" not in about
+
+
+def test_without_a_critic_there_is_no_fence_of_zeros(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    from pyarrow import parquet
+
+    from tests.viewer.real_step import credited, real_batch, table_of
+
+    run = fake_run(tmp_path / "run", {})
+    path = path_of(run, 1)
+    path.parent.mkdir(parents=True)
+    batch = credited(real_batch(), estimator="grpo")
+    parquet.write_table(table_of(batch, estimator="grpo"), path)
+    page = open_page(f"{serve_run(run)}#view=samples&step=1&sample=0&token=0&lang=en")
+    page.locator(".terms [data-trace]").first.wait_for()
+    assert page.locator("#picture .post").count() == 0
+    assert page.locator("#v0").count() == 0
+    assert page.locator("#minimap .value").count() == 0
+    assert page.locator('#colour [data-value="values"]').count() == 0
+    assert page.locator('#colour [data-value="whitened"]').count() == 1
+
+
+def test_a_long_response_moves_the_window_of_the_fence(show: Show) -> None:
+    n = 501
+    long = step_of([sample([*["好"] * (n - 1), EOS], [0.5] * n, [0.01] * n, score=1.0)], 1)
+    page = show("step=1&sample=0&token=400", {1: long})
+    until(page, "document.querySelector('#token-name').textContent.includes('i = 400')")
+    assert page.locator('#picture [data-token="400"]').count() == 1
+    assert page.locator("#picture [data-token]").count() < 20
+
+
+def test_keys_walk_along_the_fence(show: Show) -> None:
+    page = show()
+    page.locator("#picture-A").wait_for()
+    page.locator("#picture").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('token=4')")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    until(page, "location.hash.includes('token=2')")
+    page.keyboard.press("Escape")
+    until(page, "!location.hash.includes('token=')")
+    page.locator('#picture [data-token="5"]').click()
+    until(page, "location.hash.includes('token=5')")
+
+
+def test_a_tool_token_says_that_nobody_chose_it(show: Show) -> None:
+    page = show("step=40&sample=3&token=3&lang=en")
+    until(page, "document.querySelector('#traces').textContent.includes('A tool wrote this')")
+    assert page.locator("[data-trace]").count() == 0
+    assert page.locator("#table tr[data-i='3'] td").nth(1).text_content() == "–"
+
+
+def test_a_failed_request_is_shown_and_not_kept(show: Show) -> None:
+    page = show()
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    broken = [True]
+
+    def answer(route: Any) -> None:
+        if broken[0]:
+            route.fulfill(status=500, content_type="application/json", body='{"error": "out"}')
+        else:
+            route.continue_()
+
+    page.route("**/tokens/5", answer)
+    page.locator('#answer [data-token="5"]').click()
+    page.locator("#traces .trouble").wait_for()
+    assert "out" in page.locator("#traces .trouble").text_content()
+    assert page.locator("[data-trace]").count() == 0  # not the terms of another token
+    page.locator('#answer [data-token="4"]').click()
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    broken[0] = False
+    page.locator('#answer [data-token="5"]').click()  # asked again: a failure is never kept
+    until(page, "document.querySelector('#token-name').textContent.startsWith('i = 5 ')")
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    assert page.locator("#traces .trouble").count() == 0
+    page.trouble.clear()
+
+
+def test_a_failed_request_can_be_repeated(show: Show) -> None:
+    page = show()
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    page.route("**/tokens/6", lambda route: route.abort())
+    page.locator('#answer [data-token="6"]').click()
+    page.locator("#traces .trouble button").wait_for()
+    page.unroute("**/tokens/6")
+    page.locator("#traces .trouble button").click()
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    assert page.locator("#traces .trouble").count() == 0
+    page.trouble.clear()
+
+
+def test_a_child_sees_no_power_of_ten_no_greek_and_one_decimal(show: Show) -> None:
+    one = sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)
+    page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    assert re.search(r"\de[−-]", page.locator("#traces").text_content())
+    page.locator("#kid").click()
+    until(page, "document.querySelector('#traces').textContent.includes('almost 0')")
+    strange = r"\de[−-]|\.\d\d|[γδλρβπμσÂ]|[VRAs][₀-₉]"
+    for panel in ("#traces", "#picture", "#about", "#token-name", "#colour", "#legend"):
+        pieces = page.locator(f"{panel} *").all_text_contents()
+        leaves = [text for text in pieces if len(text) < 80]
+        assert [text for text in leaves if re.search(strange, text)] == [], panel
+    assert "guess" in page.locator("#picture").text_content()
+
+
+def test_languages_switch(show: Show) -> None:
+    page = show("step=40&sample=0&token=3&lang=zh")
+    page.locator(".terms:not(.old) [data-trace]").first.wait_for()
+    assert page.locator("html").get_attribute("lang") == "zh-Hans"
+    assert page.locator("#fence-title").text_content() == "栅栏图"
+    page.locator("#kid").click()
+    until(page, "document.querySelector('#traces').textContent.includes('惊喜')")
+    page.locator('#lang [data-value="en"]').click()
+    until(page, "document.documentElement.lang === 'en'")
+    assert "surprise" in page.locator('[data-trace="delta"]').text_content()
+    assert "made BEFORE the word" in page.locator(".rule").text_content()
+    page.locator("#kid").click()
+    until(page, "document.querySelector('.rule').textContent.includes('BEFORE the token')")
+
+
+def test_a_cut_answer_ends_with_the_bootstrapped_value(show: Show) -> None:
+    one = sample(["a", "b"], [0.4, 0.5], [0.0, 0.0], score=0.0, bootstrap=0.7)
+    cut = [replace(each, truncated=True) for each in step_of([one], 1)]
+    page = show("step=1&sample=0&token=1&lang=en", {1: cut})
+    page.locator("#picture-A").wait_for()
+    assert "V=0.700" in page.locator("#picture text").all_text_contents()
+    assert page.locator("#table tbody tr").last.text_content() == "end0.700"
