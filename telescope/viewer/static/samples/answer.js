@@ -122,7 +122,7 @@ function paint(spans, sample) {
 function mark(spans, sample) {
   const { columns } = viewOf(sample);
   spans.forEach((span, i) => {
-    span.classList.toggle("clipped", isClipped(sample, i));
+    span.classList.toggle("clipped", isClipped(sample, columns, i));
     span.classList.toggle("flipped", isFlipped(columns, i));
   });
 }

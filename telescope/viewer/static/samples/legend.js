@@ -5,7 +5,7 @@ import { Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { figure } from "../token/figure.js";
-import { isFlipped, quantitiesOf, symbolOf, viewOf } from "../token/view.js";
+import { isClipped, isFlipped, quantitiesOf, symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 const STRIPES = 40;
@@ -22,7 +22,7 @@ const edgeOf = (quantity, part) => {
 function marksOf(sample) {
   const { columns } = viewOf(sample);
   const some = {
-    clipped: sample.clipped?.length > 0,
+    clipped: sample.mask.some((_, i) => isClipped(sample, columns, i)),
     flipped: sample.mask.some((_, i) => isFlipped(columns, i)),
     tool: sample.mask.includes(0),
   };

@@ -82,7 +82,7 @@ export function Fence({ sample }) {
         </svg>
       </div>
       <div class=${asTable ? "scroll shown" : "scroll sr"}>
-        <${TokenTable} sample=${sample} token=${token} />
+        <${TokenTable} sample=${sample} token=${token} isShown=${asTable} />
       </div>
     </${Panel}>
   `;

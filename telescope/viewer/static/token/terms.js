@@ -1,13 +1,11 @@
 // The chosen token, term by term: recorded, recomputed, and whether they agree.
 
-import { num, plain } from "../core/number.js";
 import { Panel, Trouble } from "../core/parts.js";
 import { isKid, lang, t } from "../core/text.js";
 import { groupOf, hex, visible } from "../core/token_text.js";
 import { html, useState } from "../vendor/preact.js";
 import { tokenSeen } from "./chosen.js";
-import { about } from "./figure.js";
-import { Formula } from "./math.js";
+import { Equation } from "./equation.js";
 import { isCurrent, terms } from "./terms_data.js";
 import { isFlipped, viewOf } from "./view.js";
 import { WhatIfTerms } from "./whatif_terms.js";
@@ -26,9 +24,6 @@ const NAMED = new Set([
   "kl_loss",
   "value_loss",
 ]);
-
-const simple = (text) => (isKid.value ? plain(text, t("token.almost")) : text);
-const exact = (x) => (typeof x === "string" ? x : simple(num(x, { digits: 5 })));
 
 export function TermsPanel({ sample }) {
   const token = tokenSeen.value;
@@ -82,8 +77,6 @@ function verdictOf({ ok }) {
   </span>`;
 }
 
-const isThere = (x) => x !== null && x !== undefined;
-
 function Term({ trace, words }) {
   const said = words[trace.words][lang.value];
   const meaning = said[isKid.value ? "kid" : "expert"];
@@ -96,27 +89,7 @@ function Term({ trace, words }) {
         ${trace.tex && !isKid.value ? html`<${CopyTex} tex=${trace.tex} />` : null}
         ${meaning ? html`<div>${meaning}</div>` : null}
       </div>
-      ${
-        isKid.value
-          ? html`<div class="math">${about(trace.result)}${verdictOf(trace)}</div>`
-          : html`<${Equation} trace=${trace} verdict=${verdictOf(trace)} />`
-      }
-    </div>
-  `;
-}
-
-// formula, = numbers, = result
-export function Equation({ trace, verdict = null }) {
-  const { formula, substituted, result, recorded, math } = trace;
-  return html`
-    <div class="math">
-      <div class="eq"><${Formula} tree=${math ?? null} plain=${formula} /></div>
-      <div class="eq">= ${simple(substituted)}</div>
-      <div class="eq">
-        = <b>${exact(result)}</b>
-        ${isThere(recorded) ? html`<span class="quiet">  ${t("token.recorded")} ${exact(recorded)}</span>` : null}
-        ${verdict}
-      </div>
+      <${Equation} trace=${trace} verdict=${verdictOf(trace)} />
     </div>
   `;
 }

@@ -2,7 +2,7 @@
 
 import { t } from "../core/text.js";
 import { groups, hex, visible } from "../core/token_text.js";
-import { html } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { figure } from "./figure.js";
 import { badges, symbolOf, viewOf } from "./view.js";
 
@@ -17,6 +17,7 @@ const COLUMNS = [
   "kl",
   "ratio",
 ];
+const REST = 120; // ms
 const UNSIGNED = ["values", "ratio"];
 
 function cellOf(sample, columns, name, i) {
@@ -45,8 +46,21 @@ function rangeOf(length, token) {
   return [even, Math.min(length, even + MOST_ROWS + 50)];
 }
 
-export function TokenTable({ sample, token }) {
+// While only screen readers have the table, it waits until the numbers rest: a drag stays smooth.
+export function TokenTable({ sample, token, isShown }) {
   const { columns } = viewOf(sample);
+  const now = { sample, token, columns };
+  const parts = [sample, token, columns.advantages, columns.whitened];
+  const [settled, setSettled] = useState(now);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(now), REST);
+    return () => clearTimeout(timer);
+  }, parts);
+  const shown = isShown ? now : settled;
+  return useMemo(() => html`<${Table} ...${shown} />`, [isShown, ...(isShown ? parts : [settled])]);
+}
+
+function Table({ sample, token, columns }) {
   const shown = COLUMNS.filter((name) => columns[name]?.length);
   const [from, to] = rangeOf(sample.token_bytes.length, token);
   const rows = groups(sample).flatMap((group) =>

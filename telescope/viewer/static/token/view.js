@@ -14,15 +14,22 @@ export function isFlipped(columns, i) {
   return a * w < 0;
 }
 
-export function isClipped(sample, i) {
-  const now = viewOf(sample).columns.clipped; // under another loss
-  return now ? now[i] > 0 : (sample.clipped?.includes(i) ?? false);
+// The tokens that the last update clipped, as recorded.
+const recordedClips = new WeakMap();
+
+function clipsOf(sample) {
+  if (!recordedClips.has(sample)) recordedClips.set(sample, new Set(sample.clipped ?? []));
+  return recordedClips.get(sample);
 }
+
+// `columns` has clips of its own under another loss.
+export const isClipped = (sample, columns, i) =>
+  columns.clipped ? columns.clipped[i] > 0 : clipsOf(sample).has(i);
 
 // The signs on a token: written by a tool, clipped, sign flipped.
 export function badges(sample, columns, i) {
   const tool = sample.mask[i] ? "" : "🔧";
-  const clipped = isClipped(sample, i) ? "✂" : "";
+  const clipped = isClipped(sample, columns, i) ? "✂" : "";
   return tool + clipped + (isFlipped(columns, i) ? "⇅" : "");
 }
 

@@ -1,13 +1,61 @@
-// The chosen token under a what-if: recorded and now, side by side.
+// The chosen token under a what-if: recorded and now side by side, and the arithmetic of now.
 
+import { pathIn, resource, sampleShown, stepShown } from "../core/data.js";
 import { has } from "../core/number.js";
+import { Trouble } from "../core/parts.js";
 import { t } from "../core/text.js";
-import { html } from "../vendor/preact.js";
+import { computed, effect, html, signal } from "../vendor/preact.js";
+import { queryOf, tried } from "../whatif/tried.js";
+import { tokenSeen } from "./chosen.js";
+import { Equation } from "./equation.js";
 import { figure } from "./figure.js";
+import { remembered } from "./terms_data.js";
 import { symbolOf, viewOf } from "./view.js";
 
 const ROWS = ["values", "token_level_rewards", "deltas", "advantages", "returns", "whitened"];
 const UNSIGNED = ["values", "returns"];
+const REST = 200; // ms without a change before Python is asked
+
+// ---- the terms, once the slider and the pointer rest ----
+
+const wanted = computed(() => {
+  const now = tried.value;
+  if (!now?.changed || tokenSeen.value === null || stepShown.value === null) return null;
+  const place = `/samples/${sampleShown.value}/tokens/${tokenSeen.value}`;
+  return pathIn(`/steps/${stepShown.value}/whatif${place}?${queryOf(now)}`);
+});
+
+const rested = signal(null);
+let timer = 0;
+effect(() => {
+  const path = wanted.value;
+  clearTimeout(timer);
+  if (path === null) rested.value = null;
+  else {
+    timer = setTimeout(() => {
+      rested.value = path;
+    }, REST);
+  }
+});
+
+const terms = resource(() => rested.value, {
+  ask: remembered,
+  make: (answer, path) => ({ ...answer, path }),
+});
+
+function Terms() {
+  const { value, error } = terms;
+  const isCurrent = value?.path === wanted.value;
+  if (error && !isCurrent) return html`<${Trouble} error=${error} retry=${terms.reload} />`;
+  if (!value) return null;
+  return html`
+    <div class=${isCurrent ? "terms" : "terms old"}>
+      ${value.traces.map((trace) => html`<${Equation} key=${trace.name} trace=${trace} />`)}
+    </div>
+  `;
+}
+
+// ---- two columns ----
 
 export function WhatIfTerms({ sample, token }) {
   const { columns } = viewOf(sample);
@@ -36,6 +84,7 @@ export function WhatIfTerms({ sample, token }) {
           )}
         </tbody>
       </table>
+      <${Terms} />
     </div>
   `;
 }

@@ -108,8 +108,15 @@ export const clipFractions = computed(() => {
 });
 
 // The numbers of a sample as they are shown: {columns, weights, changed}.
+// The same object comes again until one of them changes.
 export function viewOf(sample) {
   const now = shown.value;
+  if (last.now !== now || last.sample !== sample) last = { now, sample, view: viewed(now, sample) };
+  return last.view;
+}
+let last = {};
+
+function viewed(now, sample) {
   if (now === null || now.step !== sample.step || !(sample.position + 1 < now.offsets.length)) {
     return { columns: sample.columns, weights: sample.weights ?? [], changed: false };
   }

@@ -1,0 +1,27 @@
+// One term: its formula, with the numbers put in, and the result.
+
+import { num, plain } from "../core/number.js";
+import { isKid, t } from "../core/text.js";
+import { html } from "../vendor/preact.js";
+import { about } from "./figure.js";
+import { Formula } from "./math.js";
+
+const simple = (text) => (isKid.value ? plain(text, t("token.almost")) : text);
+const exact = (x) => (typeof x === "string" ? x : simple(num(x, { digits: 5 })));
+
+export function Equation({ trace, verdict = null }) {
+  const { formula, substituted, result, recorded, math } = trace;
+  if (isKid.value) return html`<div class="math">${about(result)}${verdict}</div>`;
+  const was = recorded === null || recorded === undefined ? null : exact(recorded);
+  return html`
+    <div class="math">
+      <div class="eq"><${Formula} tree=${math ?? null} plain=${formula} /></div>
+      <div class="eq">= ${simple(substituted)}</div>
+      <div class="eq">
+        = <b>${exact(result)}</b>
+        ${was === null ? null : html`<span class="quiet">  ${t("token.recorded")} ${was}</span>`}
+        ${verdict}
+      </div>
+    </div>
+  `;
+}
