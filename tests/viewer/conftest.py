@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+SEEN_BEFORE = "try { localStorage.setItem('telescope.tour', '1') } catch {}"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -37,7 +38,8 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens an address: `open_page(url, width=390, locale="en-US", color_scheme="dark")`.
 
     The test fails if a page raised an error, wrote one to its console or asked a foreign host.
-    `trouble` of the page lists them, for tests that expect some: they clear it.
+    `trouble` of the page lists them, for tests that expect some: they clear it. The visitor has
+    been here before, so that the tour does not open by itself; `first_visit=True`: for once.
     """
     contexts = []
     pages = []
@@ -48,12 +50,15 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         width: int = 1280,
         height: int = 900,
         locale: str = "zh-CN",
+        first_visit: bool = False,
         **options: Any,
     ) -> Any:
         context = browser.new_context(
             viewport={"width": width, "height": height}, locale=locale, **options
         )
         contexts.append(context)
+        if not first_visit:
+            context.add_init_script(SEEN_BEFORE)
         page = context.new_page()
         page.trouble = _listen_for_trouble(page)
         pages.append(page)

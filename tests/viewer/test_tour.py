@@ -206,7 +206,7 @@ def test_it_opens_by_itself_the_first_time_only(
     tmp_path: Path, serve_run: Serve, open_page: Open
 ) -> None:
     url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url)
+    page = open_page(url, first_visit=True)
     page.wait_for_selector("#tour")
     page.goto("about:blank")
     page.goto(url)
@@ -218,14 +218,14 @@ def test_it_does_not_open_where_the_address_names_something(
     tmp_path: Path, serve_run: Serve, open_page: Open
 ) -> None:
     url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(f"{url}#view=samples")
+    page = open_page(f"{url}#view=samples", first_visit=True)
     page.wait_for_selector(".view-samples")
     assert page.locator("#tour").count() == 0
 
 
 def test_a_report_holds_the_tour_but_does_not_open_it(tmp_path: Path, open_page: Open) -> None:
     report = write_report(fake_run(tmp_path / "run"), tmp_path / "report.html")
-    page = open_page(report.as_uri())
+    page = open_page(report.as_uri(), first_visit=True)
     page.wait_for_selector(".view-run")
     assert page.locator("#tour").count() == 0
     page.click("#views [data-value=tour]")
