@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from telescope.explain.sample import Sample
+from telescope.ledger.reader import path_of
+from telescope.viewer.report import write_report
 from tests.viewer.conftest import until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 
@@ -143,25 +147,41 @@ def test_filter_by_flipped_sign(serve_run: Serve, open_page: Open, tmp_path: Pat
     wait_for_rows(page, flipped)
 
 
-def test_filter_by_score_and_group(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+def scored(scores: list[float]) -> list[Sample]:
     made = [
         sample(["x", EOS], [0.1, 0.2], [0.0, 0.0], score=score, prompt=f"p{k // 2}")
-        for k, score in enumerate([0.0, 0.3, 0.6, 1.0])
+        for k, score in enumerate(scores)
     ]
-    rows = [replace(s, prompt_index=7 + k // 2) for k, s in enumerate(step_of(made, 1))]
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), locale="en-US")
-    page.locator("#score-low").fill("0.3")
-    page.locator("#score-low").press("Enter")
+    return step_of(made, 1)
+
+
+def type_in(page: Any, field: str, text: str) -> None:
+    page.locator(field).fill(text)
+    page.locator(field).press("Enter")
+
+
+def test_filter_by_score(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "run", {1: scored([0.0, 0.3, 0.6, 1.0])})
+    page = open_page(at(serve_run(run)))
+    type_in(page, "#score-low", "0.3")
     wait_for_rows(page, [1, 2, 3])
-    page.locator("#score-high").fill("0.9")
-    page.locator("#score-high").press("Enter")
+    type_in(page, "#score-high", "0.9")
     wait_for_rows(page, [1, 2])
+    assert "low=0.3" in page.url
     page.locator("#clear").click()
-    groups = page.evaluate("[...document.querySelectorAll('#group')].length")
-    if groups:
-        page.locator("#group").fill("8")
-        page.locator("#group").press("Enter")
-        wait_for_rows(page, [2, 3])
+    wait_for_rows(page, [0, 1, 2, 3])
+
+
+def test_filter_by_group(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "run", {1: scored([0.0, 1.0, 1.0, 0.0])})
+    table = parquet.read_table(path_of(run, 1))
+    place = table.schema.get_field_index("group")
+    groups = pa.array([7, 7, 8, 8], table.schema.field(place).type)
+    parquet.write_table(table.set_column(place, table.schema.field(place), groups), path_of(run, 1))
+    page = open_page(at(serve_run(run)))
+    type_in(page, "#group", "8")
+    wait_for_rows(page, [2, 3])
+    assert page.locator('tr[data-row="2"] [data-column="group"]').text_content() == "8"
 
 
 def test_search_reads_whole_prompts_and_answers(
@@ -295,3 +315,14 @@ def test_a_phone_has_one_column_of_its_own_width(
         "node.getBoundingClientRect().right > 390).map((node) => node.id)"
     )
     assert wide == []
+
+
+def test_a_report_searches_what_it_holds(open_page: Open, tmp_path: Path) -> None:
+    words = ["z"] * 200
+    far = sample([*words, " needle", EOS], [0.1] * 202, [0.0] * 202, score=0.0, prompt="far")
+    rows = step_of([far, sample(["a", EOS], [0.1, 0.1], [0.0, 0.0], score=1.0)], 1)
+    report = write_report(fake_run(tmp_path / "run", {1: rows}), tmp_path / "r.html")
+    page = open_page(f"{report.as_uri()}#view=samples&lang=en")
+    wait_for_rows(page, [0, 1])
+    page.locator("#search").fill("NEEDLE")
+    wait_for_rows(page, [0])
