@@ -6,6 +6,7 @@ stands once: `words`, the sentences, and `shapes`, the formulas with holes for t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import zlib
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from telescope.errors import TelescopeError
+from telescope.viewer.api import Api
 from telescope.viewer.columns import only_samples
 from telescope.viewer.formulas import shape_of, translate_shape
 from telescope.viewer.payload import MAX_TRACE_TEXT, dumps, page_sample, page_traces
@@ -45,6 +47,7 @@ def report_data(runs: Runs, *, room: int) -> dict[str, Any]:
 class _Report:
     def __init__(self, runs: Runs, room: int) -> None:
         self.runs = runs
+        self.api = Api(runs)
         self.run: RunData = runs.first()
         self.base = f"api/runs/{quote(self.run.id, safe='')}"
         self.room = room
@@ -66,6 +69,7 @@ class _Report:
         for step in chosen:
             self._add_step(step)
         self._add_prompts()
+        self._add_tours()
         self._add_run(header)
         return {"answers": self.answers, "words": self.words, "shapes": self.shapes}
 
@@ -148,6 +152,16 @@ class _Report:
             held = [row for row in rows if row["position"] in self.held.get(row["step"], ())]
             self.answers[f"{self.base}/prompts/{key}"] = {"rows": held}
 
+    def _add_tours(self) -> None:
+        """The tour of the example, and of every sample in the report."""
+        self.answers["api/tour"] = self.api.answer("/api/tour")
+        for step, positions in self.held.items():
+            for position in positions:
+                path = f"steps/{step}/samples/{position}/tour"
+                with contextlib.suppress(TelescopeError):  # not every sample has one
+                    answer = self.api.answer(f"/api/runs/{self.run.id}/{path}")
+                    self.answers[f"{self.base}/{path}"] = answer
+
     def _add_run(self, header: dict[str, Any]) -> None:
         """The header, with what was left out and how the rest was chosen."""
         steps = sorted(self.held)
@@ -228,5 +242,5 @@ def _packed_size(answer: Any) -> int:
 
 
 def _column_bytes(tokens: int) -> int:
-    """About what the columns of a sample take: ten numbers per token, which do not compress."""
-    return 40 * tokens
+    """About what a sample takes besides: ten numbers per token in the columns, and its tour."""
+    return 40 * tokens + 6_000

@@ -62,6 +62,7 @@ class RunData:
         self._recorded = Recent[RecordedStep](keep)
         self._tracers = Recent[Tracer](8)
         self._whatifs = Recent[Recomputed](8)
+        self._steps = Recent[dict[str, Any]](16)
         self._indices = Recent[list[dict[str, Any]]](16)
         self._scales = Recent[dict[str, float]](64)
         self._settings = Recent[RunSettings](1)
@@ -132,8 +133,10 @@ class RunData:
                 row = instructive_row(self.index(step))
             except TelescopeError:  # a damaged file: the next one may do
                 continue
-            if row is not None and (found is None or (found["right"] and not row["right"])):
+            if row is not None and (found is None or not row["right"]):
                 found = row | {"step": step}
+            if found is not None and not found["right"]:
+                break
         return None if found is None else {"step": found["step"], "sample": found["position"]}
 
     def scales(self, steps: list[int]) -> dict[str, float | None]:
@@ -154,6 +157,10 @@ class RunData:
 
     def step(self, step: int) -> dict[str, Any]:
         """The list of the step's samples and what they have in common."""
+        key = (self._stamp(step), _written(self.run / "config.toml"))
+        return self._steps(key, lambda: self._make_step(step))
+
+    def _make_step(self, step: int) -> dict[str, Any]:
         stamp, table = self._read(step)
         answer = {
             "step": step,

@@ -33,6 +33,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COMPRESSION = 4
 """Level of gzip: the higher ones take longer than they save."""
+LARGE = 300_000
+"""Bytes of an answer that is mostly numbers: it is compressed at level 1."""
 LEAST_COMPRESSED = 1_000
 """Bytes of an answer that is worth compressing."""
 HEADERS = {
@@ -155,7 +157,7 @@ def _answer(request: Request, body: bytes, media_type: str, status: int = 200) -
     headers = {"Vary": "Accept-Encoding"}
     accepted = request.headers.get("accept-encoding", "")
     if len(body) >= LEAST_COMPRESSED and "gzip" in accepted:
-        body = gzip.compress(body, COMPRESSION, mtime=0)
+        body = gzip.compress(body, COMPRESSION if len(body) < LARGE else 1, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(body, status, headers, media_type)
 

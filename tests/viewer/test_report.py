@@ -211,6 +211,12 @@ def test_a_run_that_goes_on_has_stopped_in_its_report(tmp_path: Path) -> None:
     assert answers[RUN]["eta_s"] is None
 
 
+def test_a_report_has_the_tour_of_the_example_and_of_its_samples(tmp_path: Path) -> None:
+    answers = _answers(_report(tmp_path))
+    assert answers["api/tour"]
+    assert answers[f"{RUN}/steps/40/samples/1/tour"]
+
+
 def test_a_folder_of_runs_has_no_report(tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     with pytest.raises(TelescopeError, match="a report is about one"):
