@@ -35,7 +35,7 @@ CHANGES = 10
 """Step and sample changes that are timed."""
 DRAG_SECONDS = 2.0
 SHOWN = "document.querySelector('#reader')?.innerText ?? ''"
-DRAG = """async ([seconds, last]) => {
+DRAG = """async (seconds) => {
   const slider = document.querySelector("#lam");
   if (!slider) return null;
   const frames = [];
@@ -98,7 +98,7 @@ def measure(address: str, server: int) -> None:
         opened = f"{address}#view=samples"
         line(
             "first paint, answers",
-            f"{_first_paint(page, opened, '#reader .token, #reader [data-i]')}",
+            f"{_first_paint(page, opened, '#answer .tok')}",
         )
         line("step change", _timed(page, lambda: page.keyboard.press("Enter"), "#later"))
         line("next sample", _timed(page, lambda: page.keyboard.press("ArrowDown"), "#table-box"))
@@ -140,9 +140,10 @@ def _timed(page: Any, act: Callable[[], Any], focus: str) -> str:
 def _print_drag(page: Any) -> None:
     page.wait_for_timeout(1_000)
     session = page.context.new_cdp_session(page)
+    session.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})  # not other processes
     session.send("Performance.enable")
     before = _busy(session)
-    frames = page.evaluate(DRAG, [DRAG_SECONDS, 0])
+    frames = page.evaluate(DRAG, DRAG_SECONDS)
     if frames is None:
         line("λ drag", "there is no #lam on the page")
         return
