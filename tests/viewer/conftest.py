@@ -114,7 +114,7 @@ def serve_run() -> Iterator[Callable[[Path], str]]:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        page = server.app(Runs(folder), names=set(), port=port)
+        page = server.app(Runs(folder), names=set(), port=port, modules=True)
         made = uvicorn.Server(uvicorn.Config(page, log_level="warning"))
         thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

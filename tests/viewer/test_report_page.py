@@ -73,3 +73,15 @@ def test_hostile_text_in_a_report_does_nothing(tmp_path: Path, open_page: Open) 
             page = open_page(f"{out.as_uri()}#view=samples&step={step}&sample={sample}&token=0")
             until(page, "document.querySelectorAll('#app [data-row]').length > 0")
             assert page.evaluate("window.hacked === undefined")
+
+
+def test_the_page_for_visitors_opens_at_every_level(tmp_path: Path, open_page: Open) -> None:
+    from tests.viewer.test_server import start
+
+    server, port = start(fake_run(tmp_path / "run"), modules=False)
+    try:
+        for view in ("runs", "run", "samples", "compare", "tour"):
+            page = open_page(f"http://127.0.0.1:{port}/#view={view}")
+            until(page, "document.querySelector('main')?.innerText.trim().length > 20")
+    finally:
+        server.should_exit = True

@@ -33,12 +33,13 @@ pytest.importorskip(
 )
 
 
-def start(run: Path, token: str | None = None) -> tuple[Any, int]:
+def start(run: Path, token: str | None = None, *, modules: bool = True) -> tuple[Any, int]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = uvicorn.Server(
         uvicorn.Config(
-            app(Runs(run), names={"127.0.0.1"}, port=port, token=token), log_level="error"
+            app(Runs(run), names={"127.0.0.1"}, port=port, token=token, modules=modules),
+            log_level="error",
         )
     )
     threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True).start()
@@ -180,6 +181,19 @@ def test_every_file_of_the_page_has_its_media_type_and_nothing_else_is_served(po
         assert headers["content-type"].split(";")[0] == media_type(path)
     assert ask(port, "/")[1]["content-type"].split(";")[0] == "text/html"
     assert ask(port, "/vendor/NOTICE")[0] == 404
+
+
+def test_a_page_for_visitors_is_three_files(tmp_path: Path) -> None:
+    server, port = start(fake_run(tmp_path / "run"), modules=False)
+    try:
+        for path, kind in {"/": "html", "/page.css": "css", "/page.js": "javascript"}.items():
+            status, headers, body = ask(port, path)
+            assert status == 200
+            assert headers["content-type"].split(";")[0] == f"text/{kind}"
+            assert len(body) > 300
+        assert ask(port, "/app.js")[0] == 404
+    finally:
+        server.should_exit = True
 
 
 def test_answers_are_compressed_for_a_browser_that_takes_it(port: int) -> None:
