@@ -81,7 +81,7 @@ export const alarms = computed(() => (isOverview.value ? [] : (run.value?.alarms
 // The answers of the recorded step that is nearest.
 export function openStep(wanted) {
   if (isOverview.peek()) return;
-  const step = nearest(run.peek()?.ledger ?? [], wanted);
+  const step = nearest(run.value?.ledger ?? [], wanted);
   if (step !== null) go({ view: "samples", step, follow: null });
 }
 

@@ -38,7 +38,7 @@ function Smoothing() {
       onInput=${change}
       onChange=${end}
     />
-    <output>${state.smooth.value.toFixed(2)}</output>
+    ${isKid.value ? null : html`<output>${state.smooth.value.toFixed(2)}</output>`}
   </label>`;
 }
 

@@ -75,7 +75,7 @@ function Heading({ name }) {
 // ---- which runs are drawn ----
 
 const choose = (ids) => {
-  const all = runs.peek().runs.map(({ id }) => id);
+  const all = runs.value.runs.map(({ id }) => id);
   const isAll = ids.length === all.length;
   go({ with: isAll ? null : ids.length ? ids : ["-"] }); // "-": none
 };
