@@ -34,7 +34,9 @@ def run(tmp_path: Path) -> Path:
     return training_run(tmp_path / "arithmetic-seed0")
 
 
-def open_run(open_page: OpenPage, serve_run: Serve, run: Path, state: str = "", **options: Any):
+def open_run(
+    open_page: OpenPage, serve_run: Serve, run: Path, state: str = "#view=run", **options: Any
+):
     """The dashboard, with its charts drawn."""
     page = open_page(serve_run(run) + state, **{**ENGLISH, **options})
     until(page, CHARTS_DRAWN)
@@ -129,7 +131,7 @@ def test_an_empty_run_says_so_and_fills_itself(
 ) -> None:
     run = training_run(tmp_path / "r", ledger=())
     (run / "metrics.jsonl").unlink()
-    page = open_page(serve_run(run), **ENGLISH)
+    page = open_page(serve_run(run) + "#view=run", **ENGLISH)
     until(page, "document.body.innerText.includes('nothing written yet')")
     assert page.locator(".chart").count() == 0
     write_rows(run, metric_rows(5))
@@ -171,7 +173,7 @@ def test_a_deleted_run_is_reported_and_what_was_loaded_stays(
 def test_charts_grow_when_only_metrics_grow_and_keep_their_zoom(
     open_page: OpenPage, serve_run: Serve, run: Path
 ) -> None:
-    page = open_run(open_page, serve_run, run, "#zoom=10-60")
+    page = open_run(open_page, serve_run, run, "#view=run&zoom=10-60")
     before = picture(page, "length")
     assert last_value(page, "length", "response/length_mean") == "100"
     append_rows(run, [metric_row(step) for step in range(41, 51)])

@@ -99,8 +99,14 @@ export const shownRuns = computed(() => [
   ...new Set([runId.value, ...(state.with.value ?? [])].filter((id) => id !== null)),
 ]);
 
+// A computed value that changes only when its content does, not with every poll.
+export function stable(compute) {
+  const content = computed(() => JSON.stringify(compute()));
+  return computed(() => JSON.parse(content.value));
+}
+
 // The runs in the charts: in the list of runs the chosen ones, or all.
-export const chartRuns = computed(() => {
+export const chartRuns = stable(() => {
   if (viewShown.value !== "runs") return shownRuns.value;
   const listed = (runs.value?.runs ?? []).map(({ id }) => id);
   return state.with.value?.filter((id) => listed.includes(id)) ?? listed.slice(0, MOST_RUNS);

@@ -74,7 +74,8 @@ function At({ chart, model, cursor }) {
 function Legend({ model, cursor }) {
   const at = cursor.value;
   const alone = model.legend.length === 1 && isKid.value;
-  return html`<ul class="chart-legend">
+  const isRoomy = model.legend.length === 1 || model.legend.some(({ low, raw }) => low || raw);
+  return html`<ul class=${`chart-legend${isRoomy ? " roomy" : ""}`}>
     ${model.legend.map(
       (line) => html`
         <li key=${line.key} data-line=${line.key}>

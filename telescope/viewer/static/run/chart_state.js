@@ -1,6 +1,16 @@
 // What the charts show: which runs, which metrics, and what comes of them.
 
-import { chartRuns, metrics, run, runId, runs, stepShown, viewShown } from "../core/data.js";
+import {
+  chartRuns,
+  metrics,
+  run,
+  runId,
+  runs,
+  stable,
+  stepShown,
+  viewShown,
+} from "../core/data.js";
+
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { computed } from "../vendor/preact.js";
@@ -26,7 +36,7 @@ function commonName(each) {
 }
 
 // Runs that differ only in their seed are one group; {key, label, ids, look}. null: one run alone.
-export const groups = computed(() => {
+export const groups = stable(() => {
   const ids = chartRuns.value;
   if (ids.length < 2 && !isOverview.value) return null;
   const listed = new Map((runs.value?.runs ?? []).map((each) => [each.id, each]));
@@ -76,7 +86,7 @@ export const setZoom = (range) => {
 
 export const here = computed(() => (isOverview.value ? null : stepShown.value));
 
-export const alarms = computed(() => (isOverview.value ? [] : (run.value?.alarms ?? [])));
+export const alarms = stable(() => (isOverview.value ? [] : (run.value?.alarms ?? [])));
 
 // The answers of the recorded step that is nearest.
 export function openStep(wanted) {

@@ -17,6 +17,13 @@ function linesOfRun(chart, series, names) {
     .map((name, look) => ({ key: name, label: name, look, unit: chart.unit, ...series[name] }));
 }
 
+// timing/rollout -> rollout, if all lines are of one room
+function withShortNames(lines) {
+  const rooms = new Set(lines.map(({ label }) => label.split("/")[0]));
+  if (lines.length < 2 || rooms.size > 1) return lines;
+  return lines.map((line) => ({ ...line, label: line.label.split("/").slice(1).join("/") }));
+}
+
 // One line per group of runs: their mean, with a band where there are several.
 function linesOfGroups(chart, groups, seriesOf, metric) {
   return groups.flatMap(({ key, label, look, ids }) => {
@@ -46,7 +53,7 @@ export function modelOf(chart, { seriesOf, id, groups, smooth, log, isSimple }) 
   if (metric === undefined) return null;
   const found = groups
     ? linesOfGroups(chart, groups, seriesOf, metric)
-    : linesOfRun(chart, seriesOf(id), isSimple ? [metric] : chart.lines);
+    : withShortNames(linesOfRun(chart, seriesOf(id), isSimple ? [metric] : chart.lines));
   if (!found.length) return null;
   const lines = found.map((line) => smoothLine(line, smooth));
   const isStacked = chart.stacked && !groups && !isSimple;
@@ -55,9 +62,6 @@ export function modelOf(chart, { seriesOf, id, groups, smooth, log, isSimple }) 
     : lineModel(chart, lines, { smooth, log, groups });
   return { ...model, metric };
 }
-
-// timing/rollout -> rollout
-const withoutRoom = (line) => ({ ...line, label: line.label.split("/").at(-1) });
 
 function stackModel(chart, lines) {
   const { steps, columns } = aligned(lines);
@@ -68,7 +72,7 @@ function stackModel(chart, lines) {
     look: line.look,
     values: sums[i],
   }));
-  const legend = lines.map((line, i) => legendOf(withoutRoom(line), columns[i])).reverse();
+  const legend = lines.map((line, i) => legendOf(line, columns[i])).reverse();
   return { steps, series: series.reverse(), bands: [], legend, log: false, unit: chart.unit };
 }
 

@@ -45,9 +45,11 @@ export class Plot {
       this.resize(width, height);
       return;
     }
+    const cursor = this.plot?.cursor;
     this.destroy();
     this.shape = shape;
     this.plot = new uPlot(this.options(width, height), data, this.box);
+    if (cursor?.left >= 0) this.plot.setCursor({ left: cursor.left, top: cursor.top });
   }
 
   resize(width, height) {
@@ -168,7 +170,7 @@ export class Plot {
       x: true,
       y: false,
       drag: { x: true, y: false, setScale: false, dist: 6 },
-      points: { size: 7, show: (_, index) => isMarked(this.model.series[index - 1]) },
+      points: { size: (_, index) => (isMarked(this.model.series[index - 1]) ? 7 : 0) },
       bind: { dblclick: () => () => this.doubled() },
       sync: {
         key: SYNC,
@@ -193,6 +195,8 @@ export class Plot {
 
   // A click opens a step; while the plot is zoomed, the page waits whether a second one follows.
   listen(plot) {
+    // The page may have moved the plot since it was drawn.
+    plot.over.addEventListener("mouseenter", () => plot.syncRect());
     plot.over.addEventListener("mousedown", () => {
       this.dragged = false;
     });
