@@ -197,6 +197,12 @@ def _check_credit(config: Config) -> None:
         raise ValueError(
             "credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt"
         )
+    for name in ("credit.kl_coef", "actor.kl_loss_coef"):
+        if credit.kl_steps != "all" and _get(config, name):
+            raise ValueError(
+                f"credit.kl_steps = '{credit.kl_steps}', but {name} = {_get(config, name)} "
+                f"uses the KL in every step: set {name} = 0, or credit.kl_steps = 'all'"
+            )
     if needs.groups and config.rollout.n == 1:
         raise ValueError(
             f"{chosen} compares the responses of one prompt, and rollout.n = 1: use at least 2"

@@ -359,6 +359,11 @@ class CreditConfig(Section):
         None, gt=0, description="adapt β towards this KL, in nats per token; default: β is fixed"
     )
     kl_horizon: int = Field(10_000, ge=1, description="responses over which β adapts")
+    kl_steps: Literal["all", "recorded"] = Field(
+        "all",
+        description="training steps that measure the KL to the reference; recorded: only those "
+        "that the ledger records, for runs whose rewards and loss do not use it",
+    )
 
     @field_validator("estimator")
     @classmethod

@@ -108,9 +108,13 @@ class Ledger(Notes):
         """
         self.wait()
         notes = self.take()
-        if self.limit and step % self.config.ledger.every == 0:
+        if self.is_due(step):
             self._urgent.clear()
             self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef, beta)
+
+    def is_due(self, step: int) -> bool:
+        """Whether `write` records this step."""
+        return self.limit > 0 and step % self.config.ledger.every == 0
 
     def wait(self) -> None:
         """Waits until the last `write` is on disk, and raises its error if it failed."""
