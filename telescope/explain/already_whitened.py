@@ -100,7 +100,7 @@ def _agree(expected: Sequence[float], given: Sequence[float]) -> bool:
 
 
 def _rounding(x: float, y: float) -> float:
-    return 1e-5 * max(1.0, abs(x)) + bound_of(x) + half_unit_of(y)
+    return 1e-5 * max(1.0, abs(x)) + bound_of(x, y) + half_unit_of(y)
 
 
 def _line(whitened: Sequence[float], raw: Sequence[float]) -> tuple[float, float] | None:
@@ -119,7 +119,8 @@ def _line(whitened: Sequence[float], raw: Sequence[float]) -> tuple[float, float
     if slope <= 0:
         return None
     for x, y in zip(whitened, raw, strict=True):
-        allowed = _rounding(y, 0.0) + slope * half_unit_of(x) + 1e-3 * std
+        of_inputs = 1e-5 * max(1.0, abs(y)) + bound_of(y, x)
+        allowed = of_inputs + slope * half_unit_of(x) + 1e-3 * std
         if abs(start + slope * x - y) > allowed:
             return None
     is_whole_batch = abs(start - mean) <= 0.01 * std and abs(slope - std) <= 0.01 * std

@@ -336,7 +336,8 @@ def _numbers(name: str, value: Any) -> list[float]:
     for t, x in enumerate(value):
         is_flag = name == "mask" and isinstance(x, bool)
         numbers.append(float(x) if is_flag else _number(f"{name}[{t}]", x))
-    return with_common_precision(numbers)
+    is_reward = name in ("token_level_scores", "token_level_rewards")
+    return with_common_precision(numbers, whole_are_exact=is_reward)
 
 
 def _number(name: str, value: Any) -> float:

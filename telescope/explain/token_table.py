@@ -252,7 +252,20 @@ class TokenTable(View):
             return self.ui("unrecorded")
         right = sum(oks)
         wrong = len(oks) - right
-        return self.ui("checked", len(oks), right, wrong)
+        rounded = self._count_of_rounded()
+        note = self.ui("of_them_rounded", rounded) if rounded else ""
+        return self.ui("checked", len(oks), f"{right} ✓{note}", f"{wrong} ✗")
+
+    def _count_of_rounded(self) -> int:
+        """Recorded numbers that agree only up to the digits that were typed."""
+        return len(
+            {
+                (t, trace.name.removesuffix("_sum"))
+                for t, traces in enumerate(self.traces)
+                for trace in traces
+                if trace.rounded
+            }
+        )
 
     def _notes_off_the_mask(self) -> list[str]:
         """Notes about tools' tokens and padding."""

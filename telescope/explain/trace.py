@@ -85,7 +85,7 @@ class Tracer:
         made = _TokenTracer(self, t).all(update)
         if all(trace.ok is not False for trace in made):
             return made
-        return [self._with_right_inputs(trace, t, update) for trace in made]
+        return _settled([self._with_right_inputs(trace, t, update) for trace in made])
 
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         """See `compare`."""
@@ -136,6 +136,18 @@ class Tracer:
                 f"no token {t}: this response has {length} tokens, 0 to {length - 1}"
             )
         return bool(self.sample.mask[t])
+
+
+def _settled(made: list[Trace]) -> list[Trace]:
+    """The traces; a sum of many rounded δ may be far off, so the next token's A decides then."""
+    if all(trace.name != "advantage" or trace.ok is not False for trace in made):
+        return made
+    return [
+        replace(trace, ok=False, rounded=False)
+        if trace.name == "advantage_sum" and trace.rounded
+        else trace
+        for trace in made
+    ]
 
 
 class _TokenTracer:
@@ -265,8 +277,9 @@ class _TokenTracer:
         substituted = f"({less(a, mean)})/{num(std)}"
         result = (a - mean) / std
         term = Term("whitened", formula, substituted, result, [a], state=state)
-        of_mean = bound_of(mean) or bound_of(a)
-        of_std = bound_of(std) or bound_of(a)
+        of_advantage = bound_of(a, recorded or 0.0)
+        of_mean = bound_of(mean, recorded or 0.0) or of_advantage
+        of_std = bound_of(std, recorded or 0.0) or of_advantage
         slack = (of_mean + abs(result) * of_std) / std
         return [compared(term, recorded, {}, slack)]
 
