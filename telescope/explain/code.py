@@ -79,15 +79,15 @@ _SHIFT = _Entry(
         Verl("logits[:, -response_length - 1 : -1]", "verl/workers/actor/dp_actor.py"),
     ),
     zh=(
-        "切片 [:, -R-1:-1]（R 是回答的填充长度）：模型在位置 p 的输出只看到 p 及以前的 token，"
-        "预测位置 p + 1。所以从最后一个提示 token 取起，去掉最后一个输出：第 i 个输出属于状态 s_i，"
-        "没有看到 token i。用在 attention_mask 上就错一格：那里要用 [:, -R:]。"
+        "切片 [:, -response_length-1:-1]：模型在一个位置的输出只看到这个位置及以前的 token，"
+        "预测下一个。所以从最后一个提示 token 取起，去掉最后一个输出：第 i 个输出属于状态 s_i，"
+        "没有看到 token i。用在 attention_mask 上就错一格：那里要用 [:, -response_length:]。"
     ),
     en=(
-        "The slice [:, -R-1:-1] (R: padded length of the response): the output at position p has "
-        "seen the tokens up to p and predicts position p + 1. So it starts at the last prompt "
-        "token and leaves the last output out: output i belongs to state s_i and has not seen "
-        "token i. On attention_mask the slice is one slot off: there it must be [:, -R:]."
+        "The slice [:, -response_length-1:-1]: the output at a position has seen the tokens up to "
+        "that position and predicts the next one. So it starts at the last prompt token and "
+        "leaves the last output out: output i belongs to state s_i and has not seen token i. On "
+        "attention_mask the slice is one slot off: there it must be [:, -response_length:]."
     ),
 )
 _MASK = _Entry(

@@ -85,7 +85,7 @@ def test_the_view_shows_lines_and_names(lang: str, capsys: pytest.CaptureFixture
         "advantages = _discounted_suffix_sum(deltas, gamma * lam)",
         "compute_gae_advantage_return (verl/trainer/ppo/core_algos.py)",
         "agg_loss",
-        "[:, -R-1:-1]",
+        "[:, -response_length-1:-1]",
         "response_mask",
     ):
         assert said in out

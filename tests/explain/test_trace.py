@@ -355,7 +355,7 @@ def test_what_is_printed_evaluates_to_its_right_side():
     assert found["kl"].variant == "k3"
     assert found["value_loss"].variant == "huber"
     assert found["kl"].result == pytest.approx(0.0012294, rel=1e-3)
-    assert "[H(e) = ½·e² for |e| ≤ 0.1, else 0.1·(|e| − 0.05)]" in found["value_loss"].formula
+    assert "[H(x) = ½·x² for |x| ≤ 0.1, else 0.1·(|x| − 0.05)]" in found["value_loss"].formula
     for name in ("reward", "delta", "advantage"):
         text = found[name].substituted.replace("−", "-").replace("·", "*").replace("×", "*")
         assert eval(text) == pytest.approx(found[name].result, rel=2e-3), text

@@ -326,7 +326,7 @@ _GROUP = Needs(groups=True)
 GRPO = Estimator(
     name="grpo",
     verl="compute_grpo_outcome_advantage",
-    formula="A[i] = (o − mean)/(σ + 1e-6) over the group",
+    formula="A[i] = (o − μ_group)/(σ_group + 1e-6)",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
     needs=_GROUP,
@@ -344,7 +344,7 @@ GRPO = Estimator(
 DR_GRPO = Estimator(
     name="dr_grpo",
     verl="compute_grpo_outcome_advantage",
-    formula="A[i] = o − mean over the group",
+    formula="A[i] = o − μ_group",
     paper="Liu et al. 2025, arXiv:2503.20783",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
@@ -398,7 +398,7 @@ REINFORCE = Estimator(
 REINFORCE_BASELINE = Estimator(
     name="reinforce++_baseline",
     verl="compute_reinforce_plus_plus_baseline_outcome_advantage",
-    formula="A[i] = o − mean over the group, then whitened over the batch",
+    formula="A[i] = o − μ_group, then whitened over the batch",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
@@ -454,7 +454,7 @@ OPO = Estimator(
 GRPO_PASSK = Estimator(
     name="grpo_passk",
     verl="compute_grpo_passk_outcome_advantage",
-    formula="A[i] = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
+    formula="A[i] = (best − second best)/(σ_group + 1e-6) for the best, 0 for the others",
     paper="Tang et al. 2025, arXiv:2503.19595",
     tensor=f"{_HOME}:grpo_passk_credit",
     needs=_GROUP,
@@ -471,7 +471,7 @@ GRPO_PASSK = Estimator(
 
 GDPO = Estimator(
     name="gdpo",
-    formula="A[i] = Σ_k w_k·(s_k − mean_k)/(σ_k + 1e-6) over the group",
+    formula="A[i] = Σ_k w_k·(score_k − μ_k)/(σ_k + 1e-6) over the group",
     paper="Liu et al. 2026, arXiv:2601.05242",
     tensor=f"{_HOME}:gdpo_credit",
     needs=Needs(groups=True, score_parts=True),
@@ -518,7 +518,7 @@ UNIFORM = Estimator(
 
 LAST_TOKEN = Estimator(
     name="last_token",
-    formula="A[i] = o/k on the last k tokens, else 0",
+    formula="A[i] = o/last_k on the last tokens, last_k of them, else 0",
     tensor=f"{_HOME}:last_token_credit",
     settings=LastTokenSettings,
     rules=(_share(_at_the_end), SAME),
