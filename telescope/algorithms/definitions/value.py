@@ -220,7 +220,7 @@ MSE = ValueLoss(
 
 HUBER = ValueLoss(
     name="huber",
-    formula="max(H(v − R), H(clip(v, V ± ε) − R)), H(x) = ½x² up to huber_delta, then a straight line",
+    formula="max(H(v − R), H(clip(v, V ± ε) − R)), H(x) = ½x² up to huber_delta, then linear",
     paper="Huber 1964",
     tensor="telescope.algorithms.losses:huber_terms",
     settings=HuberSettings,
