@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, add_level, add_response
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -59,34 +59,15 @@ def run(arguments: list[str]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(USAGE, "Recompute and explain every number of a response.")
+    description = "Recompute and explain every number of a response."
+    parser = Parser(USAGE, description, own_lang=True)
     source = parser.add_argument_group("what is explained")
-    source.add_argument(
-        "run",
-        nargs="?",
-        type=Path,
-        metavar="RUN",
-        help="run folder, e.g. runs/arithmetic (default: a built-in example)",
-    )
-    source.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    source.add_argument(
-        "--sample",
-        type=int,
-        default=0,
-        help="which response of the step or of the --numbers file (default 0)",
-    )
+    add_response(source)
     source.add_argument(
         "--token",
         type=int,
         help="explain this token term by term, counted from 0 "
         "(default: the one with the largest |A|, the last token excluded)",
-    )
-    source.add_argument(
-        "--numbers",
-        type=Path,
-        metavar="FILE",
-        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV; advantages "
-        "that are whitened already are named `whitened`, or come with `whiten = false`",
     )
     source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(
@@ -161,9 +142,7 @@ def _parser() -> Parser:
         default=language(),
         help="default: zh if LANG begins with zh, else en",
     )
-    form.add_argument(
-        "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
-    )
+    add_level(form)
     form.add_argument("--plain", action="store_true", help="no colour")
     markup = form.add_mutually_exclusive_group()
     markup.add_argument("--tex", action="store_true", help="Markdown, with formulas in TeX")

@@ -19,6 +19,10 @@ MOST_BEFORE = 6
 """Messages before it that a follow-up may build on."""
 
 
+class BadRequestError(TelescopeError):
+    """A message that cannot be read: HTTP 400."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A message, and how it is to be answered."""
@@ -35,18 +39,20 @@ def read_asked(query: QueryParams) -> Asked:
     after = tuple(query.getlist("after"))
     texts = (query.get("text", ""), *after)
     if len(after) > MOST_BEFORE or any(len(text) > MOST_CHARACTERS for text in texts):
-        raise TelescopeError(
+        raise BadRequestError(
             f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
         )
     if not texts[0].strip():
-        raise TelescopeError("the question is empty")
+        raise BadRequestError("the question is empty: write one")
     token = query.get("token")
     if token is not None and not (token.isascii() and token.isdigit() and len(token) < 10):
-        raise TelescopeError("token is a number from 0")
+        raise BadRequestError(f"token = {token[:40]}: give a number from 0")
     level = query.get("level", "expert")
+    if level not in get_args(Level):
+        raise BadRequestError(f"level = {level[:40]}: use expert or kid")
     lang = query.get("lang")
-    if level not in get_args(Level) or lang not in (None, *get_args(Lang)):
-        raise TelescopeError("level is expert or kid, lang is zh or en")
+    if lang is not None and lang not in get_args(Lang):
+        raise BadRequestError(f"lang = {lang[:40]}: use zh or en")
     return Asked(
         text=texts[0],
         after=after,

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from telescope.chinese import chinese
 from telescope.errors import TelescopeError
-from telescope.viewer.asking import answer_of, read_asked
+from telescope.viewer.asking import BadRequestError, answer_of, read_asked
 from telescope.viewer.payload import dumps, page_sample, page_term, page_traces, page_whatif
 from telescope.viewer.report import SCRIPTS
 from telescope.viewer.run_data import RunData
@@ -202,7 +203,11 @@ def app(data: RunData, *, names: set[str], port: int, token: str | None = None) 
             try:
                 return Response(dumps(make(request)), media_type="application/json")
             except TelescopeError as error:
-                return Response(dumps({"error": str(error)}), 404, media_type="application/json")
+                said = str(error)
+                if request.query_params.get("lang") == "zh":
+                    said = chinese(said)
+                status = 400 if isinstance(error, BadRequestError) else 404
+                return Response(dumps({"error": said}), status, media_type="application/json")
 
         return endpoint
 
