@@ -21,6 +21,7 @@ def check(config: Config) -> None:
     _check_eval(config)
     _check_environment(config)
     _check_credit(config)
+    _check_old_log_probs(config)
     _refuse_unused(config)
 
 
@@ -221,6 +222,24 @@ def _check_credit(config: Config) -> None:
             f"{chosen} compares the parts of the score; "
             "reward.normalise and reward.clip change only the sum"
         )
+
+
+def _check_old_log_probs(config: Config) -> None:
+    actor = config.actor
+    if actor.old_log_probs != "sampler":
+        return
+    others = {
+        "actor.importance": actor.importance != "off",
+        "actor.reject": actor.reject != "off",
+        "rollout.one_step_off_policy": config.rollout.one_step_off_policy,
+        "credit.estimator": config.credit.definition.needs.sum_pi_squared,
+    }
+    for name, needs_forward in others.items():
+        if needs_forward:
+            raise ValueError(
+                f"{name} = {_get(config, name)} needs the trainer's own π_old: "
+                "set actor.old_log_probs = 'auto'"
+            )
 
 
 def _refuse_unused(config: Config) -> None:

@@ -30,6 +30,10 @@ from tests.config.configs import given, refusal, round_trip
             ],
             "but actor.kl_loss_coef = 0.1 uses the KL in every step",
         ),
+        (
+            [("actor.old_log_probs", "sampler"), ("actor.reject", "token")],
+            "actor.reject = token needs the trainer's own π_old: set actor.old_log_probs = 'auto'",
+        ),
         ([("credit.estimator", "attention")], "needs reward.attention"),
         (
             [("reward.attention", "a:b")],
