@@ -8,16 +8,22 @@ if TYPE_CHECKING:
     from telescope.config import Config
     from telescope.errors import TelescopeError
     from telescope.trainer import Trainer
+    from telescope.watch import record
 
 __version__ = "0.1.0"
-__all__ = ["Config", "TelescopeError", "Trainer"]
+__all__ = ["Config", "TelescopeError", "Trainer", "record"]
 
 
 def __getattr__(name: str) -> Any:
     """Imports on first use: `telescope --help` must not wait for torch."""
     import importlib
 
-    homes = {"Config": "config", "TelescopeError": "errors", "Trainer": "trainer"}
+    homes = {
+        "Config": "config",
+        "TelescopeError": "errors",
+        "Trainer": "trainer",
+        "record": "watch",
+    }
     if name not in homes:
         raise AttributeError(f"module 'telescope' has no attribute {name!r}")
     return getattr(importlib.import_module(f"telescope.{homes[name]}"), name)

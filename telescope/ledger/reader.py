@@ -93,17 +93,23 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         step=meta["step"],
         index=index,
         count=count,
-        policy_version=row["policy_version"],
+        policy_version=row.get("policy_version") or 0,
         prompt=row["prompt"],
         prompt_index=row["prompt_index"],
         response=row["response"],
         score=row["score"],
         parts=dict(row["parts"]),
-        truncated=row["truncated"],
-        bootstrap=row["bootstrap"],
+        truncated=bool(row.get("truncated")),
+        bootstrap=row.get("bootstrap") or 0.0,
         scale=row.get("scale"),
-        whiten_mean=row["whiten_mean"],
-        whiten_std=row["whiten_std"],
-        actor_updates=[ActorUpdate(**update) for update in row["actor_updates"]],
-        critic_updates=[CriticUpdate(**update) for update in row["critic_updates"]],
+        whiten_mean=row.get("whiten_mean"),
+        whiten_std=row.get("whiten_std"),
+        actor_updates=[_actor_update(update) for update in row["actor_updates"]],
+        critic_updates=[CriticUpdate(**update) for update in row.get("critic_updates") or ()],
     )
+
+
+def _actor_update(update: dict[str, Any]) -> ActorUpdate:
+    """An update; terms that another trainer did not record are empty, so that they are computed."""
+    terms: dict[str, Any] = {"ratio": [], "clipped": [], "dual_clipped": [], "loss": []}
+    return ActorUpdate(**(terms | update))
