@@ -274,7 +274,9 @@ def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None
 
     written_by_actor = options.prompt is not None and options.response is None
     sampled = options.run is not None or written_by_actor
-    drawing = flow(sample, options.lang, width, options.token, given=not sampled)
+    drawing = flow(
+        sample, options.lang, width, options.token, level=options.level, given=not sampled
+    )
     print(fenced(drawing) if options.tex else drawing)
 
 

@@ -28,9 +28,16 @@ from telescope.explain.sample import Sample
 from telescope.explain.words import Lang, Level, ui
 
 _FOLDER = Path(__file__).with_name("answers")
-_STANDS_IN = {
-    "zh": "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
-    "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)",
+_STANDS_IN: dict[tuple[Lang, Level], str] = {
+    ("zh", "expert"): "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
+    ("en", "expert"): (
+        "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)"
+    ),
+    ("zh", "kid"): "（这条回答缺几个数，下面讲的是另一条：「是的，等于2！」。）",
+    (
+        "en",
+        "kid",
+    ): "(This answer lacks some numbers; what follows is about another: «是的，等于2！».)",
 }
 
 
@@ -213,6 +220,8 @@ def answer(
             f"token {token} was not written by the policy, so no answer is about it: choose another"
         )
     known = facts(used, lang, token)
+    if level == "kid":
+        known |= _named_for_a_child(known, lang)
     said = [each for each in question.sentences if each.level == level and each.holds(known)]
     if simulate is not None and any(each.simulated for each in said):
         known |= simulate()
@@ -220,8 +229,17 @@ def answer(
         said = [each for each in said if not each.simulated]
     blocks = _blocks(said, used, known, lang, level)
     if missing:
-        blocks.insert(0, _STANDS_IN[lang].format(", ".join(missing)))
+        blocks.insert(0, _STANDS_IN[lang, level].format(", ".join(missing)))
     return Answer(tuple(blocks))
+
+
+def _named_for_a_child(known: Facts, lang: Lang) -> Facts:
+    """The names of tokens in a child's words: 第 0 个词「是」."""
+    names: Facts = {}
+    for name in ("tok", "last_tok"):
+        index, _, quoted = str(known[name]).partition(" ")
+        names[name] = f"第 {index} 个词「{quoted[1:-1]}」" if lang == "zh" else known[name]
+    return names
 
 
 def _blocks(

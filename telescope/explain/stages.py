@@ -17,9 +17,10 @@ from rich.text import Text
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.arithmetic import fill
+from telescope.explain.flow_story import FlowStory
 from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
-from telescope.explain.words import Lang
+from telescope.explain.words import Lang, Level
 
 _SAID: dict[str, dict[Lang, str]] = {
     "given": {
@@ -174,11 +175,18 @@ def _short(value: Any) -> str:
 
 
 def flow(
-    sample: Sample, lang: Lang, width: int, token: int | None = None, *, given: bool = False
+    sample: Sample,
+    lang: Lang,
+    width: int,
+    token: int | None = None,
+    *,
+    level: Level = "expert",
+    given: bool = False,
 ) -> str:
     """The step as boxes and arrows.
 
-    Each box is a stage with the columns it made, their shapes, and one token's number of each.
+    Each box is a stage with the columns it made, their shapes, and one token's number of each; for
+    a child, somebody of the story.
     """
     full = fill(sample)
     t = _largest(full) if token is None else token
@@ -186,7 +194,8 @@ def flow(
     stand_beside = width >= BESIDE
     width = min(max(width, NARROWEST), WIDEST)
     width -= width % 2
-    lines = wrap(_about(sample, t, width), width)
+    story = FlowStory(full, t, lang, given) if level == "kid" else None
+    lines = wrap(story.head(width) if story else _about(sample, t, width), width)
     above: list[int] = []
     for layer in _LAYERS:
         makers = [maker for maker in layer if made[maker]]
@@ -201,6 +210,9 @@ def flow(
         above = below
         boxes = []
         for maker in makers:
+            if story:
+                boxes.append(story.stage(maker, room - 5))
+                continue
             typed = given and layer is _LAYERS[0]
             boxes.append(_inside(maker, made[maker], len(sample), room - 5, lang, typed=typed))
         for first in range(0, len(boxes), across):

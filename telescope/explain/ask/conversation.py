@@ -221,7 +221,8 @@ class Conversation:
         said = notes(self.sample.settings, now.changed, now.lang, now.level)
         if follow_up.token is not None and now.token is not None:
             shown = pieces(self.sample.token_bytes)[now.token]
-            said.append(say("token", now.lang, now.token, shown))
+            key = "word" if now.level == "kid" else "token"
+            said.append(say(key, now.lang, now.token, shown))
         return said
 
     def _say(self, follow_up: FollowUp, now: Reply, sample: Sample) -> Answer:

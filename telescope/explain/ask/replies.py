@@ -34,6 +34,10 @@ _TEXTS: dict[str, dict[Lang, str]] = {
         "zh": "（第 {} 个 token，从 0 数：「{}」。）",
         "en": "(Token i = {}, counted from 0: «{}».)",
     },
+    "word": {
+        "zh": "（第 {} 个词「{}」，从 0 数。）",
+        "en": "(Word {}, counted from 0: «{}».)",
+    },
     "no token": {
         "zh": "这条回答的 token 是 0 到 {}，没有 {}。",
         "en": "This response has tokens 0 to {}; there is no {}.",
