@@ -236,17 +236,15 @@ def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -
 
 
 def _save_dialogue(options: argparse.Namespace, rounds: list[tuple[str, str]]) -> None:
-    from telescope.explain.dialogue import save_dialogue, save_dialogue_as
+    from telescope.explain.dialogue import Dialogue
 
     now = datetime.now()
     if options.save_dialogue:
-        request = f"--save-dialogue {options.save_dialogue}"
-        path = save_dialogue(options.save_dialogue, rounds, now, request=request)
-        print(path, file=sys.stderr)
+        log = Dialogue.start(options.save_dialogue, now)
+        print(log.save(rounds, f"--save-dialogue {options.save_dialogue}"), file=sys.stderr)
     if options.save_dialogue_as:
-        request = f"--save-dialogue-as {options.save_dialogue_as}"
-        path = save_dialogue_as(options.save_dialogue_as, rounds, now, request=request)
-        print(path, file=sys.stderr)
+        log = Dialogue.named(options.save_dialogue_as, now)
+        print(log.save(rounds, f"--save-dialogue-as {options.save_dialogue_as}"), file=sys.stderr)
 
 
 def _simulate() -> dict[str, str]:

@@ -169,7 +169,11 @@ _NARROWEST = 6
 
 
 def grid(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = ()
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: float = math.inf,
+    *,
+    left: Sequence[int] = (),
 ) -> list[str]:
     """A small table: heads, a line, rows. Columns stand right-aligned, those of `left` do not.
 
@@ -183,6 +187,16 @@ def grid(
     for row in rows:
         lines += _grid_row(row, widths, left)
     return [line.rstrip() for line in lines]
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
 
 
 def _grid_row(cells: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> list[str]:

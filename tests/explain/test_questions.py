@@ -18,8 +18,15 @@ from telescope.explain.arithmetic import fill
 from telescope.explain.example import RIGHT
 from telescope.explain.facts import facts
 from telescope.explain.numbers import from_numbers
-from telescope.explain.questions import answer, find_question, questions, titles
+from telescope.explain.questions import (
+    answer,
+    count_sentences,
+    find_question,
+    questions,
+    titles,
+)
 from telescope.explain.sample import Sample
+from telescope.explain.text import wrap
 from telescope.explain.words import texts
 from tests.explain.samples import demo, trained, with_tool
 
@@ -181,6 +188,28 @@ def test_whitening_names_the_batch_or_says_that_there_is_none():
     for one in (THREE, fill(THREE)):
         assert said("q23", one) != batch
     assert num(facts(trained(1)[0])["mu"]) in batch
+
+
+@LANGS
+@LEVELS
+def test_a_paragraph_has_at_most_four_sentences_and_five_lines(lang, level):
+    joined = 0
+    for key in questions():
+        for sample in (RIGHT, THREE):
+            parts = {each.text(lang)[:12] for each in find_question(key).sentences}
+            for block in answer(key, sample, lang, level).blocks:
+                if isinstance(block, str):
+                    assert count_sentences(block) <= 4, block
+                    assert len(wrap(block, 80)) <= 7, block
+                    joined += sum(block.count(start) for start in parts if start) > 1
+    assert joined > 20  # short sentences stand together
+
+
+def test_a_new_thought_opens_a_paragraph():
+    for lang in ("zh", "en"):
+        first, second, *_ = answer(21, RIGHT, lang).blocks
+        assert second.startswith(("整条回答的结果", "The outcome of the whole response"))
+        assert "REINFORCE" not in first
 
 
 def kid_texts(lang: str) -> Iterator[str]:
