@@ -34,7 +34,7 @@ class Source:
 
     sample: Sample
     batch: list[Sample] = field(default_factory=list)
-    """Every response of a --numbers file. Empty for other sources."""
+    """Every response of a --numbers file; of a run, those that the sample is compared with."""
     outputs: list[Output] = field(default_factory=list)
     """What actor, critic, reference and reward computed for a --prompt; else empty."""
     is_example: bool = False
@@ -205,7 +205,7 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
     elif options.json:
         _print_json(source.sample)
     elif options.flow:
-        _print_flow(options, source.sample, width)
+        _print_flow(options, source, width)
     else:
         _print_page(options, source, width)
 
@@ -266,14 +266,20 @@ def _print_json(sample: Sample) -> None:
     print(text.encode("utf-8", "backslashreplace").decode())
 
 
-def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None:
+def _print_flow(options: argparse.Namespace, source: Source, width: int) -> None:
     from telescope.explain.markdown import fenced
     from telescope.explain.stages import flow
 
     written_by_actor = options.prompt is not None and options.response is None
     sampled = options.run is not None or written_by_actor
     drawing = flow(
-        sample, options.lang, width, options.token, level=options.level, given=not sampled
+        source.sample,
+        options.lang,
+        width,
+        options.token,
+        level=options.level,
+        given=not sampled,
+        batch=source.batch,
     )
     print(fenced(drawing) if options.tex else drawing)
 
@@ -308,7 +314,7 @@ def read_source(options: argparse.Namespace) -> Source:
     """The sample that the options name."""
     _check_source(options)
     if options.run is not None:
-        return Source(_recorded_sample(options.run, options.step, options.sample))
+        return _recorded_sample(options.run, options.step, options.sample)
     if options.numbers is not None:
         return _typed_sample(options.numbers, options.sample)
     if options.prompt is not None:
@@ -359,7 +365,7 @@ def _chosen(batch: list[Sample], index: int, name: str = "the built-in example")
     return batch[index]
 
 
-def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:
+def _recorded_sample(run: Path, step: int | None, index: int) -> Source:
     from telescope import ledger
 
     recorded = ledger.steps(run)
@@ -370,4 +376,6 @@ def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:
             f"{run} has no ledger: no step has finished yet, or ledger.samples = off"
         )
     chosen = recorded[-1] if step is None else step
-    return ledger.samples(run, chosen, [index])[0]
+    (sample,) = ledger.samples(run, chosen, [index])
+    is_compared = sample.settings.estimator_definition.needs.groups
+    return Source(sample, batch=ledger.group(run, chosen, index) if is_compared else [])

@@ -54,7 +54,13 @@ def actions_of(sample: Sample) -> Actions:
     at = [t for t, m in enumerate(sample.mask) if m]
     columns = {name: [column[t] for t in at] for name, column in sample.columns.items()}
     return Actions(
-        columns, at=at, bootstrap=sample.bootstrap, scale=sample.scale, parts=sample.parts
+        columns,
+        at=at,
+        bootstrap=sample.bootstrap,
+        scale=sample.scale,
+        greedy_score=sample.greedy_score or 0.0,
+        parts=sample.parts,
+        weights=sample.part_weights,
     )
 
 

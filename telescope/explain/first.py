@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from telescope.algorithms.definitions.notation import num
 from telescope.explain.already_whitened import note
 from telescope.explain.chat import user_turn
 from telescope.explain.terminal import Screen
@@ -11,8 +12,10 @@ from telescope.explain.text import both_ends, visible
 from telescope.explain.trace import Trace
 
 LINES = 24
-_TERMS = ("delta", "advantage", "return", "whitened")
-"""Terms of the chosen token, in this order, as many as there is room for."""
+_TERMS = ("delta", "outcome", "baseline", "scale", "advantage", "return", "whitened")
+"""Terms of the chosen token, in this order."""
+_FIRST = ("delta", "advantage", "baseline", "scale", "return", "whitened", "outcome")
+"""The same by importance: as many as there is room for."""
 _LONGEST_TABLE = 8
 """Tokens of a response that are all shown."""
 _LONGEST_PART = 200
@@ -65,21 +68,48 @@ class FirstScreen(Screen):
             key = "no_terms_padding" if t in self.sample.padding else "no_terms"
             return lines + self.says(self.ui(key))[:room]
         push = self.push(t)
-        left = room - len(push)
-        for trace in self._important(t):
-            said = self.term(trace)
-            if len(said) <= left:
-                lines += said
-                left -= len(said)
+        lines += self.group_scores()
+        left = room + 1 - len(lines) - len(push)
+        said = self._important(t)
+        chosen = []
+        for name in _FIRST:
+            if name in said and len(said[name]) <= left:
+                chosen.append(name)
+                left -= len(said[name])
+        for name in _TERMS:
+            lines += said[name] if name in chosen else []
         return lines + (push if left >= 0 else [])
 
-    def _important(self, t: int) -> list[Trace]:
-        """One trace for each term; A as a sum where that fits on a line, else from the next A."""
+    def group_scores(self) -> list[str]:
+        """The scores of the group on one line, as many as fit."""
+        if self.group is None:
+            return []
+        members = self.group.members
+        scores = [num(member.score) for member in members if member.score is not None]
+        shown = list(scores)
+        while True:
+            end = ", …" if len(shown) < len(scores) else ""
+            line = self.ui("group_scores", len(members), ", ".join(shown) + end)
+            if cell_len(line) <= self.width or len(shown) < 2:
+                return [line] if shown else []
+            shown.pop()
+
+    def _important(self, t: int) -> dict[str, list[str]]:
+        """The lines of each term; A as a sum where that fits on a line, else from the next A."""
         by_name = {trace.name: trace for trace in self.traces[t]}
         total = by_name.get("advantage_sum")
-        if total is not None and len(self.term(total)) == 1:
+        if total is not None and ("advantage" not in by_name or len(self.term(total)) == 1):
             by_name["advantage"] = total
-        return [by_name[name] for name in _TERMS if name in by_name]
+        return {name: self.term(by_name[name]) for name in _TERMS if name in by_name}
+
+    def term(self, trace: Trace) -> list[str]:
+        """A trace on one line if that is possible with ✓ alone."""
+        lines = super().term(trace)
+        if len(lines) == 1 or not trace.ok or trace.rounded:
+            return lines
+        said, worked, _ = self.worked(trace)
+        short = f"{said} {worked}   ✓"
+        return [short] if cell_len(short) <= self.width else lines
 
     def more(self) -> list[str]:
         """What to type next."""

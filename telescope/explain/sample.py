@@ -85,6 +85,7 @@ class Sample:
     policy_version: int = 0
     prompt: str = ""
     prompt_index: int = 0
+    """Responses to one prompt have the same: they are a group."""
     response: str = ""
     score: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
@@ -93,6 +94,10 @@ class Sample:
     """V after the last token of a truncated response if the run bootstraps from it, else 0."""
     scale: float | None = None
     """What an estimator without a critic divides by."""
+    greedy_score: float | None = None
+    """Score of the greedy response to the same prompt, where it was typed."""
+    part_weights: dict[str, float] = field(default_factory=dict)
+    """How much each of `parts` counts, where that was typed."""
     whiten_mean: float | None = None
     whiten_std: float | None = None
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""

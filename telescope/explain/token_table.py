@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.explain.drawing import TableColumn, in_blocks, joined, window
+from telescope.explain.instructive import sizes_of
 from telescope.explain.sample import ActorUpdate
 from telescope.explain.text import pad
 from telescope.explain.view import View
@@ -38,6 +39,8 @@ _LAYOUT = (
     ("white", 3, "whitened"),
 )
 """Key, group and column of the batch, from left to right."""
+_OF_CRITIC = ("V", "delta", "R")
+"""Columns that mean nothing without a critic: V would be 0, δ the reward and R the advantage."""
 _SIGNED = ("kl", "reward", "delta", "A", "white")
 _ADDED = {"kl": "kl", "reward": "token_level_rewards", "delta": "deltas", "A": "advantages"}
 """Columns of the summary that have a sum."""
@@ -81,7 +84,7 @@ class TokenTable(View):
 
     def outstanding(self) -> list[int]:
         """First and last token, and those with the largest |A|."""
-        sizes = self._sizes()
+        sizes = sizes_of(self.full)
         at = self.tracer.steps.at
         largest = sorted(at, key=lambda t: -abs(sizes[t]))[:LARGEST]
         return sorted({0, len(self.sample) - 1, *largest})
@@ -175,6 +178,8 @@ class TokenTable(View):
             if name not in self.full.columns:
                 continue
             if key == "score" and not self._has_dense_scores():
+                continue
+            if key in _OF_CRITIC and not self.has_critic:
                 continue
             cells = self._numbers(key, self.full.columns[name])
             made.append(TableColumn(key, self.head(key), group, cells))

@@ -166,15 +166,17 @@ class _TokenTracer:
         self.token: Token = token_of(tracer.actions, tracer.full, t)
 
     def all(self, update: int) -> list[Trace]:
+        has_critic = self.settings.estimator_definition.needs.critic
         made = [*self.kl(), *self.reward()]
-        made += self.credit(delta_term(self.token, self.settings.gamma))
+        if has_critic:
+            made += self.credit(delta_term(self.token, self.settings.gamma))
         made += self.credit(self._estimator_terms())
         made += self.whitened()
         actor_update = _pick(self.full.actor_updates, update)
         if actor_update is not None:
             made += self.policy(actor_update, _pick(self.sample.actor_updates, update))
         critic_update = _pick(self.full.critic_updates, update)
-        if critic_update is not None:
+        if critic_update is not None and has_critic:
             made += self.value(critic_update, _pick(self.sample.critic_updates, update))
         return made
 
@@ -267,9 +269,10 @@ class _TokenTracer:
         mean = self.full.whiten_mean
         std = self.full.whiten_std
         recorded = self.recorded("whitened")
+        words = self.settings.estimator_definition.texts
         if not self.settings.whiten:
             term = Term("whitened", f"Â{self.i} = A{self.i}", num(a), a, [a], state="off")
-            return [compared(term, recorded, {})]
+            return [compared(term, recorded, words)]
         if mean is None or std is None:
             return []
         state = "alone" if self.tracer.alone else None

@@ -48,6 +48,12 @@ def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[
     return [sample_of(table, i) for i in wanted]
 
 
+def group(run: Path | str, step: int, index: int) -> list[Sample]:
+    """The recorded responses to the prompt of response `index` of a step, in order."""
+    prompts = read(run, step, ["prompt_index"])["prompt_index"].to_pylist()
+    return samples(run, step, [i for i, other in enumerate(prompts) if other == prompts[index]])
+
+
 def sample_of(table: pa.Table, index: int) -> Sample:
     """One row of a ledger table as a sample."""
     row = table.slice(index, 1).to_pylist()[0]

@@ -531,14 +531,6 @@ def test_a_child_sees_no_symbol_and_at_most_one_decimal(lang):
             assert not re.search(r"\d, −?\d", body)  # no list of numbers
 
 
-@pytest.mark.parametrize("sample", [demo(), *BATCH, long_response(40)])
-def test_the_word_with_the_most_credit_has_the_largest_credit(sample):
-    text = render(sample, lang="en", level="kid", width=100, color=False)
-    named = int(re.search(r"word (\d+) .*the word with the most credit", text)[1])
-    advantages = fill(sample).columns["advantages"]
-    assert advantages[named] == max(a for a, m in zip(advantages, sample.mask, strict=True) if m)
-
-
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_no_picture_calls_whitening_a_ranking(lang):
     for quantities in metaphors().values():

@@ -32,6 +32,8 @@ ONE_STEP = {**CREDIT, **_FAMILIES["one_step"]}
 """One δ."""
 COMPARED = {**CREDIT, **_FAMILIES["compared"]}
 """The outcome compared with a baseline."""
+REWARDS_ONLY = _FAMILIES["rewards_only"]
+"""Rewards that really came, and no V."""
 SHARED = {**CREDIT, **_FAMILIES["shared"]}
 """The outcome divided over the tokens."""
 SIDE_BY_SIDE = _FAMILIES["side_by_side"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from telescope.explain.ask.retry import notes, retry
 from telescope.explain.ask.tokens import is_chinese
 from telescope.explain.ask.wordings import all_wordings
 from telescope.explain.code import code_of
+from telescope.explain.instructive import instructive
 from telescope.explain.questions import Answer, Question, answer, find_question, questions
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
@@ -276,21 +276,13 @@ def example_of(question: Question, sample: Sample, token: int | None, lang: Lang
     written = tracer.steps.at
     if not written:
         return Answer(())
-    at = _telling(tracer, written) if token is None else token
+    at = instructive(tracer.full) if token is None else token
     wanted = question.terms or ("delta", "advantage")
     lines = [line_of(trace) for trace in tracer.traces(at) if trace.name in wanted]
     if not lines:
         return Answer(())
     shown = pieces(sample.token_bytes)[at]
     return Answer((say("example", lang, at, shown), "\n".join(lines)))
-
-
-def _telling(tracer: Tracer, written: Sequence[int]) -> int:
-    """The token with the largest |A|, the last one excluded."""
-    advantages = tracer.full.columns.get("advantages")
-    if advantages is None or len(written) < 2:
-        return written[0]
-    return max(written[:-1], key=lambda i: abs(advantages[i]))
 
 
 def line_of(trace: Trace) -> str:

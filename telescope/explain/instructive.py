@@ -1,0 +1,34 @@
+"""Which token a view is about, unless the reader chooses one."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from telescope.explain.sample import Sample
+from telescope.explain.text import pieces
+
+
+def instructive(full: Sample) -> int:
+    """The token with the largest |A| that is a word and not the last one.
+
+    At the last token A is only δ, and punctuation carries no meaning. Where there are no words
+    before the last token, any token before it counts, or the last one itself.
+    """
+    sizes = sizes_of(full)
+    written = [t for t, m in enumerate(full.mask) if m]
+    texts = pieces(full.token_bytes)
+    earlier = written[:-1]
+    words = [t for t in earlier if not is_punctuation(texts[t])]
+    candidates = words or earlier or written
+    return max(candidates, key=lambda t: abs(sizes[t]), default=0)
+
+
+def sizes_of(full: Sample) -> list[float]:
+    """Advantages, or rewards where there are none."""
+    found = full.columns.get("advantages") or full.columns.get("token_level_rewards")
+    return found or [0.0] * len(full)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether a token has neither letters, digits nor signs such as + and =."""
+    return not any(unicodedata.category(c)[0] in "LNS" and c not in "␣↵⇥␍" for c in text)
