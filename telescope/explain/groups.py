@@ -11,6 +11,8 @@ from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import actions_of, fill
 from telescope.explain.checked import Trace, close, compared
 from telescope.explain.sample import Sample
+from telescope.explain.text import about
+from telescope.explain.words import Lang, ui
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class Group:
         return "baselines" in recorded and close(
             baselines[0], recorded["baselines"][0], self.outcomes
         )
+
+    def told(self, lang: Lang) -> str:
+        """For a child: how many answers the question got, and what they earned."""
+        outcomes = self.outcomes
+        average = sum(outcomes) / len(outcomes)
+        almost = ui("almost", lang, "kid")
+        numbers = (about(average, almost), about(outcomes[self.index], almost))
+        return ui("group_told", lang, "kid", len(outcomes), *numbers)
 
     def traces(self, t: int) -> list[Trace]:
         """Where the baseline and the scale come from, compared with those of token t."""

@@ -18,7 +18,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.arithmetic import fill
 from telescope.explain.flow_story import FlowStory
-from telescope.explain.groups import group_of
+from telescope.explain.groups import Group, group_of
 from telescope.explain.instructive import instructive
 from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
@@ -207,6 +207,7 @@ def flow(
     full = fill(sample)
     t = instructive(full) if token is None else token
     made = _numbers_of(full, t)
+    group = group_of(batch, sample)
     stand_beside = width >= BESIDE
     width = min(max(width, NARROWEST), WIDEST)
     width -= width % 2
@@ -227,7 +228,10 @@ def flow(
         boxes = []
         for maker in makers:
             if story:
-                boxes.append(story.stage(maker, room - 5))
+                title, inside = story.stage(maker, room - 5)
+                if maker == CREDIT_STAGE and group is not None:
+                    inside = [*wrap(group.told(lang), room - 5), *inside]
+                boxes.append((title, inside))
                 continue
             typed = given and layer is _LAYERS[0]
             title, inside = _inside(
@@ -240,7 +244,7 @@ def flow(
                 has_critic=sample.settings.estimator_definition.needs.critic,
             )
             if maker == CREDIT_STAGE:
-                inside += _comparison(batch, sample, t, room - 5, lang)
+                inside += _comparison(group, sample, t, room - 5, lang)
             boxes.append((title, inside))
         for first in range(0, len(boxes), across):
             row = boxes[first : first + across]
@@ -254,15 +258,12 @@ def _about(sample: Sample, t: int, width: int) -> str:
     return f"{shorten(prompt, width // 2)}   i = {t} «{shorten(token, 12)}»"
 
 
-def _comparison(
-    batch: Sequence[Sample], sample: Sample, t: int, width: int, lang: Lang
-) -> list[str]:
+def _comparison(group: Group | None, sample: Sample, t: int, width: int, lang: Lang) -> list[str]:
     """How an estimator without a critic makes A: its formula, and the group with its numbers."""
     definition = sample.settings.estimator_definition
     if definition.needs.critic:
         return []
     lines = wrap(definition.formula, width, "  ")
-    group = group_of(batch, sample)
     if group is None:
         return lines
     outcomes = " ".join(num(o) for o in group.outcomes)

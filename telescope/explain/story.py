@@ -89,14 +89,7 @@ class Story(Screen):
         return lines + self._lesson(t)
 
     def group_story(self) -> list[str]:
-        """How many answers the question got, and what they earned."""
-        if self.group is None:
-            return []
-        outcomes = self.group.outcomes
-        average = sum(outcomes) / len(outcomes)
-        own = outcomes[self.group.index]
-        numbers = (self.says_about(average), self.says_about(own))
-        return self.says(self.ui("group_told", len(outcomes), *numbers))
+        return [] if self.group is None else self.says(self.group.told(self.lang))
 
     def _title(self, t: int) -> str:
         title = self.ui("title", t, self.texts[t], len(self.sample))

@@ -84,6 +84,13 @@ def test_a_child_hears_of_no_forecaster_s_guess(estimator, lang):
         assert (in_group in text) == (estimator in IN_GROUPS)
 
 
+def test_the_drawing_for_a_child_has_the_group():
+    batch = batch_from_numbers(responses("grpo"))
+    text = flow(batch[0], "en", 80, level="kid", batch=batch)
+    assert "The same question was answered 4 times. These answers earned 0.6 on" in text
+    assert "forecaster" not in text.replace("No forecaster", "")
+
+
 def test_grpo_by_hand():
     batch = batch_from_numbers(responses("grpo"))
     text = render(batch[0], lang="en", width=80, batch=batch, extent="first", color=False)
