@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from telescope.config import Config
     from telescope.errors import TelescopeError
+    from telescope.peers import record
     from telescope.trainer import Trainer
-    from telescope.watch import record
 
 __version__ = "0.1.0"
 __all__ = ["Config", "TelescopeError", "Trainer", "record"]
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
         "Config": "config",
         "TelescopeError": "errors",
         "Trainer": "trainer",
-        "record": "watch",
+        "record": "peers",
     }
     if name not in homes:
         raise AttributeError(f"module 'telescope' has no attribute {name!r}")

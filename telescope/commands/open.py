@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--samples", type=int, default=64, help="answers kept of each step")
     options = parser.parse_args(arguments)
 
-    from telescope.watch.opening import open_files
+    from telescope.peers.opening import open_files
 
     opened = open_files(
         options.path,

@@ -27,8 +27,8 @@ from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of, steps
 from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
 from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
-from telescope.watch.rows import Array, WatchedStep, watched_step
-from telescope.watch.whitening import batch_moments
+from telescope.peers.rows import Array, WatchedStep, watched_step
+from telescope.peers.whitening import batch_moments
 
 _log = logging.getLogger("telescope")
 

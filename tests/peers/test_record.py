@@ -16,7 +16,7 @@ from telescope.algorithms.advantages import gae
 from telescope.algorithms.masked import masked_whiten
 from telescope.explain.trace import Tracer
 from telescope.ledger.reader import samples, steps
-from telescope.watch import Recorder
+from telescope.peers import Recorder
 
 SETTINGS = {"estimator": "gae", "gamma": 0.9, "lam": 0.8, "kl_coef": 0.0}
 
@@ -178,7 +178,7 @@ def test_metrics_are_appended_as_rows(tmp_path: Path) -> None:
 
 
 def test_the_module_function_records_into_a_folder(tmp_path: Path) -> None:
-    from telescope.watch import recorder
+    from telescope.peers import recorder
 
     telescope.record(3, folder=tmp_path / "run", responses=[[1, 2]], prompts=["1+1?"], scores=[1.0])
     recorder._recorders[tmp_path / "run"].close()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
-from telescope.watch.readers import kind_of
-from telescope.watch.readers.base import Kind
-from telescope.watch.recorder import Recorder
+from telescope.peers.readers import kind_of
+from telescope.peers.readers.base import Kind
+from telescope.peers.recorder import Recorder
 
 WHAT_IT_SHOWS = {
     "values": "V on the posts, δ, and whether A and R follow from them",

@@ -1,6 +1,6 @@
 """Files of other trainers become run folders.
 
-The files under tests/watch/files were written by those projects' own writer functions (versions:
+The files under tests/peers/files were written by those projects' own writer functions (versions:
 the `version` of each kind), fed with small tensors.
 """
 
@@ -16,8 +16,8 @@ import torch
 from telescope.commands import main
 from telescope.errors import TelescopeError
 from telescope.ledger.reader import samples, steps
-from telescope.watch.opening import Opened, open_files
-from telescope.watch.readers import KINDS, kind_of
+from telescope.peers.opening import Opened, open_files
+from telescope.peers.readers import KINDS, kind_of
 
 FILES = Path(__file__).parent / "files"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from telescope.errors import TelescopeError
-from telescope.watch.readers import nemo_rl, prime_rl, slime
-from telescope.watch.readers.base import Kind
+from telescope.peers.readers import nemo_rl, prime_rl, slime
+from telescope.peers.readers.base import Kind
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (prime_rl.KIND, slime.KIND, nemo_rl.KIND)}
 

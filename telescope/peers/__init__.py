@@ -8,6 +8,6 @@ that other trainers write. Nothing here raises into the host trainer or runs wha
 import ledger, explain, batch, config, algorithms and errors.
 """
 
-from telescope.watch.recorder import Recorder, record
+from telescope.peers.recorder import Recorder, record
 
 __all__ = ["Recorder", "record"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from telescope.explain.arithmetic import moments
 from telescope.explain.settings import Settings
-from telescope.watch.rows import Array, WatchedStep
+from telescope.peers.rows import Array, WatchedStep
 
 
 def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, float] | None:

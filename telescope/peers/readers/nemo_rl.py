@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from telescope.watch.readers.base import Kind, complete, from_first, json_lines, numbers
+from telescope.peers.readers.base import Kind, complete, from_first, json_lines, numbers
 
 _COLUMNS = {
     "advantages": "advantages",

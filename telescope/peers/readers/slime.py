@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
-from telescope.watch.readers.base import Kind, complete, need
+from telescope.peers.readers.base import Kind, complete, need
 
 _COLUMNS = {
     "rollout_log_probs": "rollout_log_probs",
