@@ -120,14 +120,19 @@ class _Session:
         from telescope.explain.ask.conversation import Conversation
 
         self.options = options
-        sample = read_source(options).sample
+        source = read_source(options)
+        sample = source.sample
         if not len(sample):
             raise TelescopeError("this response has no token: choose another --sample")
         if options.token is not None:
             _check_token(sample, options.token)
         self.width = shutil.get_terminal_size((100, 24)).columns
         self.conversation: Conversation = Conversation(
-            sample, lang=options.lang, level=options.level, token=options.token
+            sample,
+            lang=options.lang,
+            level=options.level,
+            token=options.token,
+            batch=source.whitened_with,
         )
         self.log: Log = self._open_log(sample)
 

@@ -38,6 +38,15 @@ class Source:
     outputs: list[Output] = field(default_factory=list)
     """What actor, critic, reference and reward computed for a --prompt; else empty."""
     is_example: bool = False
+    run: Path | None = None
+
+    def whitened_with(self) -> list[Sample]:
+        """The responses that whitening took: of a run, those recorded for the step."""
+        if self.run is None:
+            return self.batch
+        from telescope import ledger
+
+        return ledger.samples(self.run, self.sample.step)
 
 
 def run(arguments: list[str]) -> None:
@@ -378,4 +387,5 @@ def _recorded_sample(run: Path, step: int | None, index: int) -> Source:
     chosen = recorded[-1] if step is None else step
     (sample,) = ledger.samples(run, chosen, [index])
     is_compared = sample.settings.estimator_definition.needs.groups
-    return Source(sample, batch=ledger.group(run, chosen, index) if is_compared else [])
+    group = ledger.group(run, chosen, index) if is_compared else []
+    return Source(sample, batch=group, run=run)

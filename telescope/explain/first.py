@@ -42,7 +42,7 @@ class FirstScreen(Screen):
                 shown.append(both_ends(quote, self.width // 2 - 3))
         lines = [self.paint(" → ".join(shown), "bold")] if shown else []
         facts = self.says("   ".join(self._facts()))
-        warning = note(self.sample, self.lang)
+        warning = note(self.sample, self.lang, brief=True)
         return lines + facts[:2] + (self.says(f"⚠ {warning}") if warning else [])
 
     def brief_table(self) -> list[str]:
@@ -105,10 +105,11 @@ class FirstScreen(Screen):
     def term(self, trace: Trace) -> list[str]:
         """A trace on one line if that is possible with ✓ alone."""
         lines = super().term(trace)
-        if len(lines) == 1 or not trace.ok or trace.rounded:
+        if len(lines) == 1 or not trace.ok:
             return lines
         said, worked, _ = self.worked(trace)
-        short = f"{said} {worked}   ✓"
+        rounded = self.ui("rounded") if trace.rounded else ""
+        short = f"{said} {worked}   ✓{rounded}"
         return [short] if cell_len(short) <= self.width else lines
 
     def more(self) -> list[str]:

@@ -9,7 +9,7 @@ from telescope.explain.text import pieces
 
 
 def instructive(full: Sample) -> int:
-    """The token with the largest |A| that is a word and not the last one.
+    """The token with the largest |A| that is a word and not the last one (|Â| if A is not known).
 
     At the last token A is only δ, and punctuation carries no meaning. Where there are no words
     before the last token, any token before it counts, or the last one itself.
@@ -24,9 +24,11 @@ def instructive(full: Sample) -> int:
 
 
 def sizes_of(full: Sample) -> list[float]:
-    """Advantages, or rewards where there are none."""
-    found = full.columns.get("advantages") or full.columns.get("token_level_rewards")
-    return found or [0.0] * len(full)
+    """A; where that is not known Â, or else rewards."""
+    for name in ("advantages", "whitened", "token_level_rewards"):
+        if name in full.columns:
+            return full.columns[name]
+    return [0.0] * len(full)
 
 
 def is_punctuation(text: str) -> bool:

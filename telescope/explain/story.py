@@ -93,7 +93,7 @@ class Story(Screen):
 
     def _title(self, t: int) -> str:
         title = self.ui("title", t, self.texts[t], len(self.sample))
-        return title if self.chosen else f"{title} · {self.why_this_token(t)}"
+        return title if self.chosen else title + self.why_this_token(t)
 
     def term(self, trace: Trace) -> list[str]:
         """The formula in words, and about how much it is."""

@@ -216,16 +216,20 @@ class Screen(TokenTable):
         is_last = t == max(self.tracer.steps.at, default=0)
         if self.chosen or is_last or not self.mask[t]:
             return title
-        return f"{title} · {self.why_this_token(t)}"
+        return title + self.why_this_token(t)
 
     def why_this_token(self, t: int) -> str:
-        """Why the view is about this token: see `instructive`."""
+        """Why the view is about this token, see `instructive`; empty without A and Â."""
         sizes = sizes_of(self.full)
+        symbol = "A" if "advantages" in self.full.columns else "Â"
+        if symbol == "Â" and "whitened" not in self.full.columns:
+            return ""
+        if len({sizes[k] for k in self.tracer.steps.at}) == 1:
+            return f" · {self.ui('same_for_all', symbol)}"
         earlier = self.tracer.steps.at[:-1]
-        if len({sizes[k] for k in self.tracer.steps.at}) == 1 and len(earlier) > 0:
-            return self.ui("same_for_all")
         is_largest = all(abs(sizes[k]) <= abs(sizes[t]) for k in earlier)
-        return self.ui("largest" if is_largest else "largest_word")
+        key = "largest" if is_largest else "largest_word"
+        return f" · {self.ui(key, symbol)}"
 
     def _explained(self, trace: Trace) -> list[str]:
         """A term and, below it, what it means and which function makes it."""

@@ -264,7 +264,7 @@ class _TokenTracer:
         """The advantage that the policy loss uses."""
         numbers = self.number("advantages")
         if numbers is None:
-            return []
+            return self._given_whitened()
         (a,) = numbers
         mean = self.full.whiten_mean
         std = self.full.whiten_std
@@ -285,6 +285,14 @@ class _TokenTracer:
         of_std = bound_of(std, recorded or 0.0) or of_advantage
         slack = (of_mean + abs(result) * of_std) / std
         return [compared(term, recorded, {}, slack)]
+
+    def _given_whitened(self) -> list[Trace]:
+        """Â as it was given, where A is not known."""
+        given = self.recorded("whitened")
+        if given is None:
+            return []
+        term = Term("whitened", f"Â{self.i}", num(given), given, checked=False, state="given")
+        return [compared(term, None, {})]
 
     # ---- the actor's update ----
 

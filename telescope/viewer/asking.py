@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -62,15 +62,22 @@ def read_asked(query: QueryParams) -> Asked:
     )
 
 
-def answer_of(sample: Sample, asked: Asked) -> Mapping[str, Any]:
-    """The reply as JSON, with the titles of the nearest questions."""
+def answer_of(
+    sample: Sample, asked: Asked, batch: Callable[[], Sequence[Sample]]
+) -> Mapping[str, Any]:
+    """The reply as JSON, with the titles of the nearest questions.
+
+    `batch` reads the recorded samples of the step, for a question about other settings.
+    """
     # Not at the top: the index takes a moment, and most visitors do not ask.
     from telescope.explain.ask.conversation import Conversation
     from telescope.explain.questions import questions
 
     written = asked.token is not None and asked.token < len(sample) and sample.mask[asked.token]
     token = asked.token if written else None
-    conversation = Conversation(sample, lang=asked.lang, level=asked.level, token=token)
+    conversation = Conversation(
+        sample, lang=asked.lang, level=asked.level, token=token, batch=batch
+    )
     for text in asked.after:
         conversation.ask(text)
     reply = conversation.ask(asked.text)

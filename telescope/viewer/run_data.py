@@ -102,6 +102,11 @@ class RunData:
             )
         return self._samples((*stamp, position), lambda: ledger.sample_of(table, position))
 
+    def samples_of(self, step: int) -> list[Sample]:
+        """Every recorded sample of the step."""
+        _, table = self._read(step)
+        return [self.sample(step, position) for position in range(table.num_rows)]
+
     def whatif(self, step: int, positions: list[int], whatif: WhatIf) -> list[Sample]:
         """These samples with their credit computed anew, whitened together."""
         stamp, _ = self._read(step)

@@ -166,8 +166,11 @@ class _Api:
 
     def ask(self, request: Request) -> Any:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
-        sample = self.data.sample(request.path_params["step"], request.path_params["sample"])
-        return answer_of(sample, read_asked(request.query_params))
+        step = request.path_params["step"]
+        sample = self.data.sample(step, request.path_params["sample"])
+        return answer_of(
+            sample, read_asked(request.query_params), lambda: self.data.samples_of(step)
+        )
 
     def _sample(self, step: int, position: int) -> dict[str, Any]:
         return page_sample(self.data.sample(step, position)) | {"position": position}
