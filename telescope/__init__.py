@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from telescope.config import Config
     from telescope.errors import TelescopeError
-    from telescope.peers import record
+    from telescope.peers import record, watch
     from telescope.trainer import Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Config", "TelescopeError", "Trainer", "record"]
+__all__ = ["Config", "TelescopeError", "Trainer", "record", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +23,7 @@ def __getattr__(name: str) -> Any:
         "TelescopeError": "errors",
         "Trainer": "trainer",
         "record": "peers",
+        "watch": "peers",
     }
     if name not in homes:
         raise AttributeError(f"module 'telescope' has no attribute {name!r}")

@@ -9,5 +9,6 @@ import ledger, explain, batch, config, algorithms and errors.
 """
 
 from telescope.peers.recorder import Recorder, record
+from telescope.peers.trl import watch
 
-__all__ = ["Recorder", "record"]
+__all__ = ["Recorder", "record", "watch"]

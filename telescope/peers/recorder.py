@@ -75,7 +75,7 @@ class Recorder:
 
         Returns once the arrays are copied. It never raises: a mistake is logged once.
         """
-        with self._guarded():
+        with self.guarded():
             settings = self.settings | dict(given.pop("settings", None) or {})
             self.tokenizer = given.pop("tokenizer", None) or self.tokenizer
             if metrics:
@@ -91,7 +91,7 @@ class Recorder:
 
     def close(self) -> None:
         """Waits until everything is on disk."""
-        with self._guarded():
+        with self.guarded():
             if self._writing is not None:
                 self._writing.result()
                 self._writing = None
@@ -105,7 +105,7 @@ class Recorder:
         settings: dict[str, Any],
         moments: tuple[float, float] | None,
     ) -> None:
-        with self._guarded():
+        with self.guarded():
             self.folder.mkdir(parents=True, exist_ok=True)
             resolved = _settings_of(settings)
             meta = {
@@ -143,6 +143,7 @@ class Recorder:
             "group": watched.group,
             "truncated": watched.truncated,
             "bootstrap": watched.bootstrap,
+            "scale": watched.scale,
         }
         columns |= {name: values for name, values in per_row.items() if values is not None}
         if moments is not None:
@@ -197,7 +198,7 @@ class Recorder:
             limit = f"{self.max_bytes / 1e6:.0f} MB"
             self._say(f"{self.folder} reached {limit}: every second recorded step was removed")
 
-    def _guarded(self) -> contextlib.AbstractContextManager[None]:
+    def guarded(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.strict else _Quietly(self._say)
 
     def _say(self, text: str) -> None:

@@ -44,6 +44,8 @@ class WatchedStep:
     truncated: list[bool] | None = None
     group: list[int] | None = None
     bootstrap: list[float] | None = None
+    scale: list[float] | None = None
+    """What an estimator without a critic divided by."""
 
     def __len__(self) -> int:
         return len(self.responses)
@@ -105,6 +107,7 @@ def watched_step(
     truncated: Any | None = None,
     group: Any | None = None,
     bootstrap: Any | None = None,
+    scale: Any | None = None,
     **columns: Rows,
 ) -> WatchedStep:
     """Checks and cuts the arrays of `record`."""
@@ -136,6 +139,7 @@ def watched_step(
         truncated=_per_row("truncated", truncated, len(ids), bool),
         group=_groups(group, len(ids)),
         bootstrap=_per_row("bootstrap", bootstrap, len(ids), float),
+        scale=_per_row("scale", scale, len(ids), float),
     )
 
 
