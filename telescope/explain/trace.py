@@ -22,6 +22,7 @@ from telescope.algorithms.definitions.notation import exact, less, num, par, sub
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
     TokenSteps,
+    UpdatedResponse,
     actions_of,
     alone,
     fill,
@@ -29,7 +30,6 @@ from telescope.explain.arithmetic import (
     predicted_token,
     ratio_of,
     token_of,
-    updated_token,
 )
 from telescope.explain.checked import Trace, agree, compared, recheck
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
@@ -77,15 +77,29 @@ class Tracer:
         self.actions = actions_of(self.full)
         self.alone = alone(self.full)
         self.kept = kept_of(self.full)
+        self._made: dict[tuple[int, int], list[Trace]] = {}
+        self._updated: dict[int, UpdatedResponse] = {}
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         """See `traces`."""
         if not self._written(t):
             return []
+        if (t, update) not in self._made:
+            self._made[t, update] = self._make(t, update)
+        return self._made[t, update]
+
+    def _make(self, t: int, update: int) -> list[Trace]:
         made = _TokenTracer(self, t).all(update)
         if all(trace.ok is not False for trace in made):
             return made
         return _settled([self._with_right_inputs(trace, t, update) for trace in made])
+
+    def updated(self, update: ActorUpdate) -> UpdatedResponse:
+        """The response in an update of the full sample."""
+        key = id(update)
+        if key not in self._updated:
+            self._updated[key] = UpdatedResponse(self.full, update, self.kept)
+        return self._updated[key]
 
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         """See `compare`."""
@@ -359,7 +373,7 @@ class _TokenTracer:
         definition = self.settings.policy_loss_definition
         if definition is None:
             return []
-        token = updated_token(self.full, update, self.t, self.tracer.kept)
+        token = self.tracer.updated(update).token(self.t)
         if definition.terms is not None:
             terms = definition.terms(token, self.settings.actor)
         else:

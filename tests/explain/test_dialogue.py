@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telescope.errors import TelescopeError
@@ -197,6 +197,7 @@ NOTES = ["<!-- 用户 1 字，助手 1 字 -->\n", "背景：y\n"]
 MESSAGES = st.lists(st.sampled_from([*PIECES, WHOLE_ROUND, *NOTES]), max_size=8).map("".join)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(MESSAGES, MESSAGES), max_size=5))
 def test_messages_that_look_like_the_layout_are_read_back_as_they_were(rounds):
     dialogue = Dialogue(NOW)
