@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
-from telescope.explain.already_whitened import note
 from telescope.explain.chat import user_turn
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
@@ -42,8 +41,7 @@ class FirstScreen(Screen):
                 shown.append(both_ends(quote, self.width // 2 - 3))
         lines = [self.paint(" → ".join(shown), "bold")] if shown else []
         facts = self.says("   ".join(self._facts()))
-        warning = note(self.sample, self.lang, brief=True)
-        return lines + facts[:2] + (self.says(f"⚠ {warning}") if warning else [])
+        return lines + facts[:2] + self.warnings(brief=True)
 
     def brief_table(self) -> list[str]:
         """Every token, or both ends, those with the largest |A|, and sums."""

@@ -67,6 +67,17 @@ class CriticUpdate:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """A sentence about a recorded step, in both languages."""
+
+    zh: str
+    en: str
+
+    def said(self, lang: str) -> str:
+        return self.zh if lang == "zh" else self.en
+
+
+@dataclass(frozen=True)
 class Sample:
     """A response: its tokens, their columns, and the updates it took part in."""
 
@@ -107,6 +118,10 @@ class Sample:
     `whiten = false`, to say so."""
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
+    faults: tuple[Remark, ...] = ()
+    """What a check of another trainer's batch found wrong."""
+    rules: tuple[Remark, ...] = ()
+    """Where another trainer's rules differ from ours: shown where a number does not agree."""
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
     """Numbers typed by hand after the last valid token: slot -> column -> number.
     They are shown, but nothing is computed from them."""
@@ -121,6 +136,8 @@ class Sample:
         plain["token_bytes"] = [list(piece) for piece in self.token_bytes]
         plain["actor_updates"] = [asdict(update) for update in self.actor_updates]
         plain["critic_updates"] = [asdict(update) for update in self.critic_updates]
+        for name in ("faults", "rules"):
+            plain[name] = [asdict(remark) for remark in plain[name]]
         finite: dict[str, Any] = _finite(plain)
         return finite
 

@@ -24,6 +24,8 @@ _STYLES = {
     "up": "38;5;172",  # orange
     "down": "38;5;99",  # purple
 }
+_BRIEF_WARNINGS = 2
+_LINES_OF_A_WARNING = 3
 _LONGEST_QUOTE = 2048
 """Characters of a prompt or response that are looked at from either end."""
 
@@ -162,8 +164,19 @@ class View:
             lines += self.quotes(self.ui(key), shown)
         facts = "   ".join(self._facts())
         lines += self.says(self.numbers(facts))
-        warning = note(self.sample, self.lang)
-        return lines + (self.says(f"⚠ {warning}") if warning else [])
+        return lines + self.warnings()
+
+    def warnings(self, *, brief: bool = False) -> list[str]:
+        """What the reader must know before the numbers: ⚠ faults, and rules that explain a ✗."""
+        said = [note(self.sample, self.lang, brief=brief)]
+        said += [fault.said(self.lang) for fault in self.sample.faults]
+        disagrees = any(not ok for found in self.verdicts for ok in found.values())
+        if disagrees:
+            said += [rule.said(self.lang) for rule in self.sample.rules]
+        lines = [self.says(f"⚠ {each}") for each in said if each]
+        if brief:
+            lines = [shown[:_LINES_OF_A_WARNING] for shown in lines[:_BRIEF_WARNINGS]]
+        return [line for shown in lines for line in shown]
 
     def _facts(self) -> list[str]:
         x = self.sample

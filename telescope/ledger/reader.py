@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from telescope.errors import TelescopeError
-from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Remark, Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.schema import METADATA, VERSION
 
@@ -112,6 +113,8 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         whiten_std=row.get("whiten_std"),
         actor_updates=[_actor_update(update) for update in row["actor_updates"]],
         critic_updates=[CriticUpdate(**update) for update in row.get("critic_updates") or ()],
+        faults=_remarks(meta.get("faults", ())),
+        rules=_remarks(meta.get("rules", ())),
     )
 
 
@@ -119,3 +122,7 @@ def _actor_update(update: dict[str, Any]) -> ActorUpdate:
     """An update; terms that another trainer did not record are empty, so that they are computed."""
     terms: dict[str, Any] = {"ratio": [], "clipped": [], "dual_clipped": [], "loss": []}
     return ActorUpdate(**(terms | update))
+
+
+def _remarks(written: Sequence[Mapping[str, Any]]) -> tuple[Remark, ...]:
+    return tuple(Remark(zh=str(each["zh"]), en=str(each["en"])) for each in written)

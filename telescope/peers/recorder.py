@@ -27,6 +27,7 @@ from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of, steps
 from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
 from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
+from telescope.peers.faults import Fault, find_faults, given_batch
 from telescope.peers.rows import Array, WatchedStep, watched_step
 from telescope.peers.whitening import batch_moments
 
@@ -38,6 +39,7 @@ class Recorder:
 
     `samples`: responses recorded of a step. `every`: records each n-th step. `settings`: what the
     trainer was set to, under our names (estimator, gamma, lam, kl_coef, clip_low, clip_high, …).
+    `rules`: where the trainer's rules differ from ours, as {"zh": …, "en": …}.
     `strict`: raises mistakes instead of logging them, for files that are read afterwards.
     """
 
@@ -51,6 +53,7 @@ class Recorder:
         tokenizer: Any = None,
         settings: Mapping[str, Any] | None = None,
         trainer: str = "",
+        rules: Sequence[Mapping[str, str]] = (),
         strict: bool = False,
     ) -> None:
         self.folder = Path(folder)
@@ -60,6 +63,7 @@ class Recorder:
         self.tokenizer = tokenizer
         self.settings = dict(settings or {})
         self.trainer = trainer
+        self.rules = list(rules)
         self.strict = strict
         self._bytes: TokenBytes | None = None
         self._writer = ThreadPoolExecutor(1, "telescope-watch")
@@ -83,11 +87,14 @@ class Recorder:
             if step % self.every:
                 return
             watched = watched_step(**given)
+            faults = find_faults(given_batch(watched, given, self._eos()))
+            for fault in faults:
+                self._say(f"step {step}: {fault.en}", once_for=fault.id)
             moments = batch_moments(watched, _settings_of(settings))
             shown = _first(watched, self.samples)
             if self._writing is not None and not self._writing.done():
                 self._writing.result()  # one step at a time: memory stays bounded
-            self._writing = self._writer.submit(self._write, step, shown, settings, moments)
+            self._writing = self._writer.submit(self._write, step, shown, settings, moments, faults)
 
     def close(self) -> None:
         """Waits until everything is on disk."""
@@ -104,6 +111,7 @@ class Recorder:
         watched: WatchedStep,
         settings: dict[str, Any],
         moments: tuple[float, float] | None,
+        faults: Sequence[Fault],
     ) -> None:
         with self.guarded():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +122,8 @@ class Recorder:
                 "step": step,
                 "settings": resolved.to_json(),
                 "trainer": self.trainer,
+                "rules": self.rules,
+                "faults": [fault.to_json() for fault in faults],
             }
             columns = self._columns(watched, moments)
             save_table(arrow_table(columns, meta), path_of(self.folder, step))
@@ -201,9 +211,13 @@ class Recorder:
     def guarded(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.strict else _Quietly(self._say)
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _eos(self) -> int | None:
+        return getattr(self.tokenizer, "eos_token_id", None)
+
+    def _say(self, text: str, once_for: str | None = None) -> None:
+        key = once_for or text
+        if key not in self._said:
+            self._said.add(key)
             _log.warning("telescope: %s", text)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +30,21 @@ PPO_COLUMNS = {
 """Our column -> the local variable of TRL's PPO."""
 GROUP_STD_EPS = 1e-4
 """What TRL's GRPO adds to σ; ours is 1e-6."""
+PPO_RULES = (
+    {
+        "en": "TRL pays the score one slot after the last token, and that slot has a V of its own. "
+        "Where an answer ends early, the last A has γλ·(score − V of that slot) in it.",
+        "zh": "TRL 把得分记在最后一个 token 之后的位置，那个位置还有自己的 V。回答提前结束时，"
+        "最后的 A 里多出 γλ·(得分 − 那个位置的 V)。",
+    },
+)
+GRPO_RULES = (
+    {
+        "en": "TRL adds 1e-4 to the σ of a group, Telescope 1e-6.",
+        "zh": "TRL 给组内的 σ 加 1e-4，Telescope 加 1e-6。",
+    },
+)
+"""Where TRL's rules differ from ours."""
 
 
 def watch(trainer: Any, folder: Path | str = "runs/trl", **options: Any) -> Recorder:
@@ -61,7 +76,7 @@ def _watch_ppo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Rec
         "clip_value": args.cliprange_value,
         "temperature": args.temperature,
     }
-    recorder = _recorder(trainer, folder, settings, options)
+    recorder = _recorder(trainer, folder, settings, PPO_RULES, options)
     trainer.add_callback(_callback(lambda: _record_ppo(trainer, recorder), recorder))
     return recorder
 
@@ -124,7 +139,7 @@ def _watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Re
         "clip_high": args.epsilon_high or args.epsilon,
         "temperature": args.temperature,
     }
-    recorder = _recorder(trainer, folder, settings, options)
+    recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
     seen: dict[str, Any] = {}
     _after(trainer, "_calculate_rewards", lambda rewards: seen.update(rewards=rewards), recorder)
     _after(
@@ -208,9 +223,14 @@ def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
 
 
 def _recorder(
-    trainer: Any, folder: Path | str, settings: dict[str, Any], options: dict[str, Any]
+    trainer: Any,
+    folder: Path | str,
+    settings: dict[str, Any],
+    rules: Sequence[Mapping[str, str]],
+    options: dict[str, Any],
 ) -> Recorder:
     own = {
+        "rules": rules,
         "tokenizer": getattr(trainer, "processing_class", None),
         "trainer": "trl",
         "settings": settings,
