@@ -9,6 +9,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.explain.drawing import grid, markdown_table
 from telescope.explain.facts import Facts
 from telescope.explain.sample import Sample
+from telescope.explain.tex import safe
 from telescope.explain.text import pieces, shorten
 
 HEADS = {
@@ -57,7 +58,8 @@ class Table:
 
     def markdown(self) -> str:
         head, *rest = self.rows
-        return markdown_table(head, rest)
+        rows = [(index, safe(token), *numbers) for index, token, *numbers in rest]
+        return markdown_table(head, rows)
 
 
 def token_table(sample: Sample, names: Sequence[str], known: Facts) -> Table:

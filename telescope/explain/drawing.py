@@ -6,6 +6,7 @@ other where rich would cut cells off, and take milliseconds for thousands of tok
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class TableColumn:
         """Orange where positive, purple where negative."""
         return self.key in ("A", "white")
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         return max(cell_len(text) for text in (self.head, *self.cells))
 

@@ -108,9 +108,11 @@ class TokenTable(View):
     def _front(self) -> int:
         """Cells before the first column of numbers."""
         digits = len(str(len(self.sample) - 1))
-        return digits + 3 + self._side() + 1
+        return digits + 3 + self._side + 1
 
+    @functools.cached_property
     def _side(self) -> int:
+        """Cells of the widest token."""
         return max(cell_len(text) for text in (self.ui("token"), *self.tokens))
 
     def _lines(
@@ -129,7 +131,7 @@ class TokenTable(View):
             lines.append(self.paint(head.rstrip(), "bold"))
             for t in rows:
                 cells = [self._painted(column, t) for column in block]
-                row_front = self._row_front(t, digits) + pad(self.tokens[t], self._side() + 1)
+                row_front = self._row_front(t, digits) + pad(self.tokens[t], self._side + 1)
                 lines.append(row_front + joined(block, cells))
             if with_sums:
                 lines.append(pad(" Σ", front) + joined(block, self._sums(block)))
