@@ -76,6 +76,9 @@ class Words:
     claim: str = ""
     """What the expert's text claims, as an expression over the token's numbers. A test checks it
     wherever the text is shown. Empty: the text is a definition."""
+    says_zh: str = ""
+    says_en: str = ""
+    """The words that carry the claim, in order, by their keys in the lexicon of the tests."""
 
 
 @dataclass(frozen=True)
