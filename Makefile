@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: help train train-ray train-smollm test test-fast test-vllm check docs wheel clean
+.PHONY: help train train-ray train-smollm test test-fast test-peers test-vllm check docs wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
@@ -30,6 +30,9 @@ test-fast: $(VENV)/.ready-dev  ## run the unit tests: no training run, no Ray, n
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm
 
+test-peers: $(VENV)/.ready-dev  ## the tests of watching verl 0.9.1, TRL 1.12 and TRL 1.16, each from a folder of its own
+	$(BIN)/python tools/test_peers.py
+
 check: $(VENV)/.ready-dev  ## lint, types, import layers, the page's JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +47,7 @@ wheel: $(VENV)/.ready  ## build the wheel, install it outside the repository and
 	$(BIN)/python tools/check_wheel.py
 
 clean:  ## remove the environments, the runs and what was built
-	rm -rf $(VENV) .venv-vllm .venv-docs runs build dist site
+	rm -rf $(VENV) .venv-vllm .venv-docs .peers runs build dist site
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,14 +1,14 @@
 """GSM8K: rewards, and the data files they read, in the columns of verl's preprocessing.
 
-`gsm8k` is strict: the right number after `####`. `lenient` takes the last number of a response, and so separates arithmetic from form.
+`gsm8k` is strict: the right number after `####`. `lenient` takes the last number of a response, and so separates arithmetic from form. `form` asks for any number after
+`####`: a small part of the reward, until a model that does not write the form has found it.
 
 The questions are https://github.com/openai/grade-school-math, grade_school_math/data/{train,test}.jsonl: 7473 and 1319 of them.
 
     python recipes/gsm8k.py train.jsonl data/gsm8k/train.parquet
     python recipes/gsm8k.py test.jsonl data/gsm8k/test.parquet
 
---example puts a system message and one worked example before each question. --held-out FILE moves 500 questions into a file of their own, by
-which settings can be chosen without the test set.
+--held-out FILE moves 500 questions into a file of their own, by which settings can be chosen without the test set.
 """
 
 from __future__ import annotations
@@ -22,25 +22,6 @@ from pathlib import Path
 from typing import Any
 
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
-SYSTEM = (
-    'Solve the problem step by step. The last line of your answer is "#### " followed by the final number alone, like this:\n'
-    "#### 42"
-)
-EXAMPLE = [
-    {
-        "role": "user",
-        "content": "Anna buys 3 boxes of pencils with 12 pencils in each box. She gives 8 pencils to her brother and shares the rest equally "
-        "among herself and 3 friends. How many pencils does each of them get?",
-    },
-    {
-        "role": "assistant",
-        "content": "Anna buys 3 * 12 = 36 pencils.\n"
-        "After giving 8 away she has 36 - 8 = 28 pencils.\n"
-        "There are 1 + 3 = 4 people, so each gets 28 / 4 = 7 pencils.\n"
-        "#### 7",
-    },
-]
-"""Of our own, not from the data."""
 ANSWER = re.compile(r"#### (-?[0-9.,]+)")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 HELD_OUT = 500
@@ -65,6 +46,11 @@ def lenient(completions: Sequence[str], ground_truth: Sequence[str], **_: Any) -
     ]
 
 
+def form(completions: Sequence[str], **_: Any) -> list[float]:
+    """1 for a response with a number after `####`, right or wrong; otherwise 0."""
+    return [float(answer_of(text[-TAIL:]) is not None) for text in completions]
+
+
 def last_number(text: str) -> float | None:
     """The last number in a text: `$1,234.50.` is 1234.5."""
     found = NUMBER.findall(text)
@@ -77,42 +63,27 @@ def answer_of(text: str) -> str | None:
     return found[-1].replace(",", "") if found else None
 
 
-def row(
-    question: str, answer: str, index: int, split: str, *, example: bool = False
-) -> dict[str, Any]:
-    """One question as verl writes it. The rewards read `reward_model.ground_truth`, the rest is for those who look.
-
-    With `example` the prompt is a system message, a worked example and the question.
-    """
+def row(question: str, answer: str, index: int, split: str) -> dict[str, Any]:
+    """One question as verl writes it. The rewards read `reward_model.ground_truth`, the rest is for those who look."""
     truth = answer_of(answer)
     if truth is None:
         raise SystemExit(
             f"{split}, question {index}: its answer has no `#### number`: {answer[-60:]!r}"
         )
-    if example:
-        prompt = [
-            {"role": "system", "content": SYSTEM},
-            *EXAMPLE,
-            {"role": "user", "content": question},
-        ]
-    else:
-        prompt = [{"role": "user", "content": f"{question} {INSTRUCTION}"}]
     return {
         "data_source": "openai/gsm8k",
-        "prompt": prompt,
+        "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": truth},
         "extra_info": {"split": split, "index": index, "answer": answer, "question": question},
     }
 
 
-def convert(
-    source: Path, target: Path, *, example: bool = False, held_out: Path | None = None
-) -> list[tuple[Path, int]]:
+def convert(source: Path, target: Path, *, held_out: Path | None = None) -> list[tuple[Path, int]]:
     """jsonl with `question` and `answer` → parquet; the files written, and the rows of each."""
     lines = [json.loads(line) for line in source.read_text("utf-8").splitlines() if line.strip()]
     rows = [
-        row(line["question"], line["answer"], index, source.stem, example=example)
+        row(line["question"], line["answer"], index, source.stem)
         for index, line in enumerate(lines)
     ]
     if held_out is None:
@@ -140,16 +111,9 @@ if __name__ == "__main__":
     parser.add_argument("source", type=Path, help="train.jsonl or test.jsonl")
     parser.add_argument("target", type=Path, help="the parquet file to write")
     parser.add_argument(
-        "--example",
-        action="store_true",
-        help="a system message and a worked example before each question",
-    )
-    parser.add_argument(
         "--held-out", type=Path, help=f"move {HELD_OUT} questions into this file, always the same"
     )
     options = parser.parse_args()
-    files = convert(
-        options.source, options.target, example=options.example, held_out=options.held_out
-    )
+    files = convert(options.source, options.target, held_out=options.held_out)
     for path, count in files:
         print(f"{count} questions: {path}")

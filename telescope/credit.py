@@ -28,11 +28,13 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
         Â[i] = (A[i] − μ)/σ over the whole batch
 
     i⁺ is the next valid token. An estimator without a critic also adds what it compared with:
-    baselines and scale.
+    baselines and scale. With β = 0 a batch may come without ref_log_prob; it then gets no kl.
     """
-    kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
-    batch = batch.with_columns(kl=kl)
-    rewards = batch["token_level_scores"] - kl_coef * batch["kl"]
+    rewards = batch["token_level_scores"]
+    if kl_coef or "ref_log_prob" in batch:
+        kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
+        batch = batch.with_columns(kl=kl)
+        rewards = rewards - kl_coef * batch["kl"]
     batch = batch.with_columns(token_level_rewards=rewards)
     deltas = td_errors(
         batch["token_level_rewards"],
@@ -72,7 +74,6 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
     spread = masked_var(batch["returns"], mask)
     metrics: dict[str, Tensor | float] = {
         "reward/score_mean": sum(scores.total for scores in batch.scores) / rows,
-        "reward/kl": masked_mean(batch["kl"], mask),
         "reward/token_reward_mean": masked_mean(batch["token_level_rewards"], mask),
         "critic/value_mean": masked_mean(batch["values"], mask),
         "critic/return_mean": masked_mean(batch["returns"], mask),
@@ -82,6 +83,8 @@ def credit_metrics(batch: TokenBatch) -> dict[str, float]:
         "response/length_mean": mask.sum() / rows,
         "response/truncated": batch["truncated"].sum() / rows,
     }
+    if "kl" in batch:
+        metrics["reward/kl"] = masked_mean(batch["kl"], mask)
     for name, values in _info_columns(batch).items():
         metrics[name] = sum(values) / rows
     return {name: float(value) for name, value in metrics.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.algorithms import adapt_kl_coef, masked_mean
+from telescope.batch import TokenBatch
 from telescope.build import GivenReward, build_data, build_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
@@ -127,7 +128,8 @@ class Trainer:
                 with timer("values"):
                     batch = critic.compute_values(batch)
                 with timer("reference"):
-                    batch = reference.compute_log_prob(batch)
+                    if config.credit.kl_steps == "all" or ledger.is_due(step + 1):
+                        batch = reference.compute_log_prob(batch)
                 with timer("reward"):
                     batch = reward.compute_reward(batch)
                 with timer("advantages"):
@@ -138,7 +140,7 @@ class Trainer:
                     metrics |= critic.update_critic(batch, ledger)
                 flops = critic.training_flops(batch)
                 if step >= config.critic_warmup:  # during warm-up policy and kl_coef stand still
-                    self._adapt_kl(float(masked_mean(batch["kl"], batch.mask)), len(batch))
+                    self._adapt_kl(batch)
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                     flops += actor.training_flops(batch)
@@ -198,15 +200,15 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         return evaluate(self.roles.actor, self.roles.reward, self.held_out, self.config)
 
-    def _adapt_kl(self, kl: float, samples: int) -> None:
+    def _adapt_kl(self, batch: TokenBatch) -> None:
         credit = self.config.credit
         if credit.kl_target is not None:
             self.kl_coef = adapt_kl_coef(
                 self.kl_coef,
-                kl,
+                float(masked_mean(batch["kl"], batch.mask)),
                 target=credit.kl_target,
                 horizon=credit.kl_horizon,
-                n_steps=samples,
+                n_steps=len(batch),
             )
 
     def save(self) -> None:

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from telescope.algorithms import ESTIMATORS
-from telescope.batch import Scores
+from telescope.batch import Scores, TokenBatch
 from telescope.config import CreditConfig
 from telescope.credit import compute_advantages, credit_metrics
+from telescope.errors import TelescopeError
 from tests.fakes import hand_batch
 
 
@@ -55,6 +56,20 @@ def test_rewards_are_scores_minus_beta_kl() -> None:
     shaped = compute_advantages(batch, CreditConfig.of(), kl_coef=0.1)
     assert shaped["kl"][0].tolist() == pytest.approx([0.2, -0.1])
     assert shaped["token_level_rewards"][0].tolist() == pytest.approx([-0.02, 1.01])
+
+
+def test_without_the_reference_the_credit_is_the_same_and_there_is_no_kl() -> None:
+    given = staged(**THREE)
+    without = TokenBatch({name: given[name] for name in given if name != "ref_log_prob"})
+    out = compute_advantages(without, CreditConfig.of(gamma=1, lam=0.95), kl_coef=0.0)
+    assert out["token_level_rewards"][0].tolist() == [0.0, 0.0, 1.0]
+    assert out["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4])
+    assert "kl" not in out
+    metrics = credit_metrics(out.with_info(scores=[Scores(1.0, {}, {})]))
+    assert "reward/kl" not in metrics
+    assert metrics["reward/token_reward_mean"] == pytest.approx(1 / 3)
+    with pytest.raises(TelescopeError, match="batch has no `ref_log_prob`"):
+        compute_advantages(without, CreditConfig.of(), kl_coef=0.1)
 
 
 def test_without_kl_in_the_reward_the_rewards_are_the_scores() -> None:

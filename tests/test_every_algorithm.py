@@ -100,9 +100,11 @@ def test_every_estimator_trains_and_its_advantage_is_recomputed(
 ) -> None:
     trainer, samples = run(make_config, ("credit.estimator", estimator), *NEEDS.get(estimator, []))
     assert isinstance(trainer.roles.critic, ZeroCritic) == (not ESTIMATORS[estimator].needs.critic)
-    confirmed(
-        samples, "return", "whitened", "clip", *([] if estimator == "gdpo" else ["advantage"])
-    )
+    needs = ESTIMATORS[estimator].needs
+    names = ["whitened", "clip"]
+    names += ["return"] if needs.critic else []
+    names += [] if needs.score_parts else ["advantage"]
+    confirmed(samples, *names)
     advantages = [a for sample in samples for a in sample.columns["advantages"]]
     assert max(advantages) > min(advantages)
     if ESTIMATORS[estimator].needs.groups and estimator != "optimal_token_baseline":

@@ -154,6 +154,12 @@ def test_lenient_pays_the_last_number_whatever_its_form(
     assert reward(completions=[response, "8"], ground_truth=[truth, "7"]) == [score, 0.0]
 
 
+def test_form_pays_any_number_after_four_hashes() -> None:
+    _, reward = load_function(f"{GSM8K}:form")
+    responses = ["2 + 2 = 5\n#### 5", "#### $5", "so it is 4", "#### 4" + " " * 300]
+    assert reward(completions=responses) == [1.0, 0.0, 0.0, 0.0]
+
+
 def write_questions(folder: Path) -> Path:
     source = folder / "train.jsonl"
     source.write_text(
@@ -196,27 +202,6 @@ def test_gsm8k_files_have_verls_columns_and_the_answer_where_the_reward_looks(
         1.0,
         1.0,
     ]
-
-
-def test_gsm8k_prompts_with_an_example_show_the_form_and_hold_the_question_alone(
-    tmp_path: Path,
-) -> None:
-    _, convert = load_function(f"{GSM8K}:convert")
-    target = tmp_path / "train.parquet"
-    assert convert(write_questions(tmp_path), target, example=True) == [(target, 3)]
-    rows = read_rows([str(target)])
-    assert [message["role"] for message in rows[0]["prompt"]] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
-    assert [row["prompt"][-1]["content"] for row in rows] == [question for question, _ in QUESTIONS]
-    _, question, solution, _ = rows[0]["prompt"]
-    assert (3 * 12 - 8) / (1 + 3) == 7  # the example's own question
-    assert "3 boxes" in question["content"]
-    _, reward = load_function(f"{GSM8K}:gsm8k")
-    assert reward(completions=[solution["content"]], ground_truth=["7"]) == [1.0]
 
 
 def test_gsm8k_holds_out_the_same_500_questions_every_time(tmp_path: Path) -> None:
@@ -288,14 +273,14 @@ def write_model(folder: Path, family: str) -> Path:
 
 
 def smoke(
-    tmp_path: Path, name: str, family: str, *replaced: tuple[str, str], example: bool = False
+    tmp_path: Path, name: str, family: str, *replaced: tuple[str, str]
 ) -> tuple[Any, Trainer]:
     """Two steps of the recipe: a tiny model, three questions, 16 short responses.
 
     All else as it stands there but for `replaced`.
     """
     _, convert = load_function(f"{GSM8K}:convert")
-    convert(write_questions(tmp_path), tmp_path / "train.parquet", example=example)
+    convert(write_questions(tmp_path), tmp_path / "train.parquet")
     files = str(tmp_path / "train.parquet")
     small = [
         ("steps", "2"),
@@ -349,21 +334,23 @@ def test_the_gsm8k_recipe_runs_with_a_tiny_qwen2_in_place_of_qwen25(tmp_path: Pa
     check_run(*smoke(tmp_path, "qwen2.5-0.5b-gsm8k", "qwen"))
 
 
-def test_our_gsm8k_recipe_runs_with_a_tiny_qwen2_and_reports_both_scores(tmp_path: Path) -> None:
-    """Replaced: the model, the questions, sizes. Scores are reported strictly and leniently; only
-    the strict one is paid, and `eval` can be told to count the other.
+def test_our_gsm8k_recipe_runs_with_a_tiny_qwen2_and_reports_all_scores(tmp_path: Path) -> None:
+    """Replaced: the model, the questions, sizes. A right answer is paid 1, a wrong one in the form
+    0.1. The last number is reported, not paid, and `eval` can be told to count it.
     """
-    parts = ",".join(f"{GSM8K}:{name}" for name in ("gsm8k", "lenient"))
-    tiny = [("data.max_prompt_tokens", "2048"), ("ledger.every", "1"), ("reward.functions", parts)]
-    config, trainer = smoke(tmp_path, "gsm8k", "qwen", *tiny, example=True)
+    parts = ",".join(f"{GSM8K}:{name}" for name in ("gsm8k", "form", "lenient"))
+    tiny = [("ledger.every", "1"), ("reward.functions", parts)]
+    config, trainer = smoke(tmp_path, "gsm8k", "qwen", *tiny)
     steps = [row for row in trainer.history() if "reward/gsm8k" in row]
     assert [row["step"] for row in steps] == [1, 2]
     for row in steps:
-        assert row["reward/score_mean"] == row["reward/gsm8k"]
+        paid = 0.9 * row["reward/gsm8k"] + 0.1 * row["reward/form"]
+        assert row["reward/score_mean"] == pytest.approx(paid)
+        assert row["reward/gsm8k"] <= row["reward/form"]
         assert 0 <= row["reward/lenient"] <= 1
         assert row["actor/grad_norm"] > 0
     samples = ledger.samples(config.run_dir, 2)
-    assert all("Anna buys 3" in sample.prompt for sample in samples)
+    assert all("step by step" in sample.prompt for sample in samples)
     overrides = [("reward.functions", f"{GSM8K}:lenient"), ("reward.weights", "{}")]
     found = evaluate_run(config.run_dir, overrides=overrides)
     assert 0 <= found["eval/greedy_accuracy"] == found["eval/greedy_score"] <= 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from telescope import Config, Trainer
+from telescope import Config, Trainer, ledger
 from telescope.batch import COLUMNS
 from telescope.credit import compute_advantages
 from telescope.data import arithmetic
@@ -207,6 +207,26 @@ def test_beta_does_not_adapt_while_the_policy_stands_still(make_config) -> None:
         0.1,
     ]
     assert trainer.kl_coef != 0.1  # after the actor's first step
+
+
+def test_the_reference_only_in_recorded_steps_trains_the_same_weights(make_config) -> None:
+    """The KL is in rows and ledgers of steps 2 and 4, and nowhere else; it is absent, not 0."""
+    shared = [("steps", "4"), ("credit.kl_coef", "0"), ("ledger.every", "2")]
+    weights = {}
+    measured = {}
+    for steps in ("all", "recorded"):
+        config = make_config(("name", steps), ("credit.kl_steps", steps), *shared)
+        trainer = Trainer(config, reward=lambda response_ids: [len(r) / 6 for r in response_ids])
+        trainer.fit()
+        weights[steps] = [p.clone() for p in trainer.roles.actor.model.parameters()]
+        kl = {row["step"]: row["reward/kl"] for row in trainer.history() if "reward/kl" in row}
+        measured[steps] = kl
+        recorded = ledger.samples(config.run_dir, 4)[0].columns
+        assert len(recorded["kl"]) == len(recorded["ref_log_prob"]) > 0
+    assert all(map(torch.equal, *weights.values()))
+    assert list(measured["all"]) == [1, 2, 3, 4]
+    assert measured["recorded"] == {step: measured["all"][step] for step in (2, 4)}
+    assert measured["recorded"][4] != 0
 
 
 def test_value_pretraining_teaches_the_critic_what_the_policy_earns_on_average(make_config) -> None:

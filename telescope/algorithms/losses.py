@@ -215,7 +215,7 @@ def huber_value_loss(
 ) -> ValueTerms:
     """`clipped_value_loss` with Huber's error in place of half the square.
 
-        H(e) = ½e² if |e| ≤ δ, else δ·(|e| − ½δ)
+        H(x) = ½x² if |x| ≤ huber_delta, else huber_delta·(|x| − ½·huber_delta)
 
     One wild return cannot dominate. Huber 1964.
     """

@@ -87,13 +87,17 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "the sampler's own log-probability, at the sampling temperature",
                "采样器自己给出的对数概率（采样温度下）"),
         Column("old_log_probs", "action", "float", GENERATE, "log π_old(a_i|s_i)",
-               "the same from the training forward; π_old is the policy just before this step's "
-               "update. It is the rollout policy too, unless `rollout.one_step_off_policy`. With "
-               "one epoch and one minibatch, the update's own forward computes it, and this "
-               "column holds the sampler's values",
-               "训练前向算出的对数概率；π_old 是本步更新之前的策略，除非开启 "
-               "`rollout.one_step_off_policy`，它也就是采样时的策略。只有一轮、一个小批时，"
-               "由更新自己的前向计算，此列取采样器的值"),
+               "the training model's log-probability: after sampling, generate_sequences runs the "
+               "actor's training forward (compute_log_prob) over the response. π_old is the policy "
+               "just before this step's update; it wrote the response too, unless "
+               "`rollout.one_step_off_policy`. With one epoch and one minibatch the update's own "
+               "forward gives π_old, so `actor.old_log_probs = auto` skips this one, and the column "
+               "holds the sampler's values; `actor.old_log_probs = sampler` always does so",
+               "训练模型给出的对数概率：采样之后，generate_sequences 用 actor 的训练前向"
+               "（compute_log_prob）再算一遍。π_old 是本步更新之前的策略；除非开启 "
+               "`rollout.one_step_off_policy`，回答也是它写的。只有一轮、一个小批时，更新自己的前向"
+               "就给出 π_old，`actor.old_log_probs = auto` 便省去这一遍，此列取采样器的值；"
+               "`actor.old_log_probs = sampler` 总是如此"),
         Column("sum_pi_squared", "action", "float", GENERATE, "Σ_v π(v|s_i)²",
                "how concentrated π is; only for estimators that need it",
                "π 有多集中；只用于需要它的估计器"),

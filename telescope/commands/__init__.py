@@ -27,6 +27,7 @@ COMMANDS = {
     "tour": "learn in eight steps what PPO computes for a token, without a run",
     "report": "write one self-contained HTML file of a run, to open from disk",
     "view": "serve the same page live, beside a running job",
+    "open": "make a run folder from the files of another trainer",
     "export": "write a run's last checkpoint as Hugging Face folders",
 }
 """Every subcommand with its help line. The subcommand's module has the same name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from telescope.commands.language import language, translate
@@ -18,10 +19,13 @@ _TRAIN_ONLY = ("--resume", "--smoke")
 class Parser(argparse.ArgumentParser):
     """An argparse parser that reports a mistake in one line, with the usage.
 
-    Its help is in the language of `telescope.commands.language`.
+    Its help is in the language of `telescope.commands.language`, which reads `--lang`. A command
+    whose answers have a language of their own adds that option itself (`own_lang`).
     """
 
-    def __init__(self, usage: str, description: str, **more: Any) -> None:
+    def __init__(
+        self, usage: str, description: str, *, own_lang: bool = False, **more: Any
+    ) -> None:
         command = " ".join(usage.split()[:2])
         super().__init__(
             prog=more.pop("prog", command),
@@ -31,6 +35,12 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Formatter if language() == "zh" else argparse.HelpFormatter,
             **more,
         )
+        if not own_lang:
+            self.add_argument(
+                "--lang",
+                choices=["zh", "en"],
+                help="language of help and errors (default: that of the locale)",
+            )
 
     def format_help(self) -> str:
         self.description = translate(self.description or "")
@@ -59,6 +69,38 @@ class _Formatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in self._split_lines(text, width))
+
+
+def add_response(group: argparse._ArgumentGroup) -> None:
+    """Adds the options that name a response: of a run, or of a file of numbers."""
+    group.add_argument(
+        "run",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help="run folder, e.g. runs/arithmetic (default: a built-in example)",
+    )
+    group.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
+    group.add_argument(
+        "--sample",
+        type=int,
+        default=0,
+        help="which response of the step or of the --numbers file (default 0)",
+    )
+    group.add_argument(
+        "--numbers",
+        type=Path,
+        metavar="FILE",
+        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV; advantages "
+        "that are whitened already are named `whitened`, or come with `whiten = false`",
+    )
+
+
+def add_level(group: argparse._ArgumentGroup) -> None:
+    """Adds `--level`."""
+    group.add_argument(
+        "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
+    )
 
 
 def parse_with_settings(

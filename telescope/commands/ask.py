@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, add_level, add_response
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -46,35 +46,22 @@ def run(arguments: list[str]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(USAGE, "Answer a question in your own words with a response's numbers.")
+    description = "Answer a question in your own words with a response's numbers."
+    parser = Parser(USAGE, description, own_lang=True)
     parser.add_argument(
         "question", nargs="?", metavar="QUESTION", help="(default: start a conversation)"
     )
     source = parser.add_argument_group("what it is about")
-    source.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="run folder (default: a built-in example)"
-    )
-    source.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    source.add_argument(
-        "--sample",
-        type=int,
-        default=0,
-        help="which response of the step or of the --numbers file (default 0)",
-    )
+    add_response(source)
     source.add_argument(
         "--token", type=int, help="the token that answers are about, from 0 (default: the first)"
-    )
-    source.add_argument(
-        "--numbers", type=Path, metavar="FILE", help="numbers typed by hand: TOML, JSON or CSV"
     )
 
     form = parser.add_argument_group("how it is answered")
     form.add_argument(
         "--lang", choices=["zh", "en"], help="(default: the language of each question)"
     )
-    form.add_argument(
-        "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
-    )
+    add_level(form)
     form.add_argument(
         "--after",
         action="append",
@@ -133,14 +120,19 @@ class _Session:
         from telescope.explain.ask.conversation import Conversation
 
         self.options = options
-        sample = read_source(options).sample
+        source = read_source(options)
+        sample = source.sample
         if not len(sample):
             raise TelescopeError("this response has no token: choose another --sample")
         if options.token is not None:
             _check_token(sample, options.token)
         self.width = shutil.get_terminal_size((100, 24)).columns
         self.conversation: Conversation = Conversation(
-            sample, lang=options.lang, level=options.level, token=options.token
+            sample,
+            lang=options.lang,
+            level=options.level,
+            token=options.token,
+            batch=source.whitened_with,
         )
         self.log: Log = self._open_log(sample)
 

@@ -40,9 +40,9 @@ def run(arguments: list[str]) -> None:
         rounds = [_chosen(rounds, options.round, options.file)]
 
     if options.save_as is not None:
-        from telescope.explain.dialogue import save_dialogue_as
+        from telescope.explain.dialogue import Dialogue
 
-        path = save_dialogue_as(options.save_as, rounds, datetime.now())
+        path = Dialogue.named(options.save_as, datetime.now()).save(rounds)
         print(path, file=sys.stderr)
     elif options.json:
         plain = [{"question": question, "answer": answer} for question, answer in rounds]

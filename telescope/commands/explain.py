@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, add_level, add_response
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -34,10 +34,19 @@ class Source:
 
     sample: Sample
     batch: list[Sample] = field(default_factory=list)
-    """Every response of a --numbers file. Empty for other sources."""
+    """Every response of a --numbers file; of a run, those that the sample is compared with."""
     outputs: list[Output] = field(default_factory=list)
     """What actor, critic, reference and reward computed for a --prompt; else empty."""
     is_example: bool = False
+    run: Path | None = None
+
+    def whitened_with(self) -> list[Sample]:
+        """The responses that whitening took: of a run, those recorded for the step."""
+        if self.run is None:
+            return self.batch
+        from telescope import ledger
+
+        return ledger.samples(self.run, self.sample.step)
 
 
 def run(arguments: list[str]) -> None:
@@ -59,34 +68,15 @@ def run(arguments: list[str]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(USAGE, "Recompute and explain every number of a response.")
+    description = "Recompute and explain every number of a response."
+    parser = Parser(USAGE, description, own_lang=True)
     source = parser.add_argument_group("what is explained")
-    source.add_argument(
-        "run",
-        nargs="?",
-        type=Path,
-        metavar="RUN",
-        help="run folder, e.g. runs/arithmetic (default: a built-in example)",
-    )
-    source.add_argument("--step", type=int, help="step of the run (default: the last recorded)")
-    source.add_argument(
-        "--sample",
-        type=int,
-        default=0,
-        help="which response of the step or of the --numbers file (default 0)",
-    )
+    add_response(source)
     source.add_argument(
         "--token",
         type=int,
         help="explain this token term by term, counted from 0 "
         "(default: the one with the largest |A|, the last token excluded)",
-    )
-    source.add_argument(
-        "--numbers",
-        type=Path,
-        metavar="FILE",
-        help="numbers typed by hand, of one response or a batch: TOML, JSON or CSV; advantages "
-        "that are whitened already are named `whitened`, or come with `whiten = false`",
     )
     source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(
@@ -161,9 +151,7 @@ def _parser() -> Parser:
         default=language(),
         help="default: zh if LANG begins with zh, else en",
     )
-    form.add_argument(
-        "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
-    )
+    add_level(form)
     form.add_argument("--plain", action="store_true", help="no colour")
     markup = form.add_mutually_exclusive_group()
     markup.add_argument("--tex", action="store_true", help="Markdown, with formulas in TeX")
@@ -226,7 +214,7 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
     elif options.json:
         _print_json(source.sample)
     elif options.flow:
-        _print_flow(options, source.sample, width)
+        _print_flow(options, source, width)
     else:
         _print_page(options, source, width)
 
@@ -257,17 +245,15 @@ def _answer_questions(options: argparse.Namespace, sample: Sample, width: int) -
 
 
 def _save_dialogue(options: argparse.Namespace, rounds: list[tuple[str, str]]) -> None:
-    from telescope.explain.dialogue import save_dialogue, save_dialogue_as
+    from telescope.explain.dialogue import Dialogue
 
     now = datetime.now()
     if options.save_dialogue:
-        request = f"--save-dialogue {options.save_dialogue}"
-        path = save_dialogue(options.save_dialogue, rounds, now, request=request)
-        print(path, file=sys.stderr)
+        log = Dialogue.start(options.save_dialogue, now)
+        print(log.save(rounds, f"--save-dialogue {options.save_dialogue}"), file=sys.stderr)
     if options.save_dialogue_as:
-        request = f"--save-dialogue-as {options.save_dialogue_as}"
-        path = save_dialogue_as(options.save_dialogue_as, rounds, now, request=request)
-        print(path, file=sys.stderr)
+        log = Dialogue.named(options.save_dialogue_as, now)
+        print(log.save(rounds, f"--save-dialogue-as {options.save_dialogue_as}"), file=sys.stderr)
 
 
 def _simulate() -> dict[str, str]:
@@ -289,13 +275,21 @@ def _print_json(sample: Sample) -> None:
     print(text.encode("utf-8", "backslashreplace").decode())
 
 
-def _print_flow(options: argparse.Namespace, sample: Sample, width: int) -> None:
+def _print_flow(options: argparse.Namespace, source: Source, width: int) -> None:
     from telescope.explain.markdown import fenced
     from telescope.explain.stages import flow
 
     written_by_actor = options.prompt is not None and options.response is None
     sampled = options.run is not None or written_by_actor
-    drawing = flow(sample, options.lang, width, options.token, given=not sampled)
+    drawing = flow(
+        source.sample,
+        options.lang,
+        width,
+        options.token,
+        level=options.level,
+        given=not sampled,
+        batch=source.batch,
+    )
     print(fenced(drawing) if options.tex else drawing)
 
 
@@ -329,7 +323,7 @@ def read_source(options: argparse.Namespace) -> Source:
     """The sample that the options name."""
     _check_source(options)
     if options.run is not None:
-        return Source(_recorded_sample(options.run, options.step, options.sample))
+        return _recorded_sample(options.run, options.step, options.sample)
     if options.numbers is not None:
         return _typed_sample(options.numbers, options.sample)
     if options.prompt is not None:
@@ -380,7 +374,7 @@ def _chosen(batch: list[Sample], index: int, name: str = "the built-in example")
     return batch[index]
 
 
-def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:
+def _recorded_sample(run: Path, step: int | None, index: int) -> Source:
     from telescope import ledger
 
     recorded = ledger.steps(run)
@@ -391,4 +385,7 @@ def _recorded_sample(run: Path, step: int | None, index: int) -> Sample:
             f"{run} has no ledger: no step has finished yet, or ledger.samples = off"
         )
     chosen = recorded[-1] if step is None else step
-    return ledger.samples(run, chosen, [index])[0]
+    (sample,) = ledger.samples(run, chosen, [index])
+    is_compared = sample.settings.estimator_definition.needs.groups
+    group = ledger.group(run, chosen, index) if is_compared else []
+    return Source(sample, batch=group, run=run)

@@ -21,6 +21,7 @@ def check(config: Config) -> None:
     _check_eval(config)
     _check_environment(config)
     _check_credit(config)
+    _check_old_log_probs(config)
     _refuse_unused(config)
 
 
@@ -197,6 +198,12 @@ def _check_credit(config: Config) -> None:
         raise ValueError(
             "credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt"
         )
+    for name in ("credit.kl_coef", "actor.kl_loss_coef"):
+        if credit.kl_steps != "all" and _get(config, name):
+            raise ValueError(
+                f"credit.kl_steps = '{credit.kl_steps}', but {name} = {_get(config, name)} "
+                f"uses the KL in every step: set {name} = 0, or credit.kl_steps = 'all'"
+            )
     if needs.groups and config.rollout.n == 1:
         raise ValueError(
             f"{chosen} compares the responses of one prompt, and rollout.n = 1: use at least 2"
@@ -215,6 +222,24 @@ def _check_credit(config: Config) -> None:
             f"{chosen} compares the parts of the score; "
             "reward.normalise and reward.clip change only the sum"
         )
+
+
+def _check_old_log_probs(config: Config) -> None:
+    actor = config.actor
+    if actor.old_log_probs != "sampler":
+        return
+    others = {
+        "actor.importance": actor.importance != "off",
+        "actor.reject": actor.reject != "off",
+        "rollout.one_step_off_policy": config.rollout.one_step_off_policy,
+        "credit.estimator": config.credit.definition.needs.sum_pi_squared,
+    }
+    for name, needs_forward in others.items():
+        if needs_forward:
+            raise ValueError(
+                f"{name} = {_get(config, name)} needs the trainer's own π_old: "
+                "set actor.old_log_probs = 'auto'"
+            )
 
 
 def _refuse_unused(config: Config) -> None:

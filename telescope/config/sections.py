@@ -359,6 +359,11 @@ class CreditConfig(Section):
         None, gt=0, description="adapt β towards this KL, in nats per token; default: β is fixed"
     )
     kl_horizon: int = Field(10_000, ge=1, description="responses over which β adapts")
+    kl_steps: Literal["all", "recorded"] = Field(
+        "all",
+        description="training steps that measure the KL to the reference; recorded: only those "
+        "that the ledger records, for runs whose rewards and loss do not use it",
+    )
 
     @field_validator("estimator")
     @classmethod
@@ -408,10 +413,11 @@ class ActorConfig(OptimizerConfig):
     aggregation: Aggregation = Field(
         "auto", description="how token losses become one number; auto: as the loss's paper does"
     )
-    old_log_probs: Literal["auto", "forward"] = Field(
+    old_log_probs: Literal["auto", "forward", "sampler"] = Field(
         "auto",
         description="forward: π_old from a forward of its own; auto: skip it where the update's "
-        "own forward is the same (1 epoch, 1 minibatch)",
+        "own forward is the same (1 epoch, 1 minibatch); sampler: always skip it and take the "
+        "sampler's log-probs, whose rounding then is in the ratio",
     )
     importance: Literal["off", "token", "sequence"] = Field(
         "off",

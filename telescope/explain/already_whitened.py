@@ -26,6 +26,17 @@ NOTE = {
         "the row `whitened`, or set `whiten = false`."
     ),
 }
+BRIEF = {
+    "zh": (
+        "给出的 advantages 已经白化过：当作 Â，不再白化。"
+        "要自己说明，把这一行叫作 whitened，或写 whiten = false。"
+    ),
+    "en": (
+        "The given advantages are already whitened: taken as Â, not whitened again. To say it "
+        "yourself, name the row `whitened`, or set `whiten = false`."
+    ),
+}
+"""For the first screen."""
 RAW = {
     True: {
         "zh": "未白化的 A 由其他列得出。",
@@ -71,10 +82,12 @@ def tell_apart(batch: Sequence[Sample]) -> list[Sample]:
     return [_moved(sample, line) for sample in batch]
 
 
-def note(sample: Sample, lang: Lang) -> str:
+def note(sample: Sample, lang: Lang, *, brief: bool = False) -> str:
     """What to tell the reader; empty if the advantages were not whitened already."""
     if not sample.already_whitened:
         return ""
+    if brief:
+        return BRIEF[lang]
     knows_raw = "advantages" in fill(sample).columns
     return NOTE[lang].format(raw=RAW[knows_raw][lang])
 
@@ -100,7 +113,7 @@ def _agree(expected: Sequence[float], given: Sequence[float]) -> bool:
 
 
 def _rounding(x: float, y: float) -> float:
-    return 1e-5 * max(1.0, abs(x)) + bound_of(x) + half_unit_of(y)
+    return 1e-5 * max(1.0, abs(x)) + bound_of(x, y) + half_unit_of(y)
 
 
 def _line(whitened: Sequence[float], raw: Sequence[float]) -> tuple[float, float] | None:
@@ -119,7 +132,8 @@ def _line(whitened: Sequence[float], raw: Sequence[float]) -> tuple[float, float
     if slope <= 0:
         return None
     for x, y in zip(whitened, raw, strict=True):
-        allowed = _rounding(y, 0.0) + slope * half_unit_of(x) + 1e-3 * std
+        of_inputs = 1e-5 * max(1.0, abs(y)) + bound_of(y, x)
+        allowed = of_inputs + slope * half_unit_of(x) + 1e-3 * std
         if abs(start + slope * x - y) > allowed:
             return None
     is_whole_batch = abs(start - mean) <= 0.01 * std and abs(slope - std) <= 0.01 * std

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-
 from telescope.algorithms.definitions.notation import num
+from telescope.explain.drawing import grid, markdown_table
 from telescope.explain.facts import Facts
 from telescope.explain.sample import Sample
-from telescope.explain.text import pad, pieces, shorten
+from telescope.explain.tex import safe
+from telescope.explain.text import pieces, shorten
 
 HEADS = {
     "Vs": "V",
@@ -53,20 +53,13 @@ class Table:
 
     def text(self) -> str:
         """Columns aligned for a terminal: the token to the left, numbers to the right."""
-        widths = [max(map(cell_len, column)) for column in zip(*self.rows, strict=True)]
-        lines = []
-        for row in self.rows:
-            cells = [
-                pad(cell, width, "<" if at == 1 else ">")
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append("  " + "  ".join(cells).rstrip())
-        return "\n".join(lines)
+        head, *rest = self.rows
+        return "\n".join(f"  {line}" for line in grid(head, rest, left=(1,)))
 
     def markdown(self) -> str:
-        head, *rest = [" | ".join(_escaped(cell) for cell in row) for row in self.rows]
-        rule = " | ".join(["---"] * len(self.rows[0]))
-        return "\n".join(f"| {line} |" for line in [head, rule, *rest])
+        head, *rest = self.rows
+        rows = [(index, safe(token), *numbers) for index, token, *numbers in rest]
+        return markdown_table(head, rows)
 
 
 def token_table(sample: Sample, names: Sequence[str], known: Facts) -> Table:
@@ -104,7 +97,3 @@ def _shown(count: int, here: int) -> list[int | None]:
             out.append(None)
         out.append(k)
     return out
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")

@@ -54,7 +54,13 @@ def actions_of(sample: Sample) -> Actions:
     at = [t for t, m in enumerate(sample.mask) if m]
     columns = {name: [column[t] for t in at] for name, column in sample.columns.items()}
     return Actions(
-        columns, at=at, bootstrap=sample.bootstrap, scale=sample.scale, parts=sample.parts
+        columns,
+        at=at,
+        bootstrap=sample.bootstrap,
+        scale=sample.scale,
+        greedy_score=sample.greedy_score or 0.0,
+        parts=sample.parts,
+        weights=sample.part_weights,
     )
 
 
@@ -211,21 +217,29 @@ def kept_of(sample: Sample) -> list[bool]:
     return kept
 
 
-def updated_token(full: Sample, update: ActorUpdate, t: int, kept: Sequence[bool]) -> UpdatedToken:
-    """Token t in one update of the policy, with the response's tokens that take part in it."""
-    whitened = full.columns["whitened"]
-    others = [k for k, is_kept in enumerate(kept) if is_kept]
-    log_ratio = clamp(update.log_probs[t] - update.old_log_probs[t], -20.0, 20.0)
-    return UpdatedToken(
-        index=t,
-        ratio=update.ratio[t],
-        advantage=whitened[t],
-        log_prob=update.log_probs[t],
-        log_ratio=log_ratio,
-        selected=bool(update.selected and update.selected[t]),
-        log_ratios=[update.log_probs[k] - update.old_log_probs[k] for k in others],
-        advantages=[whitened[k] for k in others],
-    )
+class UpdatedResponse:
+    """A response in one update of the policy: what its tokens share is listed once."""
+
+    def __init__(self, full: Sample, update: ActorUpdate, kept: Sequence[bool]) -> None:
+        self.update = update
+        self.whitened = full.columns["whitened"]
+        others = [k for k, is_kept in enumerate(kept) if is_kept]
+        self.log_ratios = [update.log_probs[k] - update.old_log_probs[k] for k in others]
+        self.advantages = [self.whitened[k] for k in others]
+
+    def token(self, t: int) -> UpdatedToken:
+        """Token t, with the response's tokens that take part in the update."""
+        update = self.update
+        return UpdatedToken(
+            index=t,
+            ratio=update.ratio[t],
+            advantage=self.whitened[t],
+            log_prob=update.log_probs[t],
+            log_ratio=clamp(update.log_probs[t] - update.old_log_probs[t], -20.0, 20.0),
+            selected=bool(update.selected and update.selected[t]),
+            log_ratios=self.log_ratios,
+            advantages=self.advantages,
+        )
 
 
 def predicted_token(full: Sample, update: CriticUpdate, t: int) -> PredictedToken:
@@ -249,14 +263,14 @@ def _fill_actor(full: Sample, update: ActorUpdate) -> ActorUpdate:
     loss = full.settings.policy_loss_definition
     if update.loss or loss is None or "whitened" not in full.columns:
         return update
-    kept = [bool(m) for m in full.mask]
+    response = UpdatedResponse(full, update, [bool(m) for m in full.mask])
     clipped = [False] * len(full)
     dual_clipped = [False] * len(full)
     losses = [0.0] * len(full)
     for t, m in enumerate(full.mask):
         if not m:
             continue
-        found = loss.objective(updated_token(full, update, t, kept), full.settings.actor)
+        found = loss.objective(response.token(t), full.settings.actor)
         clipped[t] = found.clipped
         dual_clipped[t] = found.dual_clipped
         losses[t] = -found.value

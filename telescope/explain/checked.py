@@ -56,7 +56,9 @@ def compared(
     ok = None
     rounded = False
     if recorded is not None:
-        from_inputs = max(bound_of(term.result), bound_of_sum(term.inputs)) + slack
+        of_result = bound_of(term.result, recorded)
+        of_inputs = bound_of_sum(term.inputs, recorded)
+        from_inputs = max(of_result, of_inputs) + slack
         ok = close(term.result, recorded, term.inputs)
         rounded = not ok and within_rounding(term.result, recorded, from_inputs)
     return Trace(
@@ -76,7 +78,7 @@ def compared(
 def recheck(trace: Trace, recorded: float) -> Trace:
     """The trace compared with another record."""
     ok = close(trace.result, recorded, ())
-    rounded = not ok and within_rounding(trace.result, recorded, bound_of(trace.result))
+    rounded = not ok and within_rounding(trace.result, recorded, bound_of(trace.result, recorded))
     return replace(trace, recorded=recorded, ok=ok or rounded, rounded=rounded)
 
 

@@ -12,11 +12,13 @@ import ast
 import functools
 import inspect
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import telescope
 from telescope.algorithms.definitions.base import Definition
+from telescope.config import Section
 from telescope.explain.settings import Settings
 from telescope.explain.words import Lang
 
@@ -79,15 +81,15 @@ _SHIFT = _Entry(
         Verl("logits[:, -response_length - 1 : -1]", "verl/workers/actor/dp_actor.py"),
     ),
     zh=(
-        "切片 [:, -R-1:-1]（R 是回答的填充长度）：模型在位置 p 的输出只看到 p 及以前的 token，"
-        "预测位置 p + 1。所以从最后一个提示 token 取起，去掉最后一个输出：第 i 个输出属于状态 s_i，"
-        "没有看到 token i。用在 attention_mask 上就错一格：那里要用 [:, -R:]。"
+        "切片 [:, -response_length-1:-1]：模型在一个位置的输出只看到这个位置及以前的 token，"
+        "预测下一个。所以从最后一个提示 token 取起，去掉最后一个输出：第 i 个输出属于状态 s_i，"
+        "没有看到 token i。用在 attention_mask 上就错一格：那里要用 [:, -response_length:]。"
     ),
     en=(
-        "The slice [:, -R-1:-1] (R: padded length of the response): the output at position p has "
-        "seen the tokens up to p and predicts position p + 1. So it starts at the last prompt "
-        "token and leaves the last output out: output i belongs to state s_i and has not seen "
-        "token i. On attention_mask the slice is one slot off: there it must be [:, -R:]."
+        "The slice [:, -response_length-1:-1]: the output at a position has seen the tokens up to "
+        "that position and predicts the next one. So it starts at the last prompt token and "
+        "leaves the last output out: output i belongs to state s_i and has not seen token i. On "
+        "attention_mask the slice is one slot off: there it must be [:, -response_length:]."
     ),
 )
 _MASK = _Entry(
@@ -165,19 +167,22 @@ NAMES = (*TERMS, *OF_ESTIMATOR, *OF_POLICY_LOSS, *OF_VALUE_LOSS)
 def code_of(term: str, settings: Settings) -> list[Code]:
     """Our functions for a term of a trace, a column or an idea of `NAMES`; empty if unknown."""
     if term in OF_ESTIMATOR:
-        return _of_definition(settings.estimator_definition)
+        return _of_definition(settings.estimator_definition, settings.credit)
     if term in OF_POLICY_LOSS:
-        return _of_definition(settings.policy_loss_definition, with_called=False)
+        return _of_definition(settings.policy_loss_definition)
     if term in OF_VALUE_LOSS:
-        return _of_definition(settings.value_loss_definition)
+        return _of_definition(settings.value_loss_definition, settings.critic)
     entry = TERMS.get(term)
     if entry is None:
         return []
     return [_located(name, entry.verl, entry.zh, entry.en) for name in entry.ours]
 
 
-def _of_definition(definition: Definition | None, *, with_called: bool = True) -> list[Code]:
-    """The tensor function of an algorithm, or the functions of ours that do its work."""
+def _of_definition(definition: Definition | None, section: Section | None = None) -> list[Code]:
+    """The tensor function of an algorithm.
+
+    With the section of its settings: the functions of ours that do its work with these settings.
+    """
     if definition is None or not definition.tensor:
         return []  # a ledger from elsewhere may name code that is not here
     verl = (Verl(definition.verl, CORE_ALGOS),) if definition.verl else ()
@@ -188,7 +193,7 @@ def _of_definition(definition: Definition | None, *, with_called: bool = True) -
         file = _file_of(module)
         return [] if file is None else [_from_file(file, str(file), function, verl)]
     own = f"{module.removeprefix('telescope.')}:{function}"
-    called = _called(own) if with_called else []
+    called = [] if section is None else _called(own, section)
     return [_located(name, verl) for name in called or [own]]
 
 
@@ -236,11 +241,14 @@ def _docstring(node: ast.stmt) -> ast.stmt | None:
     return body[0] if is_text else None
 
 
-def _called(own: str) -> list[str]:
-    """Functions of telescope.algorithms that a function uses, as `module:function`."""
+def _called(own: str, section: Section) -> list[str]:
+    """Functions of telescope.algorithms that a function calls with these settings.
+
+    Each as `module:function`.
+    """
     module, _, function = own.partition(":")
     path = _path_of(module)
-    used = {node.id for node in ast.walk(_find(path, function)) if isinstance(node, ast.Name)}
+    used = set(_names_in(_find(path, function), section))
     modules = {name: module for name in _functions_in(path)}
     for node in _tree(path).body:
         source = node.module or "" if isinstance(node, ast.ImportFrom) else ""
@@ -250,6 +258,35 @@ def _called(own: str) -> list[str]:
             modules |= dict.fromkeys(names, where)
     called = sorted(used & modules.keys())
     return [f"{modules[name]}:{name}" for name in called if not name.startswith("_")]
+
+
+def _names_in(node: ast.AST, section: Section) -> Iterator[str]:
+    """Names in a piece of code, without the branch that these settings do not take."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    skipped: list[ast.AST] = []
+    if isinstance(node, ast.If | ast.IfExp):
+        is_taken = _decided(node.test, section)
+        body = node.body if isinstance(node.body, list) else [node.body]
+        other = node.orelse if isinstance(node.orelse, list) else [node.orelse]
+        if is_taken is not None:
+            skipped = [*other] if is_taken else [*body]
+    for child in ast.iter_child_nodes(node):
+        if child not in skipped:
+            yield from _names_in(child, section)
+
+
+def _decided(test: ast.expr, section: Section) -> bool | None:
+    """What `s.setting is None`, or `is not None`, is with these settings; None for other tests."""
+    match test:
+        case ast.Compare(
+            left=ast.Attribute(value=ast.Name(id="s"), attr=name),
+            ops=[ast.Is() | ast.IsNot() as op],
+            comparators=[ast.Constant(value=None)],
+        ):
+            is_none = getattr(section, name, None) is None
+            return is_none if isinstance(op, ast.Is) else not is_none
+    return None
 
 
 def _functions_in(path: Path) -> set[str]:

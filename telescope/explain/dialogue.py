@@ -26,6 +26,7 @@ log. Where it could be mistaken for the end of its round, a comment in the round
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from pathlib import Path
 from telescope.errors import TelescopeError
 from telescope.explain.messages import Round, rounds_of
 
-__all__ = ["Dialogue", "Round", "rounds_of", "save_dialogue", "save_dialogue_as"]
+__all__ = ["Dialogue", "Round", "rounds_of"]
 
 TIME_IN_NAME = "YYYYMMDD_HHMMSS"
 """Stands for the time in a file name."""
@@ -119,6 +120,23 @@ class Dialogue:
             now += timedelta(seconds=1)
 
     @classmethod
+    def named(
+        cls, path: str | Path, now: datetime, context: Mapping[str, str] | None = None
+    ) -> Dialogue:
+        """The log in this file if there is one, else a new log of this name.
+
+        `YYYYMMDD_HHMMSS` in the name stands for the time. A time in the name is that of the head.
+        """
+        name = Path(path).name.replace(TIME_IN_NAME, now.strftime(_NAME_TIME))
+        target = Path(path).with_name(name)
+        if target.exists():
+            return cls.read(target)
+        stated = re.search(r"\d{8}_\d{6}", name)
+        with contextlib.suppress(ValueError):  # digits that are no time
+            now = datetime.strptime(stated[0], _NAME_TIME) if stated else now
+        return cls(now, context, target)
+
+    @classmethod
     def read(cls, path: str | Path) -> Dialogue:
         """The log in a file."""
         path = Path(path)
@@ -184,6 +202,17 @@ class Dialogue:
         self.text = start + messages
         if self.rounds != expected:
             self.text = start + lengths + messages
+
+    def save(self, rounds: Sequence[Round], request: str | None = None) -> Path:
+        """Appends the rounds, writes the file and returns its path.
+
+        `request`, the wish to save, becomes the last round.
+        """
+        for question, answer in rounds:
+            self.append(question, answer)
+        if request is not None:
+            self.append(request, f"已保存：{self.path}")
+        return self.write()
 
     def write(self) -> Path:
         """Writes what is new to the file and returns its path. A new file must not exist yet."""
@@ -294,50 +323,3 @@ def _writable(message: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(_writable(text).split())
-
-
-def save_dialogue(
-    folder: str | Path,
-    rounds: Sequence[Round],
-    now: datetime,
-    *,
-    request: str | None = None,
-    context: Mapping[str, str] | None = None,
-) -> Path:
-    """Writes `telescope_YYYYMMDD_HHMMSS.md` (UTF-8) and returns its path.
-
-    `request`, the wish to save, becomes the last round. Nothing is overwritten.
-    """
-    return _saved(Dialogue.start(folder, now, context), rounds, request)
-
-
-def save_dialogue_as(
-    path: str | Path,
-    rounds: Sequence[Round],
-    now: datetime,
-    *,
-    request: str | None = None,
-    context: Mapping[str, str] | None = None,
-) -> Path:
-    """Writes the rounds under this file name, or continues the log that has it.
-
-    `YYYYMMDD_HHMMSS` in the name stands for the time. A time in the name is that of the head.
-    """
-    name = Path(path).name.replace(TIME_IN_NAME, now.strftime(_NAME_TIME))
-    target = Path(path).with_name(name)
-    if target.exists():
-        return _saved(Dialogue.read(target), rounds, request)
-    stated = re.search(r"\d{8}_\d{6}", name)
-    try:
-        time = datetime.strptime(stated[0], _NAME_TIME) if stated else now
-    except ValueError:
-        time = now
-    return _saved(Dialogue(time, context, target), rounds, request)
-
-
-def _saved(dialogue: Dialogue, rounds: Sequence[Round], request: str | None) -> Path:
-    for question, answer in rounds:
-        dialogue.append(question, answer)
-    if request is not None:
-        dialogue.append(request, f"已保存：{dialogue.path}")
-    return dialogue.write()

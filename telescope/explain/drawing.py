@@ -6,6 +6,7 @@ other where rich would cut cells off, and take milliseconds for thousands of tok
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class TableColumn:
         """Orange where positive, purple where negative."""
         return self.key in ("A", "white")
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         return max(cell_len(text) for text in (self.head, *self.cells))
 
@@ -169,7 +170,11 @@ _NARROWEST = 6
 
 
 def grid(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = ()
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: float = math.inf,
+    *,
+    left: Sequence[int] = (),
 ) -> list[str]:
     """A small table: heads, a line, rows. Columns stand right-aligned, those of `left` do not.
 
@@ -183,6 +188,16 @@ def grid(
     for row in rows:
         lines += _grid_row(row, widths, left)
     return [line.rstrip() for line in lines]
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
 
 
 def _grid_row(cells: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> list[str]:

@@ -27,6 +27,8 @@ from telescope.explain.vocabulary import COLUMNS_OF_FACTS
 from telescope.explain.words import Lang
 
 Facts = dict[str, Any]
+_NO_QUOTES = str.maketrans("»」", "›｣")
+"""A token stands in quotes, and must not end them."""
 
 
 def facts(sample: Sample, lang: Lang = "en", token: int | None = None) -> Facts:
@@ -72,6 +74,7 @@ class _FactFinder:
 
     def token(self) -> Facts:
         texts = [shorten(text, 24) for text in pieces(self.sample.token_bytes)]
+        texts = [text.translate(_NO_QUOTES) for text in texts]
         following = self.steps.next(self.i)
         return {
             "i": self.i,

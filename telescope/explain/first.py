@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from telescope.explain.already_whitened import note
+from telescope.algorithms.definitions.notation import num
 from telescope.explain.chat import user_turn
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
 from telescope.explain.trace import Trace
 
 LINES = 24
-_TERMS = ("delta", "advantage", "return", "whitened")
-"""Terms of the chosen token, in this order, as many as there is room for."""
+_TERMS = ("delta", "outcome", "baseline", "scale", "advantage", "return", "whitened")
+"""Terms of the chosen token, in this order."""
+_FIRST = ("delta", "advantage", "baseline", "scale", "return", "whitened", "outcome")
+"""The same by importance: as many as there is room for."""
 _LONGEST_TABLE = 8
 """Tokens of a response that are all shown."""
 _LONGEST_PART = 200
@@ -39,8 +41,7 @@ class FirstScreen(Screen):
                 shown.append(both_ends(quote, self.width // 2 - 3))
         lines = [self.paint(" → ".join(shown), "bold")] if shown else []
         facts = self.says("   ".join(self._facts()))
-        warning = note(self.sample, self.lang)
-        return lines + facts[:2] + (self.says(f"⚠ {warning}") if warning else [])
+        return lines + facts[:2] + self.warnings(brief=True)
 
     def brief_table(self) -> list[str]:
         """Every token, or both ends, those with the largest |A|, and sums."""
@@ -65,21 +66,49 @@ class FirstScreen(Screen):
             key = "no_terms_padding" if t in self.sample.padding else "no_terms"
             return lines + self.says(self.ui(key))[:room]
         push = self.push(t)
-        left = room - len(push)
-        for trace in self._important(t):
-            said = self.term(trace)
-            if len(said) <= left:
-                lines += said
-                left -= len(said)
+        lines += self.group_scores()
+        left = room + 1 - len(lines) - len(push)
+        said = self._important(t)
+        chosen = []
+        for name in _FIRST:
+            if name in said and len(said[name]) <= left:
+                chosen.append(name)
+                left -= len(said[name])
+        for name in _TERMS:
+            lines += said[name] if name in chosen else []
         return lines + (push if left >= 0 else [])
 
-    def _important(self, t: int) -> list[Trace]:
-        """One trace for each term; A as a sum where that fits on a line, else from the next A."""
+    def group_scores(self) -> list[str]:
+        """The scores of the group on one line, as many as fit."""
+        if self.group is None:
+            return []
+        members = self.group.members
+        scores = [num(member.score) for member in members if member.score is not None]
+        shown = list(scores)
+        while True:
+            end = ", …" if len(shown) < len(scores) else ""
+            line = self.ui("group_scores", len(members), ", ".join(shown) + end)
+            if cell_len(line) <= self.width or len(shown) < 2:
+                return [line] if shown else []
+            shown.pop()
+
+    def _important(self, t: int) -> dict[str, list[str]]:
+        """The lines of each term; A as a sum where that fits on a line, else from the next A."""
         by_name = {trace.name: trace for trace in self.traces[t]}
         total = by_name.get("advantage_sum")
-        if total is not None and len(self.term(total)) == 1:
+        if total is not None and ("advantage" not in by_name or len(self.term(total)) == 1):
             by_name["advantage"] = total
-        return [by_name[name] for name in _TERMS if name in by_name]
+        return {name: self.term(by_name[name]) for name in _TERMS if name in by_name}
+
+    def term(self, trace: Trace) -> list[str]:
+        """A trace on one line if that is possible with ✓ alone."""
+        lines = super().term(trace)
+        if len(lines) == 1 or not trace.ok:
+            return lines
+        said, worked, _ = self.worked(trace)
+        rounded = self.ui("rounded") if trace.rounded else ""
+        short = f"{said} {worked}   ✓{rounded}"
+        return [short] if cell_len(short) <= self.width else lines
 
     def more(self) -> list[str]:
         """What to type next."""

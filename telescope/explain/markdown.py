@@ -60,7 +60,7 @@ class _StoryPage(_Markdown, Story):
 
     def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
         head = "### " if style == "bold" else ""
-        quoted = re.sub("«[^»]*»", lambda found: safe(found[0]), text.strip())
+        quoted = re.sub("«.*»|「.*」", lambda found: safe(found[0]), text.strip())
         return [head + quoted]
 
 

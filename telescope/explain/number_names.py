@@ -9,7 +9,8 @@ from telescope.errors import TelescopeError
 from telescope.explain.sample import SAMPLE_COLUMNS
 
 COLUMN_NAMES = {
-    **{name: name for name in (*SAMPLE_COLUMNS, "tokens", "mask", "log_probs", "vpreds")},
+    **{name: name for name in SAMPLE_COLUMNS},
+    **{name: name for name in ("tokens", "mask", "log_probs", "vpreds", "sum_pi_squared")},
     "scores": "token_level_scores",
     "score": "token_level_scores",
     "rewards": "token_level_rewards",
@@ -53,6 +54,9 @@ def setting_names() -> list[str]:
 SETTING_NAMES = {
     **{name: name for name in setting_names()},
     **{name: name for name in ("whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt")},
+    **{name: name for name in ("group", "greedy_score", "parts", "part_weights")},
+    "uid": "group",
+    "prompt_index": "group",
     "temperature": "temperature",
     "value_loss": "value_loss",
     "clip": "clip",

@@ -25,6 +25,10 @@ outside of them, or as lists of lists:
 
 In JSON, a list of objects is a batch too. In a CSV, the column `response` says to which response a
 token belongs.
+
+An estimator that compares responses takes those with the same `group` (any text or number; without
+it all are one group). Some need more: `greedy_score`, `sum_pi_squared`, `attention`, `parts` and
+`part_weights`. What is missing is named.
 """
 
 from __future__ import annotations
@@ -40,8 +44,10 @@ from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES
 from telescope.config import CHOICES
 from telescope.errors import TelescopeError
 from telescope.explain.already_whitened import tell_apart
+from telescope.explain.groups import check_needs, compare_groups
 from telescope.explain.number_files import read_content
 from telescope.explain.number_names import IGNORED, SETTING_NAMES, name_of, setting_names
+from telescope.explain.number_rows import rows_of
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings, value_loss_with
 from telescope.explain.typed import Typed, with_common_precision
@@ -77,53 +83,17 @@ def read_numbers(path: str | Path) -> list[Sample]:
 def batch_from_numbers(data: Any) -> list[Sample]:
     """The responses that a file's content describes, whitened together."""
     batch: list[Sample] = []
-    rows = _responses(data)
+    rows = rows_of(data)
     for i, row in enumerate(rows):
         try:
             batch.append(from_numbers(row))
         except TelescopeError as error:
             where = f"response {i}: " if len(rows) > 1 else ""
             raise TelescopeError(f"{where}{error}") from None
-    return whiten_together(tell_apart(batch))
-
-
-def _responses(data: Any) -> list[dict[str, Any]]:
-    """The names and numbers of each response, with those that all share."""
-    if isinstance(data, list):
-        data = {"responses": data}
-    rows = data.get("responses", [data]) if isinstance(data, dict) else [data]
-    if not isinstance(rows, list) or not rows:
-        raise TelescopeError(
-            'no response: give at least one, e.g. [{"values": [0.3, 0.4]}, {"values": [0.1]}]'
-        )
-    for row in rows:
-        if not isinstance(row, dict):
-            raise TelescopeError(
-                f'a response is names and numbers, e.g. {{"values": [0.3, 0.4]}}, not {row!r}'
-            )
-    if "responses" in data:
-        shared = {key: value for key, value in data.items() if key != "responses"}
-        return [{**shared, **row} for row in rows]
-    return _split(data)
-
-
-def _split(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """One response for each row of the lists of lists; a single one if there are none."""
-    lists = {key: value for key, value in data.items() if isinstance(value, list)}
-    if not any(isinstance(x, list) for value in lists.values() for x in value):
-        return [data]
-    first = next(iter(lists))
-    count = len(lists[first])
-    for key, value in lists.items():
-        if len(value) != count:
-            raise TelescopeError(
-                f"{key} has {len(value)} rows and {first} has {count}: "
-                "every list needs one per response"
-            )
-    return [
-        {key: value[row] if key in lists else value for key, value in data.items()}
-        for row in range(count)
-    ]
+    check_needs(batch)
+    compared = compare_groups(batch)
+    is_given = all("advantages" in sample.columns for sample in batch)
+    return whiten_together(tell_apart(compared) if is_given else compared)
 
 
 def from_numbers(data: Mapping[str, Any]) -> Sample:
@@ -167,6 +137,10 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         prompt=scalars.get("prompt", ""),
         response="".join(texts),
         score=total,
+        prompt_index=int(scalars.get("group", 0)),
+        parts=scalars.get("parts", {}),
+        part_weights=scalars.get("part_weights", {}),
+        greedy_score=scalars.get("greedy_score"),
         truncated=scalars.get("truncated", bool(bootstrap)),
         bootstrap=bootstrap,
         whiten_mean=scalars.get("whiten_mean"),
@@ -259,6 +233,10 @@ def _scalar(key: str, name: str, value: Any) -> Any:
         return str(value).lower() == "true"
     if name == "prompt":
         return str(value)
+    if name in ("parts", "part_weights"):
+        if not isinstance(value, dict):
+            raise TelescopeError(f"{key} = {value!r}: give names and numbers, {{ answer = 1.0 }}")
+        return {part: float(_number(f"{key}.{part}", x)) for part, x in value.items()}
     if value is None:
         return None
     if isinstance(value, str):
@@ -287,9 +265,9 @@ def _settings(scalars: Mapping[str, Any], data: Mapping[str, Any]) -> Settings:
         names.pop("huber_delta", None)
     else:
         names.setdefault("value_loss", value_loss_with("huber_delta"))
-    by_hand = [name for name, found in ESTIMATORS.built_in.items() if found.from_one_response]
+    estimators = list(ESTIMATORS.built_in)
     losses = [name for name, found in POLICY_LOSSES.built_in.items() if found.select is None]
-    for name, choices in (("estimator", by_hand), ("loss", losses)):
+    for name, choices in (("estimator", estimators), ("loss", losses)):
         if name in names and names[name] not in choices:
             raise TelescopeError(f"{name} = {names[name]!r}: use one of {', '.join(choices)}")
     try:
@@ -336,7 +314,8 @@ def _numbers(name: str, value: Any) -> list[float]:
     for t, x in enumerate(value):
         is_flag = name == "mask" and isinstance(x, bool)
         numbers.append(float(x) if is_flag else _number(f"{name}[{t}]", x))
-    return with_common_precision(numbers)
+    is_reward = name in ("token_level_scores", "token_level_rewards")
+    return with_common_precision(numbers, whole_are_exact=is_reward)
 
 
 def _number(name: str, value: Any) -> float:

@@ -10,12 +10,15 @@ A sentence that names a fact which the sample lacks is left out.
 from __future__ import annotations
 
 import functools
+import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
@@ -27,10 +30,23 @@ from telescope.explain.facts import Facts, facts
 from telescope.explain.sample import Sample
 from telescope.explain.words import Lang, Level, ui
 
+MOST_SENTENCES = 4
+MOST_CELLS = 400
+"""Of a paragraph: five lines of 80 cells."""
+_END = re.compile(r"[。！？](?![」）])|[.?!](?=\s|$)")
+_SHARED = ("when", "claim", "simulated", "paragraph")
+"""Fields that the expert's sentence and the child's have in common."""
 _FOLDER = Path(__file__).with_name("answers")
-_STANDS_IN = {
-    "zh": "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
-    "en": "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)",
+_STANDS_IN: dict[tuple[Lang, Level], str] = {
+    ("zh", "expert"): "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
+    ("en", "expert"): (
+        "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)"
+    ),
+    ("zh", "kid"): "（这条回答缺几个数，下面讲的是另一条：「是的，等于2！」。）",
+    (
+        "en",
+        "kid",
+    ): "(This answer lacks some numbers; what follows is about another: «是的，等于2！».)",
 }
 
 
@@ -50,6 +66,8 @@ class Sentence:
     """The words that carry its meaning, in order, by their keys in the lexicon of the tests."""
     table: tuple[str, ...] = ()
     """Facts with one number per token, shown as a table in place of a sentence."""
+    paragraph: bool = False
+    """Another thought begins: it opens a paragraph."""
     simulated: bool = False
     """It quotes numbers of simulated episodes."""
 
@@ -107,7 +125,7 @@ class Answer:
     def text(self) -> str:
         """For a terminal; paragraphs are not wrapped."""
         shown = [block if isinstance(block, str) else block.text() for block in self.blocks]
-        return "\n".join(shown)
+        return "\n\n".join(shown)
 
     def markdown(self, write: Callable[[str], str] = str) -> str:
         """For Markdown; `write` may set the formulas of a paragraph (telescope.explain.tex)."""
@@ -153,7 +171,7 @@ def _question(key: str, entry: dict[str, Any]) -> Question:
 
 def _sentences(say: dict[str, Any]) -> list[Sentence]:
     """The expert's sentence and the child's, which share condition and claim."""
-    common: dict[str, Any] = {key: say[key] for key in ("when", "claim", "simulated") if key in say}
+    common: dict[str, Any] = {key: say[key] for key in _SHARED if key in say}
     if "table" in say:
         return [Sentence("expert", table=tuple(say["table"]), **common)]
     out: list[Sentence] = []
@@ -213,6 +231,8 @@ def answer(
             f"token {token} was not written by the policy, so no answer is about it: choose another"
         )
     known = facts(used, lang, token)
+    if level == "kid":
+        known |= _named_for_a_child(known, lang)
     said = [each for each in question.sentences if each.level == level and each.holds(known)]
     if simulate is not None and any(each.simulated for each in said):
         known |= simulate()
@@ -220,8 +240,17 @@ def answer(
         said = [each for each in said if not each.simulated]
     blocks = _blocks(said, used, known, lang, level)
     if missing:
-        blocks.insert(0, _STANDS_IN[lang].format(", ".join(missing)))
+        blocks.insert(0, _STANDS_IN[lang, level].format(", ".join(missing)))
     return Answer(tuple(blocks))
+
+
+def _named_for_a_child(known: Facts, lang: Lang) -> Facts:
+    """The names of tokens in a child's words: 第 0 个词「是」."""
+    names: Facts = {}
+    for name in ("tok", "last_tok"):
+        index, _, quoted = str(known[name]).partition(" ")
+        names[name] = f"第 {index} 个词「{quoted[1:-1]}」" if lang == "zh" else known[name]
+    return names
 
 
 def _blocks(
@@ -229,8 +258,8 @@ def _blocks(
 ) -> list[str | Table]:
     """Sentences joined to paragraphs.
 
-    A new one begins where the text turns from what is always so to this sample, or back. A table
-    stands between paragraphs.
+    A new one begins where the text turns from what is always so to this sample, or back, and where
+    the paragraph would become too long. A table stands between paragraphs.
     """
     blocks: list[str | Table] = []
     formatter = _Numbers(lang, level)
@@ -239,19 +268,32 @@ def _blocks(
     for sentence in said:
         if sentence.table:
             blocks.append(token_table(sample, sentence.table, known))
-        elif previous is not None and _same_paragraph(previous, sentence):
-            text = formatter.vformat(sentence.text(lang), (), known)
-            blocks[-1] = f"{blocks[-1]}{space}{text}"
+            previous = None
+            continue
+        text = formatter.vformat(sentence.text(lang), (), known)
+        longer = f"{blocks[-1]}{space}{text}" if blocks else text
+        if previous is not None and _goes_on(previous, sentence) and _fits(longer):
+            blocks[-1] = longer
         else:
-            blocks.append(formatter.vformat(sentence.text(lang), (), known))
+            blocks.append(text)
         previous = sentence
     return blocks
 
 
-def _same_paragraph(one: Sentence, other: Sentence) -> bool:
-    if one.table or other.simulated:
+def _goes_on(one: Sentence, other: Sentence) -> bool:
+    """Whether both are general, or both are about this sample."""
+    if other.simulated or other.paragraph:
         return False
     return (one.claim is None) == (other.claim is None)
+
+
+def _fits(paragraph: str) -> bool:
+    return count_sentences(paragraph) <= MOST_SENTENCES and cell_len(paragraph) <= MOST_CELLS
+
+
+def count_sentences(text: str) -> int:
+    """How many sentences a text has; 0.95 ends none."""
+    return len(_END.findall(text))
 
 
 class _Numbers(string.Formatter):

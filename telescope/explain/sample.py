@@ -67,6 +67,17 @@ class CriticUpdate:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """A sentence about a recorded step, in both languages."""
+
+    zh: str
+    en: str
+
+    def said(self, lang: str) -> str:
+        return self.zh if lang == "zh" else self.en
+
+
+@dataclass(frozen=True)
 class Sample:
     """A response: its tokens, their columns, and the updates it took part in."""
 
@@ -85,6 +96,7 @@ class Sample:
     policy_version: int = 0
     prompt: str = ""
     prompt_index: int = 0
+    """Responses to one prompt have the same: they are a group."""
     response: str = ""
     score: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
@@ -93,6 +105,10 @@ class Sample:
     """V after the last token of a truncated response if the run bootstraps from it, else 0."""
     scale: float | None = None
     """What an estimator without a critic divides by."""
+    greedy_score: float | None = None
+    """Score of the greedy response to the same prompt, where it was typed."""
+    part_weights: dict[str, float] = field(default_factory=dict)
+    """How much each of `parts` counts, where that was typed."""
     whiten_mean: float | None = None
     whiten_std: float | None = None
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""
@@ -102,6 +118,10 @@ class Sample:
     `whiten = false`, to say so."""
     actor_updates: list[ActorUpdate] = field(default_factory=list)
     critic_updates: list[CriticUpdate] = field(default_factory=list)
+    faults: tuple[Remark, ...] = ()
+    """What a check of another trainer's batch found wrong."""
+    rules: tuple[Remark, ...] = ()
+    """Where another trainer's rules differ from ours: shown where a number does not agree."""
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
     """Numbers typed by hand after the last valid token: slot -> column -> number.
     They are shown, but nothing is computed from them."""
@@ -116,6 +136,8 @@ class Sample:
         plain["token_bytes"] = [list(piece) for piece in self.token_bytes]
         plain["actor_updates"] = [asdict(update) for update in self.actor_updates]
         plain["critic_updates"] = [asdict(update) for update in self.critic_updates]
+        for name in ("faults", "rules"):
+            plain[name] = [asdict(remark) for remark in plain[name]]
         finite: dict[str, Any] = _finite(plain)
         return finite
 

@@ -17,9 +17,13 @@ from rich.text import Text
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.arithmetic import fill
+from telescope.explain.flow_story import FlowStory
+from telescope.explain.groups import Group, group_of
+from telescope.explain.instructive import instructive
 from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
-from telescope.explain.words import Lang
+from telescope.explain.trace import Tracer
+from telescope.explain.words import Lang, Level
 
 _SAID: dict[str, dict[Lang, str]] = {
     "given": {
@@ -53,6 +57,17 @@ _SAID: dict[str, dict[Lang, str]] = {
         "en": "moves its predictions v to the targets R",
     },
 }
+_GROUP: dict[Lang, str] = {
+    "zh": "同组 {} 条回答的结果 o：{}",
+    "en": "outcomes o of the group of {}: {}",
+}
+_WITHOUT_CRITIC: dict[Lang, str] = {
+    "zh": "奖励、优势；没有 critic",
+    "en": "rewards, advantages; no critic",
+}
+_OF_CRITIC = ("values", "deltas", "returns")
+"""Columns that mean nothing without a critic."""
+CREDIT_STAGE = "compute_advantages(batch)"
 _LAYERS = (
     ("actor.generate_sequences(prompts)",),
     (
@@ -174,19 +189,30 @@ def _short(value: Any) -> str:
 
 
 def flow(
-    sample: Sample, lang: Lang, width: int, token: int | None = None, *, given: bool = False
+    sample: Sample,
+    lang: Lang,
+    width: int,
+    token: int | None = None,
+    *,
+    level: Level = "expert",
+    given: bool = False,
+    batch: Sequence[Sample] = (),
 ) -> str:
     """The step as boxes and arrows.
 
-    Each box is a stage with the columns it made, their shapes, and one token's number of each.
+    Each box is a stage with the columns it made, their shapes, and one token's number of each; for
+    a child, somebody of the story. `batch`: the responses that an estimator without a critic
+    compares the sample with.
     """
     full = fill(sample)
-    t = _largest(full) if token is None else token
+    t = instructive(full) if token is None else token
     made = _numbers_of(full, t)
+    group = group_of(batch, sample)
     stand_beside = width >= BESIDE
     width = min(max(width, NARROWEST), WIDEST)
     width -= width % 2
-    lines = wrap(_about(sample, t, width), width)
+    story = FlowStory(full, t, lang, given) if level == "kid" else None
+    lines = wrap(story.head(width) if story else _about(sample, t, width), width)
     above: list[int] = []
     for layer in _LAYERS:
         makers = [maker for maker in layer if made[maker]]
@@ -201,8 +227,25 @@ def flow(
         above = below
         boxes = []
         for maker in makers:
+            if story:
+                title, inside = story.stage(maker, room - 5)
+                if maker == CREDIT_STAGE and group is not None:
+                    inside = [*wrap(group.told(lang), room - 5), *inside]
+                boxes.append((title, inside))
+                continue
             typed = given and layer is _LAYERS[0]
-            boxes.append(_inside(maker, made[maker], len(sample), room - 5, lang, typed=typed))
+            title, inside = _inside(
+                maker,
+                made[maker],
+                len(sample),
+                room - 5,
+                lang,
+                typed=typed,
+                has_critic=sample.settings.estimator_definition.needs.critic,
+            )
+            if maker == CREDIT_STAGE:
+                inside += _comparison(group, sample, t, room - 5, lang)
+            boxes.append((title, inside))
         for first in range(0, len(boxes), across):
             row = boxes[first : first + across]
             lines += [" " * left + line for line in _side_by_side(row, room - 1)]
@@ -215,6 +258,24 @@ def _about(sample: Sample, t: int, width: int) -> str:
     return f"{shorten(prompt, width // 2)}   i = {t} «{shorten(token, 12)}»"
 
 
+def _comparison(group: Group | None, sample: Sample, t: int, width: int, lang: Lang) -> list[str]:
+    """How an estimator without a critic makes A: its formula, and the group with its numbers."""
+    definition = sample.settings.estimator_definition
+    if definition.needs.critic:
+        return []
+    lines = wrap(definition.formula, width, "  ")
+    if group is None:
+        return lines
+    outcomes = " ".join(num(o) for o in group.outcomes)
+    lines += wrap(_GROUP[lang].format(len(group.members), outcomes), width, "  ")
+    made = [*group.traces(t), *Tracer(sample).traces(t)]
+    for trace in made:
+        if trace.name in ("baseline", "scale", "advantage"):
+            text = f"{trace.formula} = {trace.substituted} = {num(trace.result)}"
+            lines += wrap(text, width, "  ")
+    return lines
+
+
 def _side_by_side(boxes: Sequence[tuple[str, list[str]]], width: int) -> list[str]:
     """Boxes of the same height."""
     tallest = max(len(lines) for _, lines in boxes)
@@ -222,24 +283,19 @@ def _side_by_side(boxes: Sequence[tuple[str, list[str]]], width: int) -> list[st
     return [" ".join(parts) for parts in zip(*drawn, strict=True)]
 
 
-def _largest(full: Sample) -> int:
-    """The token with the largest |A|."""
-    sizes = full.columns.get("advantages") or [0.0] * len(full)
-    return max(range(len(full)), key=lambda t: abs(sizes[t]))
-
-
 def _numbers_of(full: Sample, t: int) -> dict[str, dict[str, str]]:
     """Stage -> column -> token t's number."""
     made: dict[str, dict[str, str]] = {maker: {} for layer in _LAYERS for maker in layer}
     made[_LAYERS[0][0]]["responses"] = str(full.token_ids[t])
+    has_critic = full.settings.estimator_definition.needs.critic
     for name in SAMPLE_COLUMNS:
-        if name in full.columns:
+        if name in full.columns and (has_critic or name not in _OF_CRITIC):
             made[COLUMNS[name].maker][name] = num(full.columns[name][t])
     if full.actor_updates:
         actor = full.actor_updates[-1]
         terms = {"ratio": actor.ratio, "policy_loss": actor.loss}
         made["actor.update_actor(batch)"] |= _numbers_at(terms, t)
-    if full.critic_updates:
+    if full.critic_updates and has_critic:
         critic = full.critic_updates[-1]
         terms = {"vpreds": critic.values, "value_loss": critic.loss}
         made["critic.update_critic(batch)"] |= _numbers_at(terms, t)
@@ -251,14 +307,24 @@ def _numbers_at(columns: dict[str, list[float]], t: int) -> dict[str, str]:
 
 
 def _inside(
-    maker: str, numbers: dict[str, str], length: int, width: int, lang: Lang, *, typed: bool
+    maker: str,
+    numbers: dict[str, str],
+    length: int,
+    width: int,
+    lang: Lang,
+    *,
+    typed: bool,
+    has_critic: bool,
 ) -> tuple[str, list[str]]:
     """The title of a stage's box, and its lines."""
     role, _, call = maker.split("(")[0].rpartition(".")
     if typed:
         call = "compute_log_prob"
     lines = [call] if role else []
-    lines += wrap(_SAID["given" if typed else maker][lang], width)
+    said = _SAID["given" if typed else maker][lang]
+    if maker == CREDIT_STAGE and not has_critic:
+        said = _WITHOUT_CRITIC[lang]
+    lines += wrap(said, width)
     for name, number in numbers.items():
         one = f"{name}[i] = {number}   [1, {length}]"
         if cell_len(one) <= width:

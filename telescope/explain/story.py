@@ -17,7 +17,7 @@ from telescope.explain.words import formula, meaning
 
 _TOLD = ("V", "delta", "A")
 """Columns of the table."""
-_IMPORTANT = ("delta", "advantage", "whitened")
+_IMPORTANT = ("delta", "baseline", "advantage", "whitened")
 """Terms of the short story."""
 _SHORT_TABLE = 6
 """Words in the table of the short story."""
@@ -63,7 +63,7 @@ class Story(Screen):
         notes = []
         if len(rows) < len(self.sample):
             notes.append(self.ui("rows", rows[0], rows[-1], len(self.sample)))
-        if "values" in self.full.columns:
+        if "values" in self.full.columns and self.has_critic:
             notes.append(self.ui("posts"))
         notes += self._notes_off_the_mask()
         notes.append(self._count_of_checks())
@@ -74,11 +74,6 @@ class Story(Screen):
     def _told(self) -> list[TableColumn]:
         return [column for column in self.columns if column.key in _TOLD]
 
-    def _largest(self) -> int:
-        """The word with the most credit."""
-        sizes = self._sizes()
-        return max(self.tracer.steps.at, key=lambda t: sizes[t], default=0)
-
     # ---- one word ----
 
     def terms(self) -> list[str]:
@@ -87,14 +82,18 @@ class Story(Screen):
         if not self.mask[t]:
             key = "no_terms_padding" if t in self.sample.padding else "no_terms"
             return lines + self.says(self.ui(key))
+        lines += self.group_story()
         for trace in self.traces[t]:
             if trace.name not in _UNTOLD:
                 lines += self.term(trace) + self._meaning(trace)
         return lines + self._lesson(t)
 
+    def group_story(self) -> list[str]:
+        return [] if self.group is None else self.says(self.group.told(self.lang))
+
     def _title(self, t: int) -> str:
         title = self.ui("title", t, self.texts[t], len(self.sample))
-        return title if self.chosen else f"{title} · {self.ui('largest')}"
+        return title if self.chosen else title + self.why_this_token(t)
 
     def term(self, trace: Trace) -> list[str]:
         """The formula in words, and about how much it is."""
@@ -154,7 +153,7 @@ class ShortStory(Story):
         t = self.token
         by_name = {trace.name: trace for trace in self.traces[t]}
         lesson = self._lesson(t)
-        lines = self.says(self._title(t), "bold")[:1]
+        lines = self.says(self._title(t), "bold")[:1] + self.group_story()
         kept = [by_name[name] for name in _IMPORTANT if name in by_name]
         terms = [self.term(trace) for trace in kept]
         spare = room - len(lines) - len(lesson) - sum(map(len, terms))

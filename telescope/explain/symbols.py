@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from telescope.explain.drawing import grid
+from telescope.explain.drawing import grid, markdown_table
 from telescope.explain.words import Lang
 
 BELONGS: dict[str, dict[Lang, str]] = {
@@ -69,9 +69,9 @@ def notation(lang: Lang, width: int) -> str:
 
 def notation_markdown(lang: Lang) -> str:
     """The same as a Markdown table."""
-    lines = ["| " + " | ".join(HEADS[lang]) + " |", "|---|---|---|---|"]
+    rows = []
     for row in symbols():
         made = " · ".join(f"`{x}`" for x in (row.verl, row.ours) if x)
         said = f"{row.name[lang]}: {row.meaning[lang]}"
-        lines.append(f"| {row.symbol} | {said} | {BELONGS[row.of][lang]} | {made} |")
-    return "\n".join(lines)
+        rows.append([row.symbol, said, BELONGS[row.of][lang], made])
+    return markdown_table(HEADS[lang], rows)

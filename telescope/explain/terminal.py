@@ -15,6 +15,7 @@ from telescope.algorithms.definitions.notation import num, subscript
 from telescope.explain.arithmetic import moments
 from telescope.explain.code import code_of
 from telescope.explain.drawing import Fence, cell_number, grid, window
+from telescope.explain.instructive import sizes_of
 from telescope.explain.sample import Sample
 from telescope.explain.text import shorten, wrap
 from telescope.explain.token_table import TokenTable
@@ -50,7 +51,7 @@ def render(
 ) -> str:
     """The screen as text. NO_COLOR always wins.
 
-    `token` is taken apart; without it, the one with the largest |A| before the last. `batch`: the
+    `token` is taken apart; without it, the one that `instructive` chooses. `batch`: the
     responses that the sample was whitened with. `above`: lines that the caller prints before it,
     for which the first screen leaves room.
     """
@@ -89,7 +90,14 @@ class Screen(TokenTable):
     """Everything about one token, and the tokens around it."""
 
     def parts(self) -> list[list[str]]:
-        return [self.header(), self.picture(), self.table(), self.terms(), self.whitening()]
+        return [
+            self.header(),
+            self.picture(),
+            self.table(),
+            self.group_table(),
+            self.terms(),
+            self.whitening(),
+        ]
 
     # ---- the fence ----
 
@@ -99,7 +107,7 @@ class Screen(TokenTable):
         It shows as many tokens as fit around the chosen one.
         """
         columns = self.full.columns
-        if "values" not in columns:
+        if "values" not in columns or not self.has_critic:
             return []
         end = self.sample.bootstrap
         rows = {}
@@ -131,6 +139,41 @@ class Screen(TokenTable):
             row.append(self.cell(x) if self.mask[t] else "·")
         return row
 
+    # ---- the group ----
+
+    def group_table(self) -> list[str]:
+        """A small table: length, score, outcome and A of the responses to the same prompt."""
+        group = self.group
+        if group is None:
+            return []
+        count = len(group.members)
+        lines = self.says(self.ui("group", count), "bold")
+        if not group.is_whole():
+            lines += self.says(self.ui("group_part", count), "dim")
+        outcomes = group.outcomes
+        rows = []
+        for k in range(*window(count, group.index, _MOST_RESPONSES)):
+            member = group.members[k]
+            mark = "▶" if k == group.index else ""
+            tokens = [t for t, m in enumerate(member.mask) if m]
+            score = "" if member.score is None else cell_number(member.score)
+            row = [f"{mark}{member.index}", str(len(tokens)), score, cell_number(outcomes[k])]
+            rows.append([*row, self._group_advantage(member)])
+        names = [self.ui(key) for key in ("response_number", "token", "score")]
+        lines += self.draws(grid([*names, "o", "A"], rows, self.width))
+        shown = len(rows)
+        return lines + (
+            self.says(self.ui("group_window", shown, count), "dim") if shown < count else []
+        )
+
+    def _group_advantage(self, member: Sample) -> str:
+        """A of a member; two ends where it differs from token to token."""
+        own = advantages(member)
+        if not own:
+            return ""
+        low, high = (cell_number(x, signed=True) for x in (min(own), max(own)))
+        return low if low == high else f"{low} … {high}"
+
     # ---- one token ----
 
     def terms(self) -> list[str]:
@@ -148,6 +191,8 @@ class Screen(TokenTable):
             lines += self._explained(trace)
             if k == last_of_policy:
                 lines += self.push(t)
+        if not self.has_critic:
+            return lines
         others = self.tracer.compare(t, (2,), (self._lam_to_compare(),))
         if others:
             lines.append("")
@@ -171,7 +216,20 @@ class Screen(TokenTable):
         is_last = t == max(self.tracer.steps.at, default=0)
         if self.chosen or is_last or not self.mask[t]:
             return title
-        return f"{title} · {self.ui('largest')}"
+        return title + self.why_this_token(t)
+
+    def why_this_token(self, t: int) -> str:
+        """Why the view is about this token, see `instructive`; empty without A and Â."""
+        sizes = sizes_of(self.full)
+        symbol = "A" if "advantages" in self.full.columns else "Â"
+        if symbol == "Â" and "whitened" not in self.full.columns:
+            return ""
+        if len({sizes[k] for k in self.tracer.steps.at}) == 1:
+            return f" · {self.ui('same_for_all', symbol)}"
+        earlier = self.tracer.steps.at[:-1]
+        is_largest = all(abs(sizes[k]) <= abs(sizes[t]) for k in earlier)
+        key = "largest" if is_largest else "largest_word"
+        return f" · {self.ui(key, symbol)}"
 
     def _explained(self, trace: Trace) -> list[str]:
         """A term and, below it, what it means and which function makes it."""

@@ -81,7 +81,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CODE = re.compile(
-    r"`[^`]*`|«[^»]*»|(?:[a-z]+\.)?[a-z]{2,}(?:_[a-z]+)+(?:\[\w+\])?"
+    r"`[^`]*`|«[^»]*»|个词「[^」]*」|(?:[a-z]+\.)?[a-z]{2,}(?:_[a-z]+)+(?:\[\w+\])?"
     r"|\b(?:values|returns|rewards|scores|advantages|responses)(?:\[\w+\]|(?= = | \(\d|（[βγ]))"
 )
 """What is no formula in a sentence: code, and what stands in quotes, such as a token's text."""
@@ -178,7 +178,7 @@ def prose(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    if text[0] == "«":
+    if text[0] in "«个":
         return safe(text)
     return text if text[0] == "`" else f"`{text}`"
 

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.explain.drawing import TableColumn, in_blocks, joined, window
+from telescope.explain.instructive import sizes_of
 from telescope.explain.sample import ActorUpdate
 from telescope.explain.text import pad
 from telescope.explain.view import View
@@ -38,6 +39,8 @@ _LAYOUT = (
     ("white", 3, "whitened"),
 )
 """Key, group and column of the batch, from left to right."""
+_OF_CRITIC = ("V", "delta", "R")
+"""Columns that mean nothing without a critic: V would be 0, δ the reward and R the advantage."""
 _SIGNED = ("kl", "reward", "delta", "A", "white")
 _ADDED = {"kl": "kl", "reward": "token_level_rewards", "delta": "deltas", "A": "advantages"}
 """Columns of the summary that have a sum."""
@@ -81,7 +84,7 @@ class TokenTable(View):
 
     def outstanding(self) -> list[int]:
         """First and last token, and those with the largest |A|."""
-        sizes = self._sizes()
+        sizes = sizes_of(self.full)
         at = self.tracer.steps.at
         largest = sorted(at, key=lambda t: -abs(sizes[t]))[:LARGEST]
         return sorted({0, len(self.sample) - 1, *largest})
@@ -105,9 +108,11 @@ class TokenTable(View):
     def _front(self) -> int:
         """Cells before the first column of numbers."""
         digits = len(str(len(self.sample) - 1))
-        return digits + 3 + self._side() + 1
+        return digits + 3 + self._side + 1
 
+    @functools.cached_property
     def _side(self) -> int:
+        """Cells of the widest token."""
         return max(cell_len(text) for text in (self.ui("token"), *self.tokens))
 
     def _lines(
@@ -126,7 +131,7 @@ class TokenTable(View):
             lines.append(self.paint(head.rstrip(), "bold"))
             for t in rows:
                 cells = [self._painted(column, t) for column in block]
-                row_front = self._row_front(t, digits) + pad(self.tokens[t], self._side() + 1)
+                row_front = self._row_front(t, digits) + pad(self.tokens[t], self._side + 1)
                 lines.append(row_front + joined(block, cells))
             if with_sums:
                 lines.append(pad(" Σ", front) + joined(block, self._sums(block)))
@@ -175,6 +180,8 @@ class TokenTable(View):
             if name not in self.full.columns:
                 continue
             if key == "score" and not self._has_dense_scores():
+                continue
+            if key in _OF_CRITIC and not self.has_critic:
                 continue
             cells = self._numbers(key, self.full.columns[name])
             made.append(TableColumn(key, self.head(key), group, cells))
@@ -252,7 +259,20 @@ class TokenTable(View):
             return self.ui("unrecorded")
         right = sum(oks)
         wrong = len(oks) - right
-        return self.ui("checked", len(oks), right, wrong)
+        rounded = self._count_of_rounded()
+        note = self.ui("of_them_rounded", rounded) if rounded else ""
+        return self.ui("checked", len(oks), f"{right} ✓{note}", f"{wrong} ✗")
+
+    def _count_of_rounded(self) -> int:
+        """Recorded numbers that agree only up to the digits that were typed."""
+        return len(
+            {
+                (t, trace.name.removesuffix("_sum"))
+                for t, traces in enumerate(self.traces)
+                for trace in traces
+                if trace.rounded
+            }
+        )
 
     def _notes_off_the_mask(self) -> list[str]:
         """Notes about tools' tokens and padding."""

@@ -22,6 +22,7 @@ from telescope.algorithms.definitions.notation import exact, less, num, par, sub
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
     TokenSteps,
+    UpdatedResponse,
     actions_of,
     alone,
     fill,
@@ -29,7 +30,6 @@ from telescope.explain.arithmetic import (
     predicted_token,
     ratio_of,
     token_of,
-    updated_token,
 )
 from telescope.explain.checked import Trace, agree, compared, recheck
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
@@ -77,15 +77,29 @@ class Tracer:
         self.actions = actions_of(self.full)
         self.alone = alone(self.full)
         self.kept = kept_of(self.full)
+        self._made: dict[tuple[int, int], list[Trace]] = {}
+        self._updated: dict[int, UpdatedResponse] = {}
 
     def traces(self, t: int, update: int = -1) -> list[Trace]:
         """See `traces`."""
         if not self._written(t):
             return []
+        if (t, update) not in self._made:
+            self._made[t, update] = self._make(t, update)
+        return self._made[t, update]
+
+    def _make(self, t: int, update: int) -> list[Trace]:
         made = _TokenTracer(self, t).all(update)
         if all(trace.ok is not False for trace in made):
             return made
-        return [self._with_right_inputs(trace, t, update) for trace in made]
+        return _settled([self._with_right_inputs(trace, t, update) for trace in made])
+
+    def updated(self, update: ActorUpdate) -> UpdatedResponse:
+        """The response in an update of the full sample."""
+        key = id(update)
+        if key not in self._updated:
+            self._updated[key] = UpdatedResponse(self.full, update, self.kept)
+        return self._updated[key]
 
     def compare(self, t: int, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
         """See `compare`."""
@@ -138,6 +152,18 @@ class Tracer:
         return bool(self.sample.mask[t])
 
 
+def _settled(made: list[Trace]) -> list[Trace]:
+    """The traces; a sum of many rounded δ may be far off, so the next token's A decides then."""
+    if all(trace.name != "advantage" or trace.ok is not False for trace in made):
+        return made
+    return [
+        replace(trace, ok=False, rounded=False)
+        if trace.name == "advantage_sum" and trace.rounded
+        else trace
+        for trace in made
+    ]
+
+
 class _TokenTracer:
     """The traces of one token.
 
@@ -154,15 +180,17 @@ class _TokenTracer:
         self.token: Token = token_of(tracer.actions, tracer.full, t)
 
     def all(self, update: int) -> list[Trace]:
+        has_critic = self.settings.estimator_definition.needs.critic
         made = [*self.kl(), *self.reward()]
-        made += self.credit(delta_term(self.token, self.settings.gamma))
+        if has_critic:
+            made += self.credit(delta_term(self.token, self.settings.gamma))
         made += self.credit(self._estimator_terms())
         made += self.whitened()
         actor_update = _pick(self.full.actor_updates, update)
         if actor_update is not None:
             made += self.policy(actor_update, _pick(self.sample.actor_updates, update))
         critic_update = _pick(self.full.critic_updates, update)
-        if critic_update is not None:
+        if critic_update is not None and has_critic:
             made += self.value(critic_update, _pick(self.sample.critic_updates, update))
         return made
 
@@ -250,14 +278,15 @@ class _TokenTracer:
         """The advantage that the policy loss uses."""
         numbers = self.number("advantages")
         if numbers is None:
-            return []
+            return self._given_whitened()
         (a,) = numbers
         mean = self.full.whiten_mean
         std = self.full.whiten_std
         recorded = self.recorded("whitened")
+        words = self.settings.estimator_definition.texts
         if not self.settings.whiten:
             term = Term("whitened", f"Â{self.i} = A{self.i}", num(a), a, [a], state="off")
-            return [compared(term, recorded, {})]
+            return [compared(term, recorded, words)]
         if mean is None or std is None:
             return []
         state = "alone" if self.tracer.alone else None
@@ -265,10 +294,19 @@ class _TokenTracer:
         substituted = f"({less(a, mean)})/{num(std)}"
         result = (a - mean) / std
         term = Term("whitened", formula, substituted, result, [a], state=state)
-        of_mean = bound_of(mean) or bound_of(a)
-        of_std = bound_of(std) or bound_of(a)
+        of_advantage = bound_of(a, recorded or 0.0)
+        of_mean = bound_of(mean, recorded or 0.0) or of_advantage
+        of_std = bound_of(std, recorded or 0.0) or of_advantage
         slack = (of_mean + abs(result) * of_std) / std
         return [compared(term, recorded, {}, slack)]
+
+    def _given_whitened(self) -> list[Trace]:
+        """Â as it was given, where A is not known."""
+        given = self.recorded("whitened")
+        if given is None:
+            return []
+        term = Term("whitened", f"Â{self.i}", num(given), given, checked=False, state="given")
+        return [compared(term, None, {})]
 
     # ---- the actor's update ----
 
@@ -335,7 +373,7 @@ class _TokenTracer:
         definition = self.settings.policy_loss_definition
         if definition is None:
             return []
-        token = updated_token(self.full, update, self.t, self.tracer.kept)
+        token = self.tracer.updated(update).token(self.t)
         if definition.terms is not None:
             terms = definition.terms(token, self.settings.actor)
         else:

@@ -5,43 +5,46 @@ What is computed from such numbers may be off too. A typed number therefore carr
 through sums, products and quotients: in δ = r + γ·V' − V the errors of r, V' and V add up, and in
 A + V the error of V cancels the one that A has from it.
 
-Lists with fewer than three decimals (0.3, 0.85) are taken as exact when something is computed from
-them: an example made by hand has them, and a wrong δ in it must not pass as rounded.
+Exact are numbers typed without a point (0, 1), whole scores and rewards (1.0), and numbers with
+fewer decimals than the one they are compared with: who types an A of 0.6211 for a V of 0.2 means
+exactly 0.2.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
-LEAST_PRECISE = 0.5e-3
-"""Half a unit of the third decimal."""
-_next_source = itertools.count()
+_serial_numbers = itertools.count()
+
+
+class Source(NamedTuple):
+    """A typed number that may be rounded."""
+
+    serial_number: int
+    half_unit: float
 
 
 class Typed(float):
     """A float that remembers the precision it was typed with, or was computed with."""
 
     __slots__ = ("errors", "half_unit")
-    errors: Mapping[int, float]
+    errors: Mapping[Source, float]
     """Largest error by source, signed: equal sources add or cancel."""
     half_unit: float
     """Half a unit of the last typed digit; 0 for a computed number and for whole numbers."""
 
     def __new__(
-        cls, value: float, errors: Mapping[int, float] | None = None, half_unit: float = 0.0
+        cls, value: float, errors: Mapping[Source, float] | None = None, half_unit: float = 0.0
     ) -> Typed:
         made = super().__new__(cls, value)
         made.errors = errors or {}
         made.half_unit = half_unit
         return made
-
-    @property
-    def bound(self) -> float:
-        """The largest error."""
-        return sum(map(abs, self.errors.values()))
 
     def __add__(self, other: float) -> Typed:
         return Typed(float(self) + float(other), _added(self, other, 1.0))
@@ -81,23 +84,24 @@ def typed(text: str) -> Typed:
     return Typed(float(exact), half_unit=0.5 * 10.0**exponent)
 
 
-def with_common_precision(column: Sequence[float]) -> list[float]:
+def with_common_precision(column: Sequence[float], *, whole_are_exact: bool = False) -> list[float]:
     """The numbers of a list, each with its own precision or the list's usual one if that is finer.
 
-    A program that prints 0.5200 as 0.52 rounds it no more than its neighbours.
+    A program that prints 0.5200 as 0.52 rounds it no more than its neighbours. Without a point a
+    number is exact; with `whole_are_exact`, 1.0 is exact too.
     """
     half_units = [x.half_unit for x in column if isinstance(x, Typed) and x.half_unit]
     if not half_units:
         return [float(x) for x in column]
     usual = statistics.median_low(half_units)
-    return [_rounded(x, min(half_unit_of(x) or usual, usual)) for x in column]
-
-
-def _rounded(x: float, half_unit: float) -> Typed:
-    """The number, which may be rounded. 0 is exact: most rewards are."""
-    may_be_rounded = x != 0 and half_unit <= LEAST_PRECISE
-    errors = {next(_next_source): half_unit} if may_be_rounded else {}
-    return Typed(float(x), errors, half_unit)
+    numbers: list[float] = []
+    for x in column:
+        half_unit = min(half_unit_of(x) or usual, usual)
+        is_exact = float(x).is_integer() and (whole_are_exact or not half_unit_of(x))
+        source = Source(next(_serial_numbers), half_unit)
+        errors = {} if is_exact else {source: half_unit}
+        numbers.append(Typed(float(x), errors, half_unit))
+    return numbers
 
 
 def half_unit_of(number: float | None) -> float:
@@ -105,22 +109,31 @@ def half_unit_of(number: float | None) -> float:
     return number.half_unit if isinstance(number, Typed) else 0.0
 
 
-def bound_of(number: float | None) -> float:
-    """The largest error of a number that was typed, or computed from typed ones."""
-    return number.bound if isinstance(number, Typed) else 0.0
+def bound_of(number: float | None, recorded: float = 0.0) -> float:
+    """The largest error of a number that was typed, or computed from typed ones.
+
+    Errors of inputs with fewer decimals than `recorded` do not count: those are exact.
+    """
+    return _bound(number.errors, recorded) if isinstance(number, Typed) else 0.0
 
 
-def bound_of_sum(numbers: Iterable[float]) -> float:
-    """The largest error of a sum."""
-    errors: dict[int, float] = {}
+def bound_of_sum(numbers: Iterable[float], recorded: float = 0.0) -> float:
+    """The largest error of a sum, see `bound_of`."""
+    errors: dict[Source, float] = {}
     for number in numbers:
         if isinstance(number, Typed):
             for source, error in number.errors.items():
                 errors[source] = errors.get(source, 0.0) + error
-    return sum(map(abs, errors.values()))
+    return _bound(errors, recorded)
 
 
-def _added(x: Typed, y: float, sign: float) -> dict[int, float]:
+def _bound(errors: Mapping[Source, float], recorded: float) -> float:
+    coarsest = half_unit_of(recorded) or math.inf
+    counted = [error for source, error in errors.items() if source.half_unit <= coarsest]
+    return sum(map(abs, counted))
+
+
+def _added(x: Typed, y: float, sign: float) -> dict[Source, float]:
     errors = dict(x.errors)
     if isinstance(y, Typed):
         for source, error in y.errors.items():

@@ -9,10 +9,12 @@ from telescope.errors import TelescopeError
 from telescope.explain.already_whitened import note
 from telescope.explain.chat import user_turn
 from telescope.explain.drawing import cell_number
+from telescope.explain.groups import group_of
+from telescope.explain.instructive import instructive
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.settings import Settings
 from telescope.explain.text import both_ends, pieces, plain, shorten, visible, wrap
-from telescope.explain.trace import Tracer
+from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, Level, column_name, ui
 
 _STYLES = {
@@ -22,6 +24,8 @@ _STYLES = {
     "up": "38;5;172",  # orange
     "down": "38;5;99",  # purple
 }
+_BRIEF_WARNINGS = 2
+_LINES_OF_A_WARNING = 3
 _LONGEST_QUOTE = 2048
 """Characters of a prompt or response that are looked at from either end."""
 
@@ -58,14 +62,16 @@ class View:
         self.every = every
         self.above = 0
         """Lines that are printed before this view."""
+        self.has_critic = sample.settings.estimator_definition.needs.critic
+        self.group = group_of(batch, sample)
         self.tracer = Tracer(sample)
         self.full = self.tracer.full
-        self.traces = [self.tracer.traces(t, update) for t in range(len(sample))]
+        self.traces = [self._traces(t) for t in range(len(sample))]
         self.verdicts = [self.tracer.verdicts(t, update) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
         self.tokens = [self._label(t) for t in range(len(sample))]
         self.chosen = token is not None
-        self.token = self._largest() if token is None else token
+        self.token = instructive(self.full) if token is None else token
         self.tracer.traces(self.token, update)  # refuses a token that is not there
 
     def text(self) -> str:
@@ -121,6 +127,14 @@ class View:
 
     # ---- tokens ----
 
+    def _traces(self, t: int) -> list[Trace]:
+        """The traces of token t; before its advantage, those of its group's baseline."""
+        made = self.tracer.traces(t, self.update)
+        if self.group is None:
+            return made
+        first = next((k for k, trace in enumerate(made) if trace.name == "advantage"), len(made))
+        return [*made[:first], *self.group.traces(t), *made[first:]]
+
     def _is_tool(self, t: int) -> bool:
         """Whether a tool wrote the token."""
         return not self.mask[t] and t not in self.sample.padding
@@ -128,19 +142,6 @@ class View:
     def _label(self, t: int) -> str:
         mark = "⚙" if self._is_tool(t) else ""
         return shorten(mark + self.texts[t], 12)
-
-    def _largest(self) -> int:
-        """The token with the largest |A|: not the last one, where A is δ, unless it is alone."""
-        sizes = self._sizes()
-        at = self.tracer.steps.at
-        candidates = at[:-1] or at
-        return max(candidates, key=lambda t: abs(sizes[t]), default=0)
-
-    def _sizes(self) -> list[float]:
-        """Advantages, or rewards where there are none."""
-        columns = self.full.columns
-        found = columns.get("advantages") or columns.get("token_level_rewards")
-        return found or [0.0] * len(self.sample)
 
     def _update(self) -> ActorUpdate | None:
         """The update that is shown."""
@@ -163,8 +164,19 @@ class View:
             lines += self.quotes(self.ui(key), shown)
         facts = "   ".join(self._facts())
         lines += self.says(self.numbers(facts))
-        warning = note(self.sample, self.lang)
-        return lines + (self.says(f"⚠ {warning}") if warning else [])
+        return lines + self.warnings()
+
+    def warnings(self, *, brief: bool = False) -> list[str]:
+        """What the reader must know before the numbers: ⚠ faults, and rules that explain a ✗."""
+        said = [note(self.sample, self.lang, brief=brief)]
+        said += [fault.said(self.lang) for fault in self.sample.faults]
+        disagrees = any(not ok for found in self.verdicts for ok in found.values())
+        if disagrees:
+            said += [rule.said(self.lang) for rule in self.sample.rules]
+        lines = [self.says(f"⚠ {each}") for each in said if each]
+        if brief:
+            lines = [shown[:_LINES_OF_A_WARNING] for shown in lines[:_BRIEF_WARNINGS]]
+        return [line for shown in lines for line in shown]
 
     def _facts(self) -> list[str]:
         x = self.sample

@@ -106,6 +106,11 @@ def words_of(trace: Trace) -> Iterator[Words]:
             yield _from_toml(key)
 
 
+def term_words() -> Iterator[Words]:
+    """The texts of all terms in words.toml."""
+    yield from (_from_toml(key) for key in texts()["expert"])
+
+
 @functools.cache
 def _from_toml(key: str) -> Words:
     expert = texts()["expert"].get(key, {})
@@ -119,4 +124,6 @@ def _from_toml(key: str) -> Words:
         kid_formula_en=kid.get("formula_en", ""),
         whole=bool(expert.get("whole")),
         claim=expert.get("claim", ""),
+        says_zh=expert.get("says_zh", ""),
+        says_en=expert.get("says_en", ""),
     )

@@ -11,6 +11,6 @@ it during training. May import rollout, credit, data, models, explain, batch, co
 algorithms and errors.
 """
 
-from telescope.ledger.reader import read, samples, steps
+from telescope.ledger.reader import group, read, samples, steps
 
-__all__ = ["read", "samples", "steps"]
+__all__ = ["group", "read", "samples", "steps"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from telescope.errors import TelescopeError
-from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
+from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Remark, Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.schema import METADATA, VERSION
 
@@ -46,6 +47,12 @@ def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[
             f"step {step} of {run} has samples 0 to {table.num_rows - 1}; there is no {outside[0]}"
         )
     return [sample_of(table, i) for i in wanted]
+
+
+def group(run: Path | str, step: int, index: int) -> list[Sample]:
+    """The recorded responses to the prompt of response `index` of a step, in order."""
+    prompts = read(run, step, ["prompt_index"])["prompt_index"].to_pylist()
+    return samples(run, step, [i for i, other in enumerate(prompts) if other == prompts[index]])
 
 
 def sample_of(table: pa.Table, index: int) -> Sample:
@@ -98,17 +105,29 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         step=meta["step"],
         index=index,
         count=count,
-        policy_version=row["policy_version"],
+        policy_version=row.get("policy_version") or 0,
         prompt=row["prompt"],
         prompt_index=row["prompt_index"],
         response=row["response"],
         score=row["score"],
         parts=dict(row["parts"]),
-        truncated=row["truncated"],
-        bootstrap=row["bootstrap"],
+        truncated=bool(row.get("truncated")),
+        bootstrap=row.get("bootstrap") or 0.0,
         scale=row.get("scale"),
-        whiten_mean=row["whiten_mean"],
-        whiten_std=row["whiten_std"],
-        actor_updates=[ActorUpdate(**update) for update in row["actor_updates"]],
-        critic_updates=[CriticUpdate(**update) for update in row["critic_updates"]],
+        whiten_mean=row.get("whiten_mean"),
+        whiten_std=row.get("whiten_std"),
+        actor_updates=[_actor_update(update) for update in row["actor_updates"]],
+        critic_updates=[CriticUpdate(**update) for update in row.get("critic_updates") or ()],
+        faults=_remarks(meta.get("faults", ())),
+        rules=_remarks(meta.get("rules", ())),
     )
+
+
+def _actor_update(update: dict[str, Any]) -> ActorUpdate:
+    """An update; terms that another trainer did not record are empty, so that they are computed."""
+    terms: dict[str, Any] = {"ratio": [], "clipped": [], "dual_clipped": [], "loss": []}
+    return ActorUpdate(**(terms | update))
+
+
+def _remarks(written: Sequence[Mapping[str, Any]]) -> tuple[Remark, ...]:
+    return tuple(Remark(zh=str(each["zh"]), en=str(each["en"])) for each in written)

@@ -5,35 +5,27 @@ Nothing is computed a second time, so the record cannot differ from what was tra
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as parquet
 import torch
 from torch import Tensor
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
-from telescope.errors import TelescopeError
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import (
     ACTOR_UPDATE,
     CRITIC_UPDATE,
-    METADATA,
     PER_ROW,
     PER_TOKEN,
-    SCHEMA,
     VERSION,
 )
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from telescope.ledger.table import Array, TokenBytes, arrow_table, list_column, offsets, save_table
 
 Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
 """Called by a loss with the rows of a micro-batch and its per-token terms."""
@@ -108,9 +100,13 @@ class Ledger(Notes):
         """
         self.wait()
         notes = self.take()
-        if self.limit and step % self.config.ledger.every == 0:
+        if self.is_due(step):
             self._urgent.clear()
             self._writing = self._writer.submit(self._write, step, batch, notes, kl_coef, beta)
+
+    def is_due(self, step: int) -> bool:
+        """Whether `write` records this step."""
+        return self.limit > 0 and step % self.config.ledger.every == 0
 
     def wait(self) -> None:
         """Waits until the last `write` is on disk, and raises its error if it failed."""
@@ -131,7 +127,7 @@ class Ledger(Notes):
         # After 50 ms the next rollout keeps a GPU busy and leaves Python time for this.
         self._urgent.wait(0.05)
         table = self._table(step, batch, notes, kl_coef, beta)
-        self._save(table, path_of(self.config.run_dir, step))
+        save_table(table, path_of(self.config.run_dir, step))
 
     def table(self, step: int, batch: TokenBatch, *, kl_coef: float) -> pa.Table:
         """The table that `write` would write; clears what was noted."""
@@ -153,7 +149,7 @@ class Ledger(Notes):
         for name, kind in PER_TOKEN.items():
             if name in batch:
                 flat = batch[name][:count].cpu().numpy()[exists]
-                columns[name] = _lists(flat, lengths, kind)
+                columns[name] = list_column(flat, lengths, kind)
         columns["actor_updates"] = _updates(notes["actor"], ACTOR_UPDATE, lengths)
         columns["critic_updates"] = _updates(notes["critic"], CRITIC_UPDATE, lengths)
         meta = {
@@ -162,7 +158,7 @@ class Ledger(Notes):
             "step": step,
             "settings": self._settings(kl_coef, beta),
         }
-        return _arrow_table(columns, meta)
+        return arrow_table(columns, meta)
 
     def _of_rows(self, batch: TokenBatch, count: int) -> dict[str, Any]:
         """The columns of whole responses: their ids, texts and scores."""
@@ -182,20 +178,6 @@ class Ledger(Notes):
             "token_bytes": [[self._bytes[i] for i in row.response.ids] for row in info],
         }
         return columns
-
-    def _save(self, table: pa.Table, path: Path) -> None:
-        """Writes the file under a temporary name first: it appears whole or not at all."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        try:
-            path.parent.mkdir(exist_ok=True)
-            parquet.write_table(table, temporary, compression="zstd")
-            temporary.replace(path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise TelescopeError(
-                f"cannot write {path}: {error.strerror or error}; "
-                "free some space, then continue with --resume"
-            ) from error
 
     def _settings(self, kl_coef: float, beta: float | None) -> dict[str, Any]:
         """The settings that went into the numbers, with `kl_coef` and `beta` of this step."""
@@ -220,74 +202,6 @@ def _samples_per_step(config: Config) -> int:
     if wanted == "all":
         return config.rollout.batch_size * config.rollout.n
     return wanted
-
-
-class TokenBytes(dict[int, bytes]):
-    """The bytes a token stands for, by id; one character may be split over several tokens."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        super().__init__()
-        self.tokenizer = tokenizer
-        self.special = set(tokenizer.all_special_ids)
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        is_byte_level = "ByteLevel" in str(getattr(backend, "decoder", ""))
-        self.alphabet = _byte_level() if is_byte_level else {}
-
-    def __missing__(self, token: int) -> bytes:
-        text = self.tokenizer.convert_ids_to_tokens(token) or ""
-        self[token] = self._of(token, text)
-        return self[token]
-
-    def _of(self, token: int, text: str) -> bytes:
-        """The bytes of a token that the vocabulary writes as `text`."""
-        if token in self.special:
-            return text.encode()
-        byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
-        if byte:
-            return bytes([int(byte[1], 16)])
-        if self.alphabet and all(char in self.alphabet for char in text):
-            return bytes(self.alphabet[char] for char in text)
-        return text.replace("▁", " ").encode()
-
-
-def _byte_level() -> dict[str, int]:
-    """GPT-2's byte-level alphabet, from character to byte.
-
-    A printable byte is written as itself, any other as a character from U+0100 on.
-    """
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
-
-
-def _arrow_table(columns: Mapping[str, Any], meta: Mapping[str, Any]) -> pa.Table:
-    """The columns as a table, in the order of the schema.
-
-    Some columns exist only with some estimators, some terms only with some losses.
-    """
-    fields = []
-    arrays = []
-    for field in SCHEMA:
-        if field.name not in columns:
-            continue
-        column = columns[field.name]
-        array = column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        fields.append((field.name, array.type))
-        arrays.append(array)
-    schema = pa.schema(fields, metadata={METADATA: json.dumps(meta).encode()})
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _offsets(lengths: Sequence[int] | Array) -> pa.Array:
-    """Where each list begins, and where the last one ends."""
-    ends = np.cumsum(lengths)
-    return pa.array(np.concatenate([[0], ends]).astype(np.int32), pa.int32())
-
-
-def _lists(flat: Array, lengths: Array, kind: pa.DataType) -> pa.ListArray:
-    """Values of all rows one after the other, to one list per row."""
-    values = pa.array(list(flat), kind) if pa.types.is_list(kind) else pa.array(flat).cast(kind)
-    return pa.ListArray.from_arrays(_offsets(lengths), values)
 
 
 class _Update(NamedTuple):
@@ -321,7 +235,7 @@ def _updates(
     children += [_term(every, name, kinds[name].value_type) for name in noted]
     structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *noted])
     counts = [len(updates) for updates in of_row]
-    return pa.ListArray.from_arrays(_offsets(counts), structs)
+    return pa.ListArray.from_arrays(offsets(counts), structs)
 
 
 def _term(updates: Sequence[_Update], name: str, kind: pa.DataType) -> pa.ListArray:
@@ -331,4 +245,4 @@ def _term(updates: Sequence[_Update], name: str, kind: pa.DataType) -> pa.ListAr
         flat = np.concatenate([u.terms[name][u.place, : u.length] for u in updates])
     else:
         flat = np.zeros(0, dtype=bool if pa.types.is_boolean(kind) else np.float32)
-    return _lists(flat, lengths, kind)
+    return list_column(flat, lengths, kind)

@@ -103,7 +103,8 @@ class Actor:
         """Adds old_log_probs, and what else an estimator needs of the policy.
 
         An update of a single minibatch computes them anyway, with the same weights. Then the
-        sampler's own log-probs stand in until that forward.
+        sampler's own log-probs stand in until that forward. With several minibatches they may
+        stand in for good: `actor.old_log_probs = "sampler"`.
         """
         if self.skips_old:
             old_log_probs = batch["rollout_log_probs"]
@@ -354,9 +355,12 @@ class Actor:
 def _can_skip_old_log_probs(config: Config) -> bool:
     """Whether the update's only forward is by the policy that wrote the responses.
 
-    Then it gives π_old, and a forward of its own would compute the same numbers.
+    Then it gives π_old, and a forward of its own would compute the same numbers. Also where the
+    sampler's log-probs were chosen instead.
     """
     actor = config.actor
+    if actor.old_log_probs == "sampler":
+        return True
     one_forward = actor.epochs == actor.minibatches == 1
     needs_old_before = actor.reject != "off" or config.credit.definition.needs.sum_pi_squared
     same_policy = not config.rollout.one_step_off_policy

@@ -21,7 +21,8 @@ from telescope.explain.sample import Sample
 from telescope.explain.stages import Output
 from telescope.explain.text import pieces
 from telescope.ledger.reader import sample_of
-from telescope.ledger.writer import Ledger, TokenBytes
+from telescope.ledger.table import TokenBytes
+from telescope.ledger.writer import Ledger
 from telescope.rollout.sampler import GivenSampler, sample_batch
 from telescope.run import checkpoint
 from telescope.run.manifest import check_origin

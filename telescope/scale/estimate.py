@@ -209,10 +209,10 @@ class Job:
 
 
 def _policy_forwards(config: Config) -> int:
-    """Forwards for log-probs: the reference's, and π_old's unless the update's own is the same."""
+    """Forwards for log-probs: the reference's, and π_old's unless another forward gives it."""
     actor = config.actor
     same = actor.old_log_probs == "auto" and actor.epochs == actor.minibatches == 1
-    return 1 if same else 2
+    return 1 if same or actor.old_log_probs == "sampler" else 2
 
 
 # ---- memory

@@ -142,8 +142,9 @@ class Api:
 
     def _ask(self, query: Query, run: str, step: str, sample: str) -> Any:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
-        found = self.runs[run].sample(int(step), int(sample))
-        return answer_of(found, read_asked(query))
+        data = self.runs[run]
+        found = data.sample(int(step), int(sample))
+        return answer_of(found, read_asked(query), lambda: data.samples_of(int(step)))
 
     # ---- the tour ----
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, get_args
 
@@ -24,6 +24,10 @@ class QueryParams(Protocol):
     def getlist(self, name: str, /) -> list[str]: ...
 
 
+class BadRequestError(TelescopeError):
+    """A message that cannot be read: HTTP 400."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A message, and how it is to be answered."""
@@ -40,18 +44,20 @@ def read_asked(query: QueryParams) -> Asked:
     after = tuple(query.getlist("after"))
     texts = (query.get("text") or "", *after)
     if len(after) > MOST_BEFORE or any(len(text) > MOST_CHARACTERS for text in texts):
-        raise TelescopeError(
+        raise BadRequestError(
             f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
         )
     if not texts[0].strip():
-        raise TelescopeError("the question is empty")
+        raise BadRequestError("the question is empty: write one")
     token = query.get("token")
     if token is not None and not (token.isascii() and token.isdigit() and len(token) < 10):
-        raise TelescopeError("token is a number from 0")
+        raise BadRequestError(f"token = {token[:40]}: give a number from 0")
     level = query.get("level") or "expert"
+    if level not in get_args(Level):
+        raise BadRequestError(f"level = {level[:40]}: use expert or kid")
     lang = query.get("lang")
-    if level not in get_args(Level) or lang not in (None, *get_args(Lang)):
-        raise TelescopeError("level is expert or kid, lang is zh or en")
+    if lang is not None and lang not in get_args(Lang):
+        raise BadRequestError(f"lang = {lang[:40]}: use zh or en")
     return Asked(
         text=texts[0],
         after=after,
@@ -61,15 +67,22 @@ def read_asked(query: QueryParams) -> Asked:
     )
 
 
-def answer_of(sample: Sample, asked: Asked) -> Mapping[str, Any]:
-    """The reply as JSON, with the titles of the nearest questions."""
+def answer_of(
+    sample: Sample, asked: Asked, batch: Callable[[], Sequence[Sample]]
+) -> Mapping[str, Any]:
+    """The reply as JSON, with the titles of the nearest questions.
+
+    `batch` reads the recorded samples of the step, for a question about other settings.
+    """
     # Not at the top: the index takes a moment, and most visitors do not ask.
     from telescope.explain.ask.conversation import Conversation
     from telescope.explain.questions import questions
 
     written = asked.token is not None and asked.token < len(sample) and sample.mask[asked.token]
     token = asked.token if written else None
-    conversation = Conversation(sample, lang=asked.lang, level=asked.level, token=token)
+    conversation = Conversation(
+        sample, lang=asked.lang, level=asked.level, token=token, batch=batch
+    )
     for text in asked.after:
         conversation.ask(text)
     reply = conversation.ask(asked.text)

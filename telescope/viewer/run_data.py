@@ -243,6 +243,11 @@ class RunData:
         sample = self.sample(step, position)
         return self._tracers((self._stamp(step), position), lambda: Tracer(sample))
 
+    def samples_of(self, step: int) -> list[Sample]:
+        """Every recorded sample of the step."""
+        _, table = self._read(step)
+        return [self.sample(step, position) for position in range(table.num_rows)]
+
     def prompt_rows(self, key: str) -> list[dict[str, Any]]:
         """Every recorded response to a prompt, step by step."""
         self.check_exists()

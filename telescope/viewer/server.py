@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from telescope.chinese import chinese
 from telescope.errors import TelescopeError
 from telescope.viewer.api import Api
+from telescope.viewer.asking import BadRequestError
 from telescope.viewer.bundle import bundled_files
 from telescope.viewer.payload import dumps
 from telescope.viewer.runs import Runs
@@ -146,7 +148,11 @@ def app(
         try:
             body = dumps(api.answer(request.url.path, request.url.query))
         except TelescopeError as error:
-            return _answer(request, dumps({"error": str(error)}), "application/json", 404)
+            said = str(error)
+            if request.query_params.get("lang") == "zh":
+                said = chinese(said)
+            status = 400 if isinstance(error, BadRequestError) else 404
+            return _answer(request, dumps({"error": said}), "application/json", status)
         return _answer(request, body, "application/json")
 
     files = static_files() if modules else bundled_files()

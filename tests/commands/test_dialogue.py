@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from telescope.commands import main
-from telescope.explain.dialogue import Dialogue, save_dialogue
+from telescope.explain.dialogue import Dialogue
 from tests.commands.calls import Capture, printed, refusal
 
 ROUNDS = [("V(0) 包含 r(0) 吗？", "包含。\n\n---\n\n因为…"), ("为什么？", "x" * 80)]
@@ -23,7 +23,7 @@ MESSAGES = [
 
 
 def test_a_log_is_listed_shown_and_given_as_json(tmp_path: Path, capsys: Capture):
-    file = str(save_dialogue(tmp_path, ROUNDS, datetime(2026, 11, 16)))
+    file = str(Dialogue.start(tmp_path, datetime(2026, 11, 16)).save(ROUNDS))
     listed = printed(capsys, "dialogue", file)
     assert listed.splitlines() == [
         "  1  用户：V(0) 包含 r(0) 吗？",
@@ -75,5 +75,5 @@ def test_a_file_that_is_no_dialogue_gets_one_line(
 
 
 def test_a_round_that_is_not_there_is_refused(tmp_path: Path, capsys: Capture):
-    file = str(save_dialogue(tmp_path, ROUNDS, datetime(2026, 11, 16)))
+    file = str(Dialogue.start(tmp_path, datetime(2026, 11, 16)).save(ROUNDS))
     assert "has rounds 1 to 2" in refusal(capsys, "dialogue", file, "--round", "3")

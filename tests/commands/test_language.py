@@ -1,4 +1,4 @@
-"""Help and errors in Chinese: every text that a user of explain meets has an entry."""
+"""Help and errors in Chinese: every text that a user of a command meets has an entry."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 
 import telescope
+from telescope.chinese import catalogue, chinese
 from telescope.commands import COMMANDS, main
-from telescope.commands.language import catalogue, chinese, choose, from_environment, language
+from telescope.commands.language import choose, from_environment, language
 
 PACKAGE = Path(telescope.__file__).parent
 COMMAND_FILES = [file for file in (PACKAGE / "commands").glob("*.py") if file.stem != "train"]
 EXPLAIN_FILES = sorted((PACKAGE / "explain").rglob("*.py"))
-OTHER_FILES = [PACKAGE / "ledger" / "reader.py", PACKAGE / "run" / "live.py"]
+OTHER_FILES = [
+    PACKAGE / "ledger" / "reader.py",
+    *(PACKAGE / "run" / f"{name}.py" for name in ("live", "evaluate", "export", "saved")),
+    *(PACKAGE / "viewer").glob("*.py"),
+]
 PASSED_ON = {"{}: {}", "{}{}", "{}; usage: {}"}
 """Errors that only carry another one."""
 HAN = re.compile("[一-鿿]")
@@ -84,7 +89,7 @@ def without_entry(texts: Iterator[tuple[str, str]]) -> set[tuple[str, str]]:
     return {(file, text) for file, text in texts if text not in catalogue()}
 
 
-def test_every_error_of_explain_has_a_chinese_entry() -> None:
+def test_every_error_of_the_commands_has_a_chinese_entry() -> None:
     assert without_entry(errors([*COMMAND_FILES, *EXPLAIN_FILES, *OTHER_FILES])) == set()
 
 
@@ -177,6 +182,20 @@ def test_an_error_is_chinese_in_a_chinese_locale(
     assert end.value.code == 2
     error = capsys.readouterr().err
     assert error == "telescope: --token 99：这条回答的 token 是 0 到 5\n"
+
+
+@pytest.mark.parametrize("command", ["view", "report", "eval", "export"])
+def test_every_command_takes_the_language(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that is not there, in Chinese by the option and in English without it."""
+    more = [str(tmp_path / "out")] if command == "export" else []
+    for lang, said in ((["--lang", "zh"], True), ([], False)):
+        with pytest.raises(SystemExit):
+            main([command, str(tmp_path / "nope"), *more, *lang])
+        error = capsys.readouterr().err
+        assert "nope" in error
+        assert bool(HAN.search(error)) == said
 
 
 def test_the_help_is_fast_and_imports_no_torch() -> None:

@@ -17,6 +17,23 @@ from tests.config.configs import given, refusal, round_trip
             [("credit.estimator", "grpo")],
             "compares the responses of one prompt, and rollout.n = 1: use at least 2",
         ),
+        (
+            [("credit.kl_steps", "recorded")],
+            "but credit.kl_coef = 0.02 uses the KL in every step: "
+            "set credit.kl_coef = 0, or credit.kl_steps = 'all'",
+        ),
+        (
+            [
+                ("credit.kl_steps", "recorded"),
+                ("credit.kl_coef", "0"),
+                ("actor.kl_loss_coef", "0.1"),
+            ],
+            "but actor.kl_loss_coef = 0.1 uses the KL in every step",
+        ),
+        (
+            [("actor.old_log_probs", "sampler"), ("actor.reject", "token")],
+            "actor.reject = token needs the trainer's own π_old: set actor.old_log_probs = 'auto'",
+        ),
         ([("credit.estimator", "attention")], "needs reward.attention"),
         (
             [("reward.attention", "a:b")],

@@ -221,6 +221,7 @@ def test_the_recipe_learns_from_reasoning_gyms_scores(tmp_path: Path) -> None:
     assert "State the final answer to the following arithmetic problem" in sample.prompt
 
 
+@pytest.mark.slow
 def test_smoke_runs_from_the_command_line_in_a_folder_of_its_own_each_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from telescope import ledger
+from telescope.explain.trace import Tracer
 from tests import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -82,3 +84,14 @@ def test_every_example_is_listed() -> None:
     listed = (EXAMPLES / "README.md").read_text("utf-8")
     missing = [path.name for path in EXAMPLES.glob("*.py") if path.name not in listed]
     assert missing == []
+
+
+def test_a_hand_written_loop_learns_and_its_record_agrees(tmp_path: Path) -> None:
+    printed = run_example("record_your_own_loop.py", folder=tmp_path)
+    assert float(re.search(r"mean score ([\d.]+)", printed)[1]) > 0.9  # type: ignore[index]
+    for step in (1, 60):
+        first = ledger.samples(tmp_path / "runs" / "hand-written", step)[0]
+        tracer = Tracer(first)
+        found = [tracer.verdicts(i) for i in range(len(first))]
+        assert all(set(each) == {"advantage", "return", "whitened"} for each in found)
+        assert all(ok for each in found for ok in each.values())

@@ -2,6 +2,8 @@
 
 python -m tests.explain.says [FILE.toml ...]      lists sentences whose `says` does not match
 python -m tests.explain.says --write FILE.toml    fills in `says`; read the result
+
+FILE.toml is one of the answers, or has the texts of terms: explain/words.toml, definitions/texts.toml.
 """
 
 from __future__ import annotations
@@ -76,18 +78,29 @@ def _write(path: Path) -> None:
     blocks = re.split(r"(?m)^(?=\[)", path.read_text("utf-8"))
     out = []
     for block in blocks:
-        if not block.startswith("[[") or "\ntable" in block:
+        is_sentence = block.startswith("[[") and "\ntable" not in block
+        is_term = block.startswith("[") and "\nclaim = " in block
+        if not is_sentence and not is_term:
             out.append(block)
             continue
-        say = next(iter(tomllib.loads(block).values()))["say"][0]
+        say = _innermost(tomllib.loads(block))
         kept = re.sub(r"(?m)^says(_\w+)? = .*\n?", "", block)
         body = kept.rstrip("\n")
         tail = block[len(block.rstrip("\n")) :]
+        fields = FIELDS if is_sentence else FIELDS[:2]
         lines = [
-            f'says_{field} = "{said(say[field], field[-2:])}"' for field in FIELDS if field in say
+            f'says_{field} = "{said(say[field], field[-2:])}"' for field in fields if field in say
         ]
         out.append("\n".join([body, *lines]) + tail)
     path.write_text("".join(out), "utf-8")
+
+
+def _innermost(block: dict) -> dict:
+    """The entry that a block of one table holds, whatever the table's name."""
+    while len(block) == 1 and isinstance(next(iter(block.values())), (dict, list)):
+        (block,) = block.values()
+        block = block[0] if isinstance(block, list) else block
+    return block
 
 
 def main(arguments: list[str]) -> None:
@@ -96,6 +109,8 @@ def main(arguments: list[str]) -> None:
         for path in paths:
             _write(path)
     for path in paths:
+        if path.parent.name != "answers":
+            continue  # terms: tests/explain/test_reversed_terms.py
         for key, say in entries(path):
             for wrong in mismatches(say):
                 print(path.name, key, wrong)

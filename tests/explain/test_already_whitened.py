@@ -8,6 +8,7 @@ import pytest
 from telescope.explain.already_whitened import note
 from telescope.explain.arithmetic import fill, moments
 from telescope.explain.numbers import read_numbers
+from telescope.explain.terminal import render
 from telescope.explain.trace import Tracer
 
 CHANCE = random.Random(3)
@@ -126,3 +127,22 @@ def test_the_reader_is_told_and_the_remedy_is_stated(lang, known, unknown, tmp_p
         assert said in text
         assert "whiten = false" in text
         assert "whitened" in text
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("with_returns", [True, False])
+def test_the_first_screen_has_a_term(tmp_path, lang, with_returns):
+    """Eight tokens, so that there is little room: the warning is short, and Â is a term."""
+    advantages = [1.2033, 0.3197, 0.7847, -0.6569, -0.3313, -0.9824, 1.1103, -1.4474]
+    data = {"values": [0.31, 0.52, 0.41, 0.73, 0.66, 0.8, 0.35, 0.9], "advantages": advantages}
+    if with_returns:
+        data["returns"] = [0.98, 1.0, 0.99, 1.0, 1.0, 1.0, 1.0, 1.0]
+    (sample,) = read(tmp_path, data | {"lam": 1.0})
+    text = render(sample, lang=lang, width=80, extent="first", color=False)
+    term = "Â₀ = (A₀ − μ)/σ = (0.67 − 0.4113)/0.215 = 1.203" if with_returns else "Â₀ = 1.203"
+    assert term in text
+    assert "whiten = false" in text
+    assert len(text.splitlines()) <= 24
+    largest = "largest |A|" if lang == "en" else "|A| 最大"
+    assert (largest in text) == with_returns
+    assert (largest.replace("A", "Â") in text) != with_returns

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_every_estimator_has_code(name: str) -> None:
     assert all(code.file.startswith("telescope/algorithms/") for code in codes)
 
 
+@pytest.mark.parametrize(("lam_alpha", "by_length"), [(None, False), (0.05, True)])
+def test_only_functions_that_the_settings_call_are_named(lam_alpha: Any, by_length: bool) -> None:
+    codes = code_of("advantage", Settings.of(lam_alpha=lam_alpha))
+    functions = {code.function for code in codes}
+    assert "gae" in functions
+    assert ("length_adaptive_lam" in functions) == by_length
+
+
 @pytest.mark.parametrize("name", [*POLICY_LOSSES])
 def test_every_policy_loss_has_code(name: str) -> None:
     (code,) = code_of("objective", Settings.of(loss=name))
@@ -85,7 +94,7 @@ def test_the_view_shows_lines_and_names(lang: str, capsys: pytest.CaptureFixture
         "advantages = _discounted_suffix_sum(deltas, gamma * lam)",
         "compute_gae_advantage_return (verl/trainer/ppo/core_algos.py)",
         "agg_loss",
-        "[:, -R-1:-1]",
+        "[:, -response_length-1:-1]",
         "response_mask",
     ):
         assert said in out
@@ -109,6 +118,22 @@ def test_the_list_of_columns_says_who_makes_each(
         block = re.split(rf"\n  {column.name}\b", out)[1]
         made_by = re.search(r"^ +(?:由谁算出：|made by) (.*)$", block, re.MULTILINE)
         assert made_by[1] == column.maker
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_who_computes_old_log_probs_is_said_once_and_is_true(lang: str) -> None:
+    """It is the actor's own forward, inside the call that the column names, unless skipped."""
+    column = COLUMNS["old_log_probs"]
+    said = column.zh if lang == "zh" else column.en
+    maker = column.maker.removeprefix("actor.").partition("(")[0]
+    assert maker in said
+    assert "compute_log_prob" in said
+    assert "actor.old_log_probs = auto" in said
+    actor = (ROOT / "telescope/roles/actor.py").read_text("utf-8")
+    body = actor.partition(f"def {maker}(")[2].partition("\n    def sample(")[0]
+    assert "with_old_log_probs" in body
+    assert "old_log_probs = self.compute_log_prob(batch)" in body
+    assert 'old_log_probs = batch["rollout_log_probs"]' in body
 
 
 def test_reading_the_code_imports_no_torch() -> None:

@@ -4,17 +4,19 @@ import re
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telescope.errors import TelescopeError
-from telescope.explain.dialogue import Dialogue, rounds_of, save_dialogue, save_dialogue_as
+from telescope.explain.dialogue import Dialogue, rounds_of
 
 NOW = datetime(2026, 11, 15, 9, 5, 7)
 
 
 def test_the_layout_is_exactly_this(tmp_path):
-    path = save_dialogue(tmp_path, [("V(0) 包含 r(0) 吗？", "包含。"), ("why?", "two\nlines")], NOW)
+    path = Dialogue.start(tmp_path, NOW).save(
+        [("V(0) 包含 r(0) 吗？", "包含。"), ("why?", "two\nlines")]
+    )
     assert path.name == "telescope_20261115_090507.md"
     assert path.read_bytes().decode("utf-8") == (
         "# Chat Dialogue Log\n\n## 对话时间\n\n2026-11-15 09:05:07\n\n---\n\n## 对话内容\n\n"
@@ -28,19 +30,19 @@ def test_messages_stay_as_they_are(tmp_path):
         ("---\n### 问题 9\r\n  spaces  ", "a\u202eb\x1b[31m\n\n---\n\n" + "长" * 5000),
         ("", ""),
     ]
-    text = save_dialogue(tmp_path, rounds, NOW).read_bytes().decode("utf-8")
+    text = Dialogue.start(tmp_path, NOW).save(rounds).read_bytes().decode("utf-8")
     for question, answer in rounds:
         assert f"用户：{question}  \n助手：{answer}\n" in text
 
 
 def test_there_is_one_rule_in_the_head_and_one_between_rounds(tmp_path):
-    text = save_dialogue(tmp_path, [("q", "a")] * 4, NOW).read_text("utf-8")
+    text = Dialogue.start(tmp_path, NOW).save([("q", "a")] * 4).read_text("utf-8")
     assert len(re.findall(r"^---$", text, re.MULTILINE)) == 4
     assert re.findall(r"^### 问题 (\d+)$", text, re.MULTILINE) == ["1", "2", "3", "4"]
 
 
 def test_the_request_to_save_is_the_last_round(tmp_path):
-    path = save_dialogue(tmp_path, [("q", "a")], NOW, request="请保存对话")
+    path = Dialogue.start(tmp_path, NOW).save([("q", "a")], "请保存对话")
     assert path.read_text("utf-8").endswith(
         f"### 问题 2\n用户：请保存对话  \n助手：已保存：{path}\n"
     )
@@ -48,7 +50,7 @@ def test_the_request_to_save_is_the_last_round(tmp_path):
 
 def test_nothing_is_overwritten_and_header_and_name_agree(tmp_path):
     first, second = (
-        save_dialogue(tmp_path / "new" / "folder", [("q", a)], NOW) for a in ("1", "2")
+        Dialogue.start(tmp_path / "new" / "folder", NOW).save([("q", a)]) for a in ("1", "2")
     )
     assert (first.name, second.name) == (
         "telescope_20261115_090507.md",
@@ -122,7 +124,7 @@ def test_only_what_follows_the_last_tool_call_is_the_answer():
 def test_a_folder_that_cannot_be_written_gets_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TelescopeError, match=r"cannot write the dialogue .*File exists"):
-        save_dialogue(tmp_path / "file", [("q", "a")], NOW)
+        Dialogue.start(tmp_path / "file", NOW).save([("q", "a")])
 
 
 SEED = (
@@ -149,7 +151,9 @@ def test_a_log_that_was_read_is_written_back_byte_for_byte(tmp_path):
 def test_a_log_is_made_from_its_own_rounds_byte_for_byte(tmp_path):
     read = tmp_path / "read.md"
     read.write_bytes(SEED.encode())
-    made = save_dialogue_as(tmp_path / "codex_20250807_153012.md", Dialogue.read(read).rounds, NOW)
+    made = Dialogue.named(tmp_path / "codex_20250807_153012.md", NOW).save(
+        Dialogue.read(read).rounds
+    )
     assert made.read_bytes() == SEED.encode()
 
 
@@ -193,6 +197,7 @@ NOTES = ["<!-- 用户 1 字，助手 1 字 -->\n", "背景：y\n"]
 MESSAGES = st.lists(st.sampled_from([*PIECES, WHOLE_ROUND, *NOTES]), max_size=8).map("".join)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(MESSAGES, MESSAGES), max_size=5))
 def test_messages_that_look_like_the_layout_are_read_back_as_they_were(rounds):
     dialogue = Dialogue(NOW)
@@ -220,7 +225,7 @@ def test_the_context_stands_in_the_head(tmp_path):
 
 
 def test_a_log_that_someone_else_changed_is_not_written_over(tmp_path):
-    file = save_dialogue(tmp_path, [("q", "a")], NOW)
+    file = Dialogue.start(tmp_path, NOW).save([("q", "a")])
     dialogue = Dialogue.read(file)
     other = Dialogue.read(file)
     other.append("theirs", "b")
@@ -232,16 +237,14 @@ def test_a_log_that_someone_else_changed_is_not_written_over(tmp_path):
 
 
 def test_the_file_name_is_as_asked_and_its_time_is_that_of_the_head(tmp_path):
-    file = save_dialogue_as(
-        tmp_path / "codex_YYYYMMDD_HHMMSS.md", [("q", "a")], NOW, request="save"
-    )
+    file = Dialogue.named(tmp_path / "codex_YYYYMMDD_HHMMSS.md", NOW).save([("q", "a")], "save")
     assert file.name == "codex_20261115_090507.md"
     assert Dialogue.read(file).time == NOW
     assert Dialogue.read(file).rounds[-1] == ("save", f"已保存：{file}")
-    same = save_dialogue_as(tmp_path / "codex_YYYYMMDD_HHMMSS.md", [("q2", "a2")], NOW)
+    same = Dialogue.named(tmp_path / "codex_YYYYMMDD_HHMMSS.md", NOW).save([("q2", "a2")])
     assert same == file
     assert len(Dialogue.read(file).rounds) == 3
-    old = save_dialogue_as(tmp_path / "codex_20250807_153012.md", [("q", "a")], NOW)
+    old = Dialogue.named(tmp_path / "codex_20250807_153012.md", NOW).save([("q", "a")])
     assert Dialogue.read(old).time == datetime(2025, 8, 7, 15, 30, 12)
 
 

@@ -15,8 +15,13 @@ import telescope
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.batch import COLUMNS
 from telescope.commands import main
+from telescope.explain.code import NAMES, code_of
 from telescope.explain.example import BATCH
+from telescope.explain.questions import Sentence, questions
+from telescope.explain.settings import Settings
 from telescope.explain.symbols import known_symbols, notation, symbols
+from telescope.explain.tables import columns, metaphor_list
+from telescope.explain.terminal import render
 from telescope.explain.tex import _TOKEN
 from telescope.explain.trace import Tracer
 from telescope.explain.words import texts
@@ -102,6 +107,97 @@ def test_every_symbol_of_an_answer_is_in_the_table() -> None:
             assert unknown(numbers).keys() <= QUOTED.get(key, set()), key
             seen += len(said)
     assert seen > 100
+
+
+WITH_NUMBER = re.compile(
+    r"(?<![\w·(^/])(?<![+−·/~] )([A-Za-zÂγλδπρμσβε](?:_[a-z]+)?)(?:\[(?:\{i\}|i)\])?"
+    r"(?: = | is | 是 |等于 )\{(\w+)\}(?! ?[+−·×])"
+)
+"""A symbol, with its index or without, and the fact that is printed as its number."""
+MEANS = {
+    "A": {"A", "A0", "MC"},
+    "G": {"G"},
+    "N": {"N"},
+    "R": {"R", "target"},
+    "T": {"T"},
+    "V": {"V"},
+    "V_end": {"end"},
+    "c": {"dual_clip"},
+    "r": {"r", "r_last"},
+    "v": {"v"},
+    "Â": {"W", "mean_W"},
+    "β": {"beta"},
+    "γ": {"gamma", "sim_gamma"},
+    "δ": {"d", "delta_sum", "delta_last"},
+    "ε": {"eps_value"},
+    "λ": {"lam", "lam_R", "sim_lams"},
+    "μ": {"mu"},
+    "π": {"new"},
+    "π_old": {"old", "old_used", "pi_old"},
+    "π_ref": {"ref"},
+    "ρ": {"ratio", "ratio_min"},
+    "σ": {"sigma"},
+}
+"""Symbol -> the facts that are its numbers: one symbol, one meaning."""
+
+
+def is_equal(sentence: Sentence, symbol: str, fact: str) -> bool:
+    """Whether the sentence claims that the fact is equal to the symbol's own number there."""
+    claim = sentence.claim or ""
+    sides = [re.findall(r"\w+", part) for part in re.split("==|and", claim)]
+    return [fact] in sides and any([own] in sides for own in MEANS[symbol] - {fact})
+
+
+def with_numbers(text: str) -> Iterator[tuple[str, str]]:
+    for found in WITH_NUMBER.finditer(text):
+        yield found[1], found[2]
+
+
+def test_the_number_behind_a_symbol_is_the_symbols() -> None:
+    seen: set[tuple[str, str]] = set()
+    for question in questions().values():
+        for sentence in question.sentences:
+            for text in (sentence.zh, sentence.en):
+                for symbol, fact in with_numbers(text):
+                    if not is_equal(sentence, symbol, fact):
+                        assert fact in MEANS.get(symbol, ()), (question.id, text)
+                    seen.add((symbol, fact))
+    assert seen >= {(symbol, fact) for symbol, facts in MEANS.items() for fact in facts}
+    assert set(MEANS) <= known_symbols()
+
+
+def test_a_length_called_r_would_be_found() -> None:
+    assert [*with_numbers("the response takes {T} slots (with R = {T})")] == [("R", "T")]
+
+
+def test_a_letter_has_a_row_of_its_own() -> None:
+    """What stands in one row with it is the same letter with a suffix, or a name of more letters."""
+    for row in symbols():
+        for written_too in row.also:
+            assert written_too.startswith(row.symbol) or len(written_too) > 1, row.symbol
+            assert written_too[0] == row.symbol[0] or "_" not in written_too, row.symbol
+
+
+def printed() -> Iterator[str]:
+    """What the program prints besides answers: views, notes on code, metrics."""
+    for sample in (demo(), with_tool(), *BATCH):
+        for lang in ("zh", "en"):
+            for extent in ("first", "all"):
+                yield from render(sample, lang=lang, width=100, extent=extent).splitlines()
+    for lang in ("zh", "en"):
+        yield from columns(lang, 1000).splitlines()
+        yield from metaphor_list(lang, 1000).splitlines()
+        yield from (code.note(lang) for name in NAMES for code in code_of(name, Settings.of()))
+    for entry in tomllib.loads((PACKAGE / "explain/ask/metrics.toml").read_text("utf-8")).values():
+        yield entry["zh"]
+        yield entry["en"]
+
+
+def test_every_symbol_that_is_printed_is_in_the_table() -> None:
+    named = re.compile(r"--[a-z-]+ [A-Z]\b|\btop-[kp]\b|\bs\d+\b|\d+[a-zA-Z]\b")
+    lines = [named.sub(" ", line) for line in printed()]
+    assert unknown(iter(lines)) == {}
+    assert len(lines) > 300
 
 
 def test_an_unknown_symbol_would_be_found() -> None:

@@ -298,7 +298,7 @@ def test_each_name_of_the_worked_examples_is_known():
 def test_whitened_advantages_alone_are_enough_for_the_policys_terms(write):
     sample = read_one(write({"whitened": [1.0, -1.0], "old": [-0.1, -0.2], "new": [0.0, -0.2]}))
     found = {trace.name: trace for trace in traces(sample, 0)}
-    assert set(found) == {"ratio", "surrogate", "clip"}
+    assert set(found) == {"whitened", "ratio", "surrogate", "clip"}
     assert found["clip"].result == pytest.approx(min(math.exp(0.1), 1.2))
     assert "advantages" not in fill(sample).columns
 

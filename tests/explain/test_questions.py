@@ -4,17 +4,31 @@ What the sentences claim is checked on a grid in test_texts.py.
 """
 
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import telescope
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.example import RIGHT
 from telescope.explain.facts import facts
 from telescope.explain.numbers import from_numbers
-from telescope.explain.questions import answer, find_question, questions, titles
+from telescope.explain.questions import (
+    answer,
+    count_sentences,
+    find_question,
+    questions,
+    titles,
+)
 from telescope.explain.sample import Sample
+from telescope.explain.tex import prose
+from telescope.explain.text import wrap
+from telescope.explain.words import texts
 from tests.explain.samples import demo, trained, with_tool
 
 THREE = from_numbers({"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95})
@@ -175,3 +189,76 @@ def test_whitening_names_the_batch_or_says_that_there_is_none():
     for one in (THREE, fill(THREE)):
         assert said("q23", one) != batch
     assert num(facts(trained(1)[0])["mu"]) in batch
+
+
+@LANGS
+@LEVELS
+def test_a_paragraph_has_at_most_four_sentences_and_five_lines(lang, level):
+    joined = 0
+    for key in questions():
+        starts = {each.text(lang)[:12] for each in find_question(key).sentences}
+        for block in answer(key, RIGHT, lang, level).blocks:
+            if isinstance(block, str):
+                assert count_sentences(block) <= 4, block
+                assert len(wrap(block, 80)) <= 7, block
+                joined += sum(start in block for start in starts if start) > 1
+    assert joined > 10  # short sentences stand together
+
+
+def test_a_new_thought_opens_a_paragraph():
+    for lang in ("zh", "en"):
+        first, second, *_ = answer(21, RIGHT, lang).blocks
+        assert second.startswith(("整条回答的结果", "The outcome of the whole response"))
+        assert "REINFORCE" not in first
+
+
+@LANGS
+@LEVELS
+@pytest.mark.parametrize("token", ["<b>x", "»<b>x", "」<b>x"])
+def test_a_token_cannot_write_markdown_into_an_answer(lang, level, token):
+    texts = [token.encode(), *THREE.token_bytes[1:]]
+    sample = replace(THREE, token_bytes=texts)
+    for key in ("q1", "q12", "q13"):
+        shown = answer(key, sample, lang, level).markdown(prose)
+        assert "<b>" not in shown
+
+
+def kid_texts(lang: str) -> Iterator[str]:
+    """Every text of ours that a child may read."""
+    for question in questions().values():
+        yield question.title(lang, "kid")
+        yield from (each.text(lang) for each in question.sentences if each.level == "kid")
+    tables = texts()
+    for entry in (*tables["ui_kid"].values(), *tables["column_kid"].values()):
+        yield entry[lang]
+    for entry in tables["kid"].values():
+        yield entry.get(lang, "") + entry.get(f"formula_{lang}", "")
+    for stage in tables["flow_kid"].values():
+        yield from (said[lang] for said in stage.values())
+    path = Path(telescope.__file__).parent / "algorithms/definitions/texts.toml"
+    for family in tomllib.loads(path.read_text("utf-8")).values():
+        for entry in family.values():
+            yield entry.get(f"kid_{lang}", "") + entry.get(f"kid_formula_{lang}", "")
+
+
+@pytest.mark.parametrize(
+    ("lang", "word", "others"),
+    [
+        ("zh", "回答", r"答案|答复|词 \{tok\}|«"),
+        ("en", "answer", r"\b(?:response|reply|token)s?\b"),
+    ],
+)
+def test_a_child_has_one_word_for_the_answer_and_one_for_a_word(
+    lang: str, word: str, others: str
+) -> None:
+    every = list(kid_texts(lang))
+    assert len(every) > 300
+    assert sum(word in text for text in every) > 30
+    written = [re.sub(r"\{tokens\}|--token", "", text) for text in every]
+    wrong = [text for text in written if re.search(others, text)]
+    assert wrong == []
+
+
+def test_a_child_counts_words_in_chinese_as_one_says_it() -> None:
+    text = answer(12, RIGHT, "zh", "kid").text()
+    assert "第 0 个词「是」" in text

@@ -17,7 +17,7 @@ from telescope.batch import COLUMNS
 from telescope.errors import TelescopeError
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, PER_TOKEN, SCHEMA
-from telescope.ledger.writer import TokenBytes
+from telescope.ledger.table import TokenBytes
 
 
 def reward(response_ids):
@@ -185,7 +185,7 @@ def test_a_full_disk_while_writing_the_ledger_is_one_clear_line(
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("telescope.ledger.writer.parquet.write_table", full)
+    monkeypatch.setattr("telescope.ledger.table.parquet.write_table", full)
     with pytest.raises(TelescopeError, match=r"cannot write .*step_000001\.parquet: No space left"):
         Trainer(make_config(), reward=reward).fit()
 

@@ -323,6 +323,19 @@ def test_several_minibatches_need_the_old_policy_from_before(
     )
 
 
+def test_the_samplers_log_probs_can_stand_for_the_old_policy(make_config) -> None:
+    """Two minibatches: the ratio of the first is 1, that of the second has the sampler's rounding."""
+    results = []
+    for setting in ("sampler", "forward"):
+        config = make_config(("actor.old_log_probs", setting), ("actor.minibatches", "2"))
+        roles, batch = prepared(config)
+        same = torch.equal(batch["old_log_probs"], batch["rollout_log_probs"])
+        assert same is (setting == "sampler")
+        assert 0 < roles.actor.update_actor(batch)["rollout/logprob_diff"] < 1e-4
+        results.append(torch.cat([p.detach().flatten() for p in roles.actor.model.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-5)
+
+
 def test_steps_too_small_for_bfloat16_are_not_lost(make_config) -> None:
     """At 1.0 the next bfloat16 is 0.008 away: a thousand steps of 1e-4 must still arrive."""
     model = torch.nn.Linear(3, 1, bias=False, dtype=torch.bfloat16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +17,7 @@ pytest.importorskip("starlette", reason="the live page needs starlette")
 
 from tests.viewer.test_server import ask, start
 
-WHERE = "/api/step/40/sample/0/ask"
+WHERE = "/api/runs/run/steps/40/samples/0/ask"
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +64,24 @@ def test_a_question_without_an_answer_offers_three(port: int) -> None:
         {"text": "why", "lang": "fr"},
     ],
 )
-def test_what_cannot_be_read_is_a_404_with_a_reason(port: int, query: dict[str, Any]) -> None:
-    status, reply = asked(port, **query)
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_what_cannot_be_read_is_a_400_with_a_reason(
+    port: int, query: dict[str, Any], lang: str
+) -> None:
+    status, reply = asked(port, **({"lang": lang} | query))
+    assert status == 400
+    in_chinese = query.get("lang", lang) == "zh"
+    assert bool(re.search("[一-鿿]", reply["error"])) == in_chinese
+
+
+@pytest.mark.parametrize(("lang", "said"), [("zh", "第 40 步记录了"), ("en", "step 40 has")])
+def test_an_error_about_the_sample_is_in_the_language_of_the_page(
+    port: int, lang: str, said: str
+) -> None:
+    path = WHERE.replace("samples/0", "samples/999")
+    status, _, body = ask(port, f"{path}?text=why&lang={lang}")
     assert status == 404
-    assert reply["error"]
+    assert said in json.loads(body)["error"]
 
 
 def test_a_foreign_host_and_other_methods_are_refused(port: int) -> None:

@@ -77,6 +77,9 @@ class Words:
     claim: str = ""
     """What the expert's text claims, as an expression over the token's numbers. A test checks it
     wherever the text is shown. Empty: the text is a definition."""
+    says_zh: str = ""
+    says_en: str = ""
+    """The words that carry the claim, in order, by their keys in the lexicon of the tests."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,9 @@ class Estimator(Definition):
     """Whether the paper whitens the advantages over the batch."""
     compare: Callable[[Sequence[Actions], Any], list[Comparison]] | None = None
     """Baseline and scale of each response of one group."""
+    baseline_terms: Callable[[Sequence[Actions], int, Any], list[Term]] | None = None
+    """Lines that say where the baseline (and the scale) of response `index` of a group comes from.
+    Their names are `baseline` and `scale`."""
     terms: Callable[[Token, Any], list[Term]] | None = None
     """Lines of the explanation of A and R; without it they are made from `formula`."""
     lam: Callable[[Any, int], float] | None = None

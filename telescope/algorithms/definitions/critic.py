@@ -200,17 +200,14 @@ def from_next_return(token: Token, gamma: float) -> list[Term]:
     return [Term("advantage", formula, substituted, r + gamma * later - v, [r, v, later])]
 
 
-def return_from_advantage(
-    token: Token, *, used: bool = True, variant: str | None = None
-) -> list[Term]:
-    """R = A + V; `used`: a critic is trained on it."""
+def return_from_advantage(token: Token, *, variant: str | None = None) -> list[Term]:
+    """R = A + V, the critic's target."""
     if not token.has("advantages", "values"):
         return []
     i = subscript(token.index)
     a = token.number("advantages")
     v = token.number("values")
-    state = None if used else "off"
-    term = Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v], state=state)
+    term = Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v])
     return [replace(term, variant=variant)]
 
 
@@ -278,16 +275,11 @@ def _gae_terms(token: Token, s: _Gae) -> list[Term]:
     return [*terms, term]
 
 
-def observed_terms(token: Token, s: Any, *, used: bool) -> list[Term]:
-    """Terms of an advantage made of the rewards that really came."""
+def _monte_carlo_terms(token: Token, s: Any) -> list[Term]:
     i = subscript(token.index)
     every = len(token.actions)
     terms = rewards_then_value(token, s.gamma, every, name="advantage_sum", left=f"A{i}")
-    return terms + from_next_return(token, s.gamma) + return_from_advantage(token, used=used)
-
-
-def _monte_carlo_terms(token: Token, s: Any) -> list[Term]:
-    return observed_terms(token, s, used=True)
+    return terms + from_next_return(token, s.gamma) + return_from_advantage(token)
 
 
 def _td0_terms(token: Token, s: Any) -> list[Term]:

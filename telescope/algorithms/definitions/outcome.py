@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -26,16 +27,11 @@ from telescope.algorithms.definitions.base import (
     Token,
     Words,
 )
-from telescope.algorithms.definitions.critic import (
-    observed_terms,
-    return_from_advantage,
-)
 from telescope.algorithms.definitions.notation import (
     added,
     enough,
     num,
     par,
-    plus,
     series,
     subscript,
 )
@@ -163,6 +159,67 @@ def _norms(response: Actions) -> list[float]:
     return norms
 
 
+# ---- where a baseline comes from, term by term ----
+
+
+def _mean_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean of the group's outcomes."""
+    outcomes = [response.outcome for response in group]
+    count = len(outcomes)
+    substituted = f"({added(outcomes, enough(outcomes))})/{count}"
+    return [
+        Term("baseline", "b = μ_group", substituted, mean_of(outcomes), outcomes, variant="mean")
+    ]
+
+
+def _mean_and_std_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    return [*_mean_terms(group, index, s), *_std_terms(group)]
+
+
+def _std_terms(group: Sequence[Actions]) -> list[Term]:
+    outcomes = [response.outcome for response in group]
+    mean = mean_of(outcomes)
+    squares = math.fsum((o - mean) ** 2 for o in outcomes)
+    below = len(outcomes) - 1
+    formula = f"σ_group = √(Σ(o − μ_group)²/{below})"
+    return [Term("scale", formula, f"√({num(squares)}/{below})", std_of(outcomes), outcomes)]
+
+
+def _others_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean of the outcomes of the others."""
+    others = [response.outcome for k, response in enumerate(group) if k != index]
+    count = len(others)
+    substituted = f"({added(others, enough(others))})/{count}"
+    result = math.fsum(others) / count
+    formula = f"b = (Σo − o)/{count}"
+    return [Term("baseline", formula, substituted, result, others, variant="others")]
+
+
+def _by_length_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean weighed by length."""
+    lengths = [float(len(response)) for response in group]
+    outcomes = [response.outcome for response in group]
+    products = [length * o for length, o in zip(lengths, outcomes, strict=True)]
+    total = math.fsum(products)
+    substituted = f"{num(total)}/{num(math.fsum(lengths))}"
+    result = mean_of(outcomes, lengths)
+    return [Term("baseline", "b = Σ(l·o)/Σl", substituted, result, products, variant="by_length")]
+
+
+def _best_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the second best outcome for the best response, and its own outcome for any other."""
+    outcomes = [response.outcome for response in group]
+    best = outcomes.index(max(outcomes))
+    if index == best:
+        b = max([*outcomes[:best], *outcomes[best + 1 :]])
+        term = Term("baseline", "b = second best o", num(b), b, outcomes, variant="best")
+    else:
+        b = outcomes[index]
+        term = Term("baseline", "b = o", num(b), b, outcomes)
+        term = replace(term, variant="not_best")
+    return [term, *_std_terms(group)]
+
+
 # ---- advantages of one response, once it has been compared ----
 
 
@@ -228,52 +285,57 @@ COMPARED = (
 # ---- one token, term by term ----
 
 
-def _baseline_term(
-    token: Token, rewards: Sequence[float], at: Sequence[int], gamma: float
+def _baseline_terms(
+    token: Token, rewards: Sequence[float], at: Sequence[int], gamma: float, symbol: str
 ) -> list[Term]:
+    """The sum of these rewards, and how far it is above the token's baseline."""
     if not token.has("baselines"):
         return []
     i = subscript(token.index)
     outcome = series("r", at, rewards, gamma)
     b = token.number("baselines")
     scale = 1.0 if token.actions.scale is None else token.actions.scale
-    digits = enough(outcome.terms, -b)
-    formula = f"{outcome.formula} − b{i}"
-    substituted = f"{added(outcome.terms, digits)} − {par(b, digits)}"
+    digits = enough([outcome.total, -b])
+    formula = f"{symbol} − b" if symbol == "o" else f"{symbol} − b{i}"
+    substituted = f"{num(outcome.total, digits)} − {par(b, digits)}"
     if scale != 1:
-        formula = f"({formula})/σ"
+        formula = f"({formula})/(σ_group + 1e-6)"
         substituted = f"({substituted})/{num(scale)}"
-    term = Term(
+    total = Term(
+        "outcome",
+        f"{symbol} = {outcome.formula}",
+        outcome.substituted,
+        outcome.total,
+        outcome.terms,
+        checked=False,
+        variant="whole" if symbol == "o" else "from_here",
+    )
+    advantage = Term(
         "advantage",
         f"A{i} = {formula}",
         substituted,
         (outcome.total - b) / scale,
         [*outcome.terms, outcome.total / scale, b / scale],
         state="baseline",
+        variant="whole" if symbol == "o" else "from_here",
     )
-    return [term]
+    return [total, advantage]
 
 
 def _compared_terms(token: Token, s: Any) -> list[Term]:
     if not token.has("token_level_rewards"):
         return []
     x = token.actions
-    terms = _baseline_term(token, x["token_level_rewards"], x.at, 1.0)
-    return terms + return_from_advantage(token, used=False)
+    return _baseline_terms(token, x["token_level_rewards"], x.at, 1.0, "o")
 
 
 def _from_here_terms(token: Token, gamma: float) -> list[Term]:
-    x = token.actions
-    if not token.has("token_level_rewards", "baselines"):
+    if not token.has("token_level_rewards"):
         return []
+    x = token.actions
     rewards = x["token_level_rewards"][token.k :]
-    terms = _baseline_term(token, rewards, x.at[token.k :], gamma)
-    if not token.has("advantages"):
-        return terms
-    i = subscript(token.index)
-    a = token.number("advantages")
-    b = token.number("baselines")
-    return [*terms, Term("return", f"R{i} = A{i} + b{i}", plus(a, b), a + b, [a, b])]
+    symbol = f"G{subscript(token.index)}"
+    return _baseline_terms(token, rewards, x.at[token.k :], gamma, symbol)
 
 
 def _greedy_terms(token: Token, s: Any) -> list[Term]:
@@ -285,7 +347,26 @@ def _norm_terms(token: Token, s: Any) -> list[Term]:
 
 
 def _reinforce_terms(token: Token, s: Any) -> list[Term]:
-    return observed_terms(token, s, used=False)
+    """The rewards from the token on, in full and from the next token's A."""
+    if not token.has("token_level_rewards"):
+        return []
+    x = token.actions
+    i = subscript(token.index)
+    rewards = series("r", x.at[token.k :], x["token_level_rewards"][token.k :], s.gamma)
+    formula = f"A{i} = {rewards.formula}"
+    terms = [
+        Term("advantage_sum", formula, rewards.substituted, rewards.total, rewards.terms),
+    ]
+    if token.is_last or not token.has("advantages"):
+        return terms
+    r = token.number("token_level_rewards")
+    later = x.after("advantages", token.k)
+    after = subscript(x.at[token.k + 1])
+    digits = enough([r, s.gamma * later])
+    substituted = f"{num(r, digits)} + {num(s.gamma, digits)}·{par(later, digits)}"
+    formula = f"A{i} = r{i} + γ·A{after}"
+    terms.append(Term("advantage", formula, substituted, r + s.gamma * later, [r, later]))
+    return terms
 
 
 def _parts_terms(token: Token, s: Any) -> list[Term]:
@@ -294,8 +375,7 @@ def _parts_terms(token: Token, s: Any) -> list[Term]:
         return []
     a = token.number("advantages")
     formula = f"A{subscript(token.index)} = Σ w·(part − μ)/σ"
-    shown = Term("advantage", formula, num(a), a, checked=False, state="parts")
-    return [shown, *return_from_advantage(token, used=False)]
+    return [Term("advantage", formula, num(a), a, checked=False, state="parts")]
 
 
 def _share_terms(weights: Callable[[Actions, Any], Sequence[float]], *needed: str) -> Any:
@@ -314,7 +394,7 @@ def _share_terms(weights: Callable[[Actions, Any], Sequence[float]], *needed: st
             outcome.terms,
             state="share",
         )
-        return [share, *return_from_advantage(token, used=False)]
+        return [share]
 
     return terms
 
@@ -327,13 +407,14 @@ _GROUP = Needs(groups=True)
 GRPO = Estimator(
     name="grpo",
     verl="compute_grpo_outcome_advantage",
-    formula="A[i] = (o − mean)/(σ + 1e-6) over the group",
+    formula="A[i] = (o − μ_group)/(σ_group + 1e-6)",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
     needs=_GROUP,
     whiten=False,
     rules=COMPARED,
     compare=_compare_grpo,
+    baseline_terms=_mean_and_std_terms,
     terms=_compared_terms,
     words=Words(
         zh="结果减去同组均值，再除以同组的标准差",
@@ -345,13 +426,14 @@ GRPO = Estimator(
 DR_GRPO = Estimator(
     name="dr_grpo",
     verl="compute_grpo_outcome_advantage",
-    formula="A[i] = o − mean over the group",
+    formula="A[i] = o − μ_group",
     paper="Liu et al. 2025, arXiv:2503.20783",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
     whiten=False,
     rules=COMPARED,
     compare=_compare_mean,
+    baseline_terms=_mean_terms,
     terms=_compared_terms,
     words=Words(
         zh="结果减去同组均值，不除以标准差",
@@ -370,6 +452,7 @@ RLOO = Estimator(
     whiten=False,
     rules=COMPARED,
     compare=_compare_others,
+    baseline_terms=_others_terms,
     terms=_compared_terms,
     words=Words(
         zh="结果减去同组其他回答的均值",
@@ -393,18 +476,19 @@ REINFORCE = Estimator(
         zh="从这个 token 起得到的折扣奖励，在整批上白化",
         en="the discounted rewards from this token on, whitened over the batch",
     ),
-    texts=texts.CREDIT,
+    texts=texts.REWARDS_ONLY,
 )
 
 REINFORCE_BASELINE = Estimator(
     name="reinforce++_baseline",
     verl="compute_reinforce_plus_plus_baseline_outcome_advantage",
-    formula="A[i] = o − mean over the group, then whitened over the batch",
+    formula="A[i] = o − μ_group, then whitened over the batch",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
     rules=COMPARED,
     compare=_compare_mean,
+    baseline_terms=_mean_terms,
     terms=_compared_terms,
     words=Words(
         zh="结果减去同组均值，再在整批上白化",
@@ -444,6 +528,7 @@ OPO = Estimator(
     whiten=False,
     rules=COMPARED,
     compare=_compare_by_length,
+    baseline_terms=_by_length_terms,
     terms=_compared_terms,
     words=Words(
         zh="结果减去同组按长度加权的均值",
@@ -455,13 +540,14 @@ OPO = Estimator(
 GRPO_PASSK = Estimator(
     name="grpo_passk",
     verl="compute_grpo_passk_outcome_advantage",
-    formula="A[i] = (best − second best)/(σ + 1e-6) for the best, 0 for the others",
+    formula="A[i] = (best − second best)/(σ_group + 1e-6) for the best, 0 for the others",
     paper="Tang et al. 2025, arXiv:2503.19595",
     tensor=f"{_HOME}:grpo_passk_credit",
     needs=_GROUP,
     whiten=False,
     rules=COMPARED,
     compare=_compare_best,
+    baseline_terms=_best_terms,
     terms=_compared_terms,
     words=Words(
         zh="只有同组最好的回答得到优势：比第二名好多少",
@@ -472,7 +558,7 @@ GRPO_PASSK = Estimator(
 
 GDPO = Estimator(
     name="gdpo",
-    formula="A[i] = Σ_k w_k·(s_k − mean_k)/(σ_k + 1e-6) over the group",
+    formula="A[i] = Σ_k w_k·(score_k − μ_k)/(σ_k + 1e-6) over the group",
     paper="Liu et al. 2026, arXiv:2601.05242",
     tensor=f"{_HOME}:gdpo_credit",
     needs=Needs(groups=True, score_parts=True),
@@ -519,7 +605,7 @@ UNIFORM = Estimator(
 
 LAST_TOKEN = Estimator(
     name="last_token",
-    formula="A[i] = o/k on the last k tokens, else 0",
+    formula="A[i] = o/last_k on the last tokens, last_k of them, else 0",
     tensor=f"{_HOME}:last_token_credit",
     settings=LastTokenSettings,
     rules=(_share(_at_the_end), SAME),

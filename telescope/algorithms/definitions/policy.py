@@ -222,8 +222,8 @@ def _gspo(x: UpdatedToken, s: Any) -> Objective:
     return Objective(
         min(unclipped, clipped),
         clipped=clipped < unclipped,
-        formula="min(s·Â, clip(s)·Â), s = e^(mean log ρ)",
-        numbers={"s": ratio, "clip(s)": edge},
+        formula="min(ρ_seq·Â, clip(ρ_seq)·Â), ρ_seq = e^(mean log ρ)",
+        numbers={"ρ_seq": ratio, "clip(ρ_seq)": edge},
     )
 
 
@@ -263,8 +263,8 @@ def _geo_mean(x: UpdatedToken, s: Any) -> Objective:
     return Objective(
         math.exp(min(mean, 80.0)) * advantage,
         clipped=x.advantage != 0 and own != x.log_ratio,
-        formula="e^(mean c)·mean Â, c = log ρ within its bound",
-        numbers={"mean c": mean, "mean Â": advantage},
+        formula="e^(mean log ρ, each within its bound)·mean Â",
+        numbers={"mean log ρ": mean, "mean Â": advantage},
     )
 
 
@@ -360,7 +360,7 @@ KL_PENALTY = PolicyLoss(
 GSPO = PolicyLoss(
     name="gspo",
     verl="compute_policy_loss_gspo",
-    formula="min(s·Â, clip(s)·Â), s = e^(mean log ρ) of the response",
+    formula="min(ρ_seq·Â, clip(ρ_seq)·Â), ρ_seq = e^(mean log ρ) of the response",
     paper="Zheng et al. 2025, arXiv:2507.18071",
     tensor=f"{_SURROGATES}:gspo_loss",
     settings=ClipRange,
@@ -401,7 +401,7 @@ SAPO = PolicyLoss(
 GEO_MEAN = PolicyLoss(
     name="geo_mean",
     verl="compute_policy_loss_geo_mean",
-    formula="e^(mean c)·mean Â, c = log ρ within its bound",
+    formula="e^(mean log ρ, each within its bound)·mean Â",
     paper="Zhao et al. 2025, arXiv:2507.20673",
     tensor=f"{_SURROGATES}:geo_mean_loss",
     settings=GeoMeanSettings,

@@ -19,26 +19,28 @@ def _read() -> dict[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 
 
-_FAMILIES: dict[str, Texts] = {
+FAMILIES: dict[str, Texts] = {
     family: {key: Words(**fields) for key, fields in entries.items()}
     for family, entries in _read().items()
 }
 
-CREDIT = _FAMILIES["credit"]
+CREDIT = FAMILIES["credit"]
 """A sum of later δ."""
-OBSERVED = {**CREDIT, **_FAMILIES["observed"]}
+OBSERVED = {**CREDIT, **FAMILIES["observed"]}
 """Rewards that really came, less V."""
-ONE_STEP = {**CREDIT, **_FAMILIES["one_step"]}
+ONE_STEP = {**CREDIT, **FAMILIES["one_step"]}
 """One δ."""
-N_STEP = {**CREDIT, **_FAMILIES["n_step"]}
+N_STEP = {**CREDIT, **FAMILIES["n_step"]}
 """n rewards, then V."""
-COMPARED = {**CREDIT, **_FAMILIES["compared"]}
+COMPARED = {**CREDIT, **FAMILIES["compared"]}
 """The outcome compared with a baseline."""
-SHARED = {**CREDIT, **_FAMILIES["shared"]}
+REWARDS_ONLY = FAMILIES["rewards_only"]
+"""Rewards that really came, and no V."""
+SHARED = {**CREDIT, **FAMILIES["shared"]}
 """The outcome divided over the tokens."""
-SIDE_BY_SIDE = _FAMILIES["side_by_side"]
+SIDE_BY_SIDE = FAMILIES["side_by_side"]
 """Other estimates of the same advantage."""
-CLIP = _FAMILIES["clip"]
+CLIP = FAMILIES["clip"]
 """PPO's clip beside the plain surrogate."""
 UNUSED_CLIP = {
     **CLIP,
@@ -48,9 +50,9 @@ UNUSED_CLIP = {
     },
 }
 """PPO's clip in a run that does not use it."""
-OBJECTIVE = _FAMILIES["objective"]
+OBJECTIVE = FAMILIES["objective"]
 """Any other policy loss."""
-VALUE = _FAMILIES["value"]
+VALUE = FAMILIES["value"]
 """The critic's error."""
-KL = _FAMILIES["kl"]
+KL = FAMILIES["kl"]
 """Estimates of the KL divergence."""

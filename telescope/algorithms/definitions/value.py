@@ -72,7 +72,7 @@ def squared(error: float) -> float:
 
 
 def huber(error: float, delta: float) -> float:
-    """½e² up to |e| = δ, and a straight line beyond."""
+    """½x² up to |x| = huber_delta, and a straight line beyond."""
     size = abs(error)
     if size <= delta:
         return squared(error)
@@ -169,7 +169,7 @@ def _mse_terms(x: PredictedToken, s: Any) -> list[Term]:
 def _huber_terms(x: PredictedToken, s: Any) -> list[Term]:
     delta = s.huber_delta
     half = num(delta / 2)
-    note = f" [H(e) = ½·e² for |e| ≤ {num(delta)}, else {num(delta)}·(|e| − {half})]"
+    note = f" [H(x) = ½·x² for |x| ≤ {num(delta)}, else {num(delta)}·(|x| − {half})]"
     return _error_terms(
         x,
         s.clip_value,
@@ -220,7 +220,7 @@ MSE = ValueLoss(
 
 HUBER = ValueLoss(
     name="huber",
-    formula="max(H(v − R), H(clip(v, V ± ε) − R)), H(e) = ½e² up to δ, then a straight line",
+    formula="max(H(v − R), H(clip(v, V ± ε) − R)), H(x) = ½x² up to huber_delta, then linear",
     paper="Huber 1964",
     tensor="telescope.algorithms.losses:huber_terms",
     settings=HuberSettings,
@@ -232,7 +232,7 @@ HUBER = ValueLoss(
 
 HL_GAUSS = ValueLoss(
     name="hl_gauss",
-    formula="−Σ_k q_k·log p_k, q the mass of N(R, σ) in each bin",
+    formula="−Σ_k q_k·log p_k, q the mass of a Gaussian around R in each bin",
     paper="Imani & White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950",
     tensor="telescope.algorithms.losses:hl_gauss_terms",
     settings=HlGaussSettings,

@@ -8,21 +8,35 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
-from telescope.explain.ask.follow_ups import FollowUp, recognise
+from telescope.explain.ask.follow_ups import FollowUp, recognise, token_in
 from telescope.explain.ask.index import ENOUGH, Hit, Index
 from telescope.explain.ask.library import look_up, symbol_of
 from telescope.explain.ask.replies import say
-from telescope.explain.ask.retry import notes, retry
+from telescope.explain.ask.retry import (
+    changes_credit,
+    has_setting,
+    notes,
+    retry,
+    whitened_with,
+)
 from telescope.explain.ask.tokens import is_chinese
 from telescope.explain.ask.wordings import all_wordings
 from telescope.explain.code import code_of
-from telescope.explain.questions import Answer, Question, answer, find_question, questions
+from telescope.explain.instructive import instructive
+from telescope.explain.questions import (
+    Answer,
+    Question,
+    answer,
+    filled_columns,
+    find_question,
+    questions,
+)
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.text import pieces
@@ -85,8 +99,12 @@ class Conversation:
         lang: Lang | None = None,
         level: Level = "expert",
         token: int | None = None,
+        batch: Callable[[], Sequence[Sample]] = tuple,
     ) -> None:
         self.sample = sample
+        self._read_batch = batch
+        """The responses that the sample was whitened with. They are read when a change needs
+        them."""
         self.lang = lang
         """None: that of each message."""
         self.level = level
@@ -157,7 +175,7 @@ class Conversation:
         if symbol is not None and not _is_in_title(symbol.id.removeprefix("symbol:"), best.id):
             return Reply(symbol.id, nearest, Answer((symbol.text(lang),)), lang, self.level)
         if best.score >= ENOUGH and best.id in questions():
-            return self._answer(best.id, nearest, lang)
+            return self._answer(best.id, nearest, lang, self._named(text))
         return self._refusal(nearest, lang)
 
     def _refusal(self, nearest: tuple[str, ...], lang: Lang) -> Reply:
@@ -167,9 +185,19 @@ class Conversation:
         lines.append(say("choose", lang))
         return Reply(None, nearest, Answer(("\n".join(lines),)), lang, self.level)
 
-    def _answer(self, key: str, nearest: tuple[str, ...], lang: Lang) -> Reply:
-        found = answer(key, self.sample, lang, self.level, self.token)
-        return Reply(key, nearest, found, lang, self.level, self.token)
+    def _answer(
+        self, key: str, nearest: tuple[str, ...], lang: Lang, named: int | None = None
+    ) -> Reply:
+        """The answer about the token that the question names, or that of the conversation."""
+        token = self.token if named is None else named
+        found = answer(key, self.sample, lang, self.level, token)
+        return Reply(key, nearest, found, lang, self.level, token)
+
+    def _named(self, text: str) -> int | None:
+        """The token that a question names, if the policy wrote it."""
+        index = token_in(text)
+        is_there = index is not None and index < len(self.sample) and self.sample.mask[index]
+        return index if is_there else None
 
     # ---- a follow-up ----
 
@@ -194,7 +222,7 @@ class Conversation:
         try:
             if follow_up.token is not None:
                 now = replace(now, token=self._token(follow_up.token, lang))
-            sample = retry(self.sample, changed, lang)
+            sample = retry(self.sample, changed, lang, self._batch if changed else ())
             found = self._say(follow_up, now, sample)
         except TelescopeError as error:
             # The wish cannot be met: say why, and keep what was before it.
@@ -219,10 +247,30 @@ class Conversation:
     def _notes(self, follow_up: FollowUp, now: Reply) -> list[str]:
         """What is different, before the answer."""
         said = notes(self.sample.settings, now.changed, now.lang, now.level)
+        said += self._whitening_note(now)
         if follow_up.token is not None and now.token is not None:
             shown = pieces(self.sample.token_bytes)[now.token]
-            said.append(say("token", now.lang, now.token, shown))
+            key = "word" if now.level == "kid" else "token"
+            said.append(say(key, now.lang, now.token, shown))
         return said
+
+    @functools.cached_property
+    def _batch(self) -> Sequence[Sample]:
+        return self._read_batch()
+
+    def _whitening_note(self, now: Reply) -> list[str]:
+        """Which responses μ and σ are over, where a change recomputed them."""
+        whitens = self.sample.settings.whiten and now.changed.get("whiten", True)
+        known = [name for name in now.changed if has_setting(self.sample.settings, name)]
+        recomputed = changes_credit(dict.fromkeys(known)) and "advantages" in self._columns
+        if not whitens or not recomputed:
+            return []
+        key, count = whitened_with(self.sample, self._batch)
+        return [say(f"{key} kid" if now.level == "kid" else key, now.lang, count)]
+
+    @functools.cached_property
+    def _columns(self) -> set[str]:
+        return filled_columns(self.sample)
 
     def _say(self, follow_up: FollowUp, now: Reply, sample: Sample) -> Answer:
         assert now.answered is not None
@@ -275,21 +323,13 @@ def example_of(question: Question, sample: Sample, token: int | None, lang: Lang
     written = tracer.steps.at
     if not written:
         return Answer(())
-    at = _telling(tracer, written) if token is None else token
+    at = instructive(tracer.full) if token is None else token
     wanted = question.terms or ("delta", "advantage")
     lines = [line_of(trace) for trace in tracer.traces(at) if trace.name in wanted]
     if not lines:
         return Answer(())
     shown = pieces(sample.token_bytes)[at]
     return Answer((say("example", lang, at, shown), "\n".join(lines)))
-
-
-def _telling(tracer: Tracer, written: Sequence[int]) -> int:
-    """The token with the largest |A|, the last one excluded."""
-    advantages = tracer.full.columns.get("advantages")
-    if advantages is None or len(written) < 2:
-        return written[0]
-    return max(written[:-1], key=lambda i: abs(advantages[i]))
 
 
 def line_of(trace: Trace) -> str:

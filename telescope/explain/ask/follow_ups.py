@@ -102,11 +102,10 @@ def recognise(text: str) -> FollowUp | None:
         rest, found = _take(patterns.wishes[name], rest)
         if found:
             wished[key] = value
-    match = _TOKEN.search(rest)
-    if match:
-        index = match[1] or match[2]
-        wished["token"] = _DIGITS.index(index) if index in _DIGITS else int(index)
-        rest = rest.replace(match[0], " ")
+    named = _named_token(rest)
+    if named is not None:
+        words, wished["token"] = named
+        rest = rest.replace(words, " ")
     for kind in _KINDS:
         rest, found = _take(patterns.wishes[kind], rest)
         if found:
@@ -115,6 +114,21 @@ def recognise(text: str) -> FollowUp | None:
         wished["changes"] = changes
     left_over = patterns.filler.sub("", rest)
     return FollowUp(**wished) if wished and not left_over else None
+
+
+def token_in(text: str) -> int | None:
+    """The index of the token that a question names, e.g. 3 in «token 3», or None."""
+    named = _named_token(unicodedata.normalize("NFKC", text).lower())
+    return None if named is None else named[1]
+
+
+def _named_token(text: str) -> tuple[str, int] | None:
+    """The words that name a token, and its index."""
+    match = _TOKEN.search(text)
+    if match is None:
+        return None
+    index = match[1] or match[2]
+    return match[0], _DIGITS.index(index) if index in _DIGITS else int(index)
 
 
 def _changes(text: str) -> tuple[dict[str, Any], str]:

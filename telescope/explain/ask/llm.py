@@ -1,13 +1,13 @@
 """An optional language model for the wording, behind an OpenAI-compatible endpoint.
 
-It receives the question and our answer, nothing else. Every number of what it writes must be one
-of ours, as printed or correctly rounded. Otherwise our own text is shown.
+It receives the question and our answer, nothing else. Every number of what it writes is checked
+(telescope.explain.ask.checking): it must be one of ours, and belong to the same quantity. Otherwise
+our own text is shown.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import unicodedata
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from telescope.errors import TelescopeError
+from telescope.explain.ask.checking import foreign_number, moved_number
 from telescope.explain.words import Lang
 
 TIMEOUT = 30.0
@@ -36,19 +37,16 @@ _NOTES = {
         "zh": "（模型的改写里有数字 {} 不在我们的数据里，所以显示原文。）",
         "en": "(The model's wording has the number {}, which is not ours: this is our own text.)",
     },
+    "moved": {
+        "zh": "（模型的改写里写着「{}」，这个数在我们的数据里不是它的，所以显示原文。）",
+        "en": "(The model's wording says «{}», a number that is not its own in our facts: this is "
+        "our own text.)",
+    },
     "error": {
         "zh": "（模型没有可用的回答：{}。下面是原文。）",
         "en": "(No usable reply from the model: {}. This is our own text.)",
     },
 }
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
-_NUMBER = re.compile(r"(?<![\d.])(-?)(\d+(?:\.\d+)?|\.\d+)(?:e([+-]?\d+))?(\s*%)?", re.IGNORECASE)
-_WORDS_EN = (
-    "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred "
-    "thousand million half third quarter twice double triple"
-)
-_WORD_EN = re.compile(rf"\b(?:{'|'.join(_WORDS_EN.split())})\b", re.IGNORECASE)
-_WORD_ZH = re.compile("[零二两三四五六七八九十百千万亿半]+")
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,11 @@ def reworded(endpoint: Endpoint, question: str, text: str, lang: Lang) -> str:
         answer = _complete(endpoint, address, question, text, lang)
     except _ServerError as error:
         return f"{_NOTES['error'][lang].format(error)}\n{text}"
-    foreign = foreign_number(answer, f"{question}\n{text}")
-    if foreign is not None:
-        return f"{_NOTES['numbers'][lang].format(foreign)}\n{text}"
+    facts = f"{question}\n{text}"
+    for kind, found in (("numbers", foreign_number), ("moved", moved_number)):
+        wrong = found(answer, facts)
+        if wrong is not None:
+            return f"{_NOTES[kind][lang].format(wrong)}\n{text}"
     return answer
 
 
@@ -124,58 +124,3 @@ def _content_of(content: bytes) -> str:
     if not "".join(kept).strip():
         raise _ServerError("an empty reply")
     return "".join(kept).strip()
-
-
-# ---- the check ----
-
-
-def foreign_number(text: str, ours: str) -> str | None:
-    """The first number of `text` that `ours` does not have; None if all are ours.
-
-    A number is ours if it is printed there, or is one of those correctly rounded. A percentage may
-    stand for the fraction. Numbers in words must stand there in the same words or as digits.
-    """
-    known = [value for _, value, _ in _numbers(ours)]
-    for shown, value, step in _numbers(text):
-        if not any(_rounds_to(each, value, step) for each in known):
-            return shown
-    return _foreign_word(text, ours.lower(), known)
-
-
-def _numbers(text: str) -> list[tuple[str, float, float]]:
-    """As printed, the value, and the last printed digit's step."""
-    plain = _SUPERSCRIPT.sub(lambda match: f" {match[0]} ", text)
-    plain = unicodedata.normalize("NFKC", plain).replace("−", "-").replace(",", " ")
-    found: list[tuple[str, float, float]] = []
-    for match in _NUMBER.finditer(plain):
-        sign, digits, exponent, percent = match.groups()
-        before = plain[: match.start()][-1:]
-        is_minus = sign and not before.isalnum() and before not in (")", "]", "}")
-        scale = 10.0 ** int(exponent or 0) / (100 if percent else 1)
-        value = float(digits) * scale * (-1 if is_minus else 1)
-        decimals = len(digits.partition(".")[2])
-        found.append((match[0].strip(), value, scale * 10.0**-decimals))
-    return found
-
-
-def _rounds_to(ours: float, shown: float, step: float) -> bool:
-    return math.isclose(ours, shown, rel_tol=1e-9, abs_tol=step * 0.5 * (1 + 1e-9))
-
-
-def _foreign_word(text: str, ours: str, known: list[float]) -> str | None:
-    """The first number in words that `ours` has neither in these words nor in digits."""
-    for pattern in (_WORD_EN, _WORD_ZH):
-        for word in pattern.findall(text):
-            if word.lower() not in ours and _value_of(word.lower()) not in known:
-                return str(word)
-    return None
-
-
-def _value_of(word: str) -> float | None:
-    """The value of a small number in words; None for others."""
-    names = _WORDS_EN.split()[:11]
-    if word in names:
-        return float(names.index(word) + 2)
-    if len(word) == 1 and word in "零二三四五六七八九":
-        return float("零一二三四五六七八九".index(word))
-    return 2.0 if word == "两" else None

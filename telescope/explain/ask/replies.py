@@ -23,6 +23,31 @@ _TEXTS: dict[str, dict[Lang, str]] = {
         "en": "(With {} = {}, the same response recomputed.)",
     },
     "whiten off": {"zh": "（不白化，重新计算。）", "en": "(Without whitening, recomputed.)"},
+    "whitened whole": {
+        "zh": "（这一批的 {} 条回答都重新计算，μ、σ 取自它们全部。）",
+        "en": "(All {} responses of the batch recomputed; μ and σ are over all of them.)",
+    },
+    "whitened part": {
+        "zh": "（μ、σ 只取自这一步记录下来的 {} 条回答；训练时取自整批，没有都记录。）",
+        "en": "(μ and σ are over the {} recorded responses of this step; training took the whole "
+        "batch, which was not all recorded.)",
+    },
+    "whitened alone": {
+        "zh": "（这里只有这一条回答，μ、σ 只取自它；训练时取自整批。）",
+        "en": "(Only this response is here: μ and σ are its own; training takes the whole batch.)",
+    },
+    "whitened whole kid": {
+        "zh": "（这一批的 {} 条回答都重新算过，大家的平均取自它们全部。）",
+        "en": "(All {} answers were worked out again; everyone's average is over all of them.)",
+    },
+    "whitened part kid": {
+        "zh": "（大家的平均只取自记下来的 {} 条回答。）",
+        "en": "(Everyone's average is over the {} answers that were written down.)",
+    },
+    "whitened alone kid": {
+        "zh": "（这里只有这一条回答，平均只取自它自己的词。）",
+        "en": "(Only this answer is here: the average is over its own words.)",
+    },
     "no setting": {
         "zh": "（估计器 {} 没有 {} 这个设置，所以没有变化。）",
         "en": "(The estimator {} has no setting {}, so nothing changes.)",
@@ -33,6 +58,10 @@ _TEXTS: dict[str, dict[Lang, str]] = {
     "token": {
         "zh": "（第 {} 个 token，从 0 数：「{}」。）",
         "en": "(Token i = {}, counted from 0: «{}».)",
+    },
+    "word": {
+        "zh": "（第 {} 个词「{}」，从 0 数。）",
+        "en": "(Word {}, counted from 0: «{}».)",
     },
     "no token": {
         "zh": "这条回答的 token 是 0 到 {}，没有 {}。",

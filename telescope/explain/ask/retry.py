@@ -1,17 +1,23 @@
-"""The same response with another γ, λ, β or clip range: same rollout, same critic."""
+"""The same response with another γ, λ, β or clip range: same rollout, same critic.
+
+Whitening takes the responses that the recorded Â took: those of the step, all recomputed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import moments
 from telescope.explain.ask.replies import say
+from telescope.explain.groups import compare_groups
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
+from telescope.explain.whitening import advantages as advantages_of
 from telescope.explain.words import Lang, Level
 
 _CREDIT = ("deltas", "baselines", "advantages", "returns", "whitened")
@@ -24,12 +30,44 @@ _IN_WORDS: dict[Lang, dict[str, str]] = {
 """What a child calls the symbols."""
 
 
-def retry(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
-    """The sample with these settings; every number that follows from them is dropped."""
+def retry(
+    sample: Sample, changes: Mapping[str, Any], lang: Lang, batch: Sequence[Sample] = ()
+) -> Sample:
+    """The sample with these settings; every number that follows from them is dropped.
+
+    `batch`: the responses that it was whitened with. All get these settings, and give μ and σ.
+    """
     if not changes:
         return sample
+    tried = _retried(sample, changes, lang)
+    if not changes_credit(changes) or not is_among(sample, batch):
+        return tried
+    every = compare_groups([_retried(other, changes, lang) for other in batch])
+    place = next(k for k, other in enumerate(every) if other.index == sample.index)
+    advantages = [a for other in every for a in advantages_of(other)]
+    if not tried.settings.whiten or not advantages:
+        return every[place]
+    mean, std = moments(advantages)
+    return replace(every[place], whiten_mean=mean, whiten_std=std)
+
+
+def changes_credit(changes: Mapping[str, Any]) -> bool:
+    """Whether A, and so μ and σ, may change; a clip range does not move them."""
+    return any(name not in ("clip_low", "clip_high") for name in changes)
+
+
+def is_among(sample: Sample, batch: Sequence[Sample]) -> bool:
+    """Whether the batch has the sample and at least one other."""
+    return len(batch) > 1 and any(other.index == sample.index for other in batch)
+
+
+def _retried(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
+    """The sample with these settings, without μ and σ where A may change."""
     settings = _changed(sample.settings, changes, lang)
-    dropped = set(_CREDIT)
+    dropped: set[str] = set()
+    if changes_credit(changes):
+        dropped |= set(_CREDIT)
+        sample = replace(sample, whiten_mean=None, whiten_std=None, already_whitened=False)
     if "kl_coef" in changes and "token_level_scores" in sample.columns:
         dropped.add("token_level_rewards")
     columns = {name: column for name, column in sample.columns.items() if name not in dropped}
@@ -37,12 +75,23 @@ def retry(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
         sample,
         columns=columns,
         settings=settings,
-        whiten_mean=None,
-        whiten_std=None,
-        already_whitened=False,
         actor_updates=[_bare(update) for update in sample.actor_updates],
         critic_updates=[] if settings.histogram else _bare_predictions(sample),
     )
+
+
+def whitened_with(sample: Sample, batch: Sequence[Sample]) -> tuple[str, int]:
+    """Which responses give μ and σ after a change: a key of the replies, and how many.
+
+    The ledger has the whole batch if its responses give the recorded μ and σ.
+    """
+    if not is_among(sample, batch):
+        return "whitened alone", 1
+    recorded = [a for other in batch for a in advantages_of(other)]
+    mean, std = moments(recorded)
+    gaps = (mean - (sample.whiten_mean or 0.0), std - (sample.whiten_std or 0.0))
+    is_whole = max(map(abs, gaps)) <= 1e-4 * max(1.0, abs(mean), std)
+    return "whitened whole" if is_whole else "whitened part", len(batch)
 
 
 def _bare(update: ActorUpdate) -> ActorUpdate:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from telescope.errors import TelescopeError
-from telescope.explain.ask.llm import Endpoint, foreign_number, reworded
+from telescope.explain.ask.checking import foreign_number, moved_number
+from telescope.explain.ask.llm import Endpoint, reworded
+from telescope.explain.example import RIGHT as EXAMPLE
+from telescope.explain.questions import answer, questions
 
 OURS = "Token 3: δ = 0.14, A = 0.3977, R = 0.9477. λ = 0.95, and −0.018 is the penalty (12.5 %)."
 
@@ -50,6 +53,68 @@ def test_any_other_number_is_found(text: str, foreign: str) -> None:
     assert found is not None
     if foreign != "²":
         assert found == foreign
+
+
+FACTS = """Token 0: δ = 0.11, λ = 0.95 and A = 0.3866; R[0] = A[0] + V[0] = 0.3866 + 0.5 = 0.8866.
+  i  token     V       δ       A
+  0  是      0.5    0.11  0.3866
+  3  等于   0.55    0.14  0.3977"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A is 0.3866 and δ is 0.11.",
+        "A 是 0.39，δ 等于 0.11",
+        "A₀ = 0.3866, and A[3] = 0.3977",
+        "the advantage of token 3 is 0.3977, its TD error 0.14",
+        "with a λ of 0.95 (95 %)",
+        "R = 0.3866 + 0.5 = 0.8866",
+        "adding 0.3866 and 0.5 gives 0.8866",
+        "V before token 0 is 0.5",
+    ],
+)
+def test_a_number_that_stays_with_its_quantity_passes(text: str) -> None:
+    assert moved_number(text, FACTS) is None
+    assert foreign_number(text, FACTS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        ("A is 0.11 and δ is 0.3866", "A is 0.11"),
+        ("δ is 0.11, but A is only 0.11", "A is only 0.11"),
+        ("A 是 0.11", "A 是 0.11"),
+        ("A[3] = 0.3866", "A[3] = 0.3866"),
+        ("A₃ = 0.3866", "A[3] = 0.3866"),
+        ("the advantage of token 3 is 0.3866", "advantage of token 3 is 0.3866"),
+        ("a λ of 0.5", "λ of 0.5"),
+        ("优势是 0.5", "优势是 0.5"),
+        ("R = A + V = 0.3866", "R = 0.3866"),
+        ("A 0.11, δ 0.3866", "A 0.11"),
+        ("ρ is 0.95", "ρ is 0.95"),
+    ],
+)
+def test_a_number_given_to_another_quantity_is_found(text: str, moved: str) -> None:
+    assert foreign_number(text, FACTS) is None
+    assert moved_number(text, FACTS) == moved
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_our_own_answers_pass_their_own_check(lang: Any, level: Any) -> None:
+    for key in questions():
+        text = answer(key, EXAMPLE, lang, level).text()
+        assert foreign_number(text, text) is None, key
+        assert moved_number(text, text) is None, key
+
+
+def test_swapped_numbers_are_not_shown(model: Any) -> None:
+    handler, url = model
+    handler.reply = "A is 0.11 and δ is 0.3866."
+    shown = reworded(Endpoint(url, "m"), "why?", FACTS, "en")
+    assert shown.endswith(FACTS)
+    assert "A is 0.11" in shown.splitlines()[0]
 
 
 class _Model(BaseHTTPRequestHandler):

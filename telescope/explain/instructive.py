@@ -1,0 +1,36 @@
+"""Which token a view is about, unless the reader chooses one."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from telescope.explain.sample import Sample
+from telescope.explain.text import pieces
+
+
+def instructive(full: Sample) -> int:
+    """The token with the largest |A| that is a word and not the last one (|Â| if A is not known).
+
+    At the last token A is only δ, and punctuation carries no meaning. Where there are no words
+    before the last token, any token before it counts, or the last one itself.
+    """
+    sizes = sizes_of(full)
+    written = [t for t, m in enumerate(full.mask) if m]
+    texts = pieces(full.token_bytes)
+    earlier = written[:-1]
+    words = [t for t in earlier if not is_punctuation(texts[t])]
+    candidates = words or earlier or written
+    return max(candidates, key=lambda t: abs(sizes[t]), default=0)
+
+
+def sizes_of(full: Sample) -> list[float]:
+    """A; where that is not known Â, or else rewards."""
+    for name in ("advantages", "whitened", "token_level_rewards"):
+        if name in full.columns:
+            return full.columns[name]
+    return [0.0] * len(full)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether a token has neither letters, digits nor signs such as + and =."""
+    return not any(unicodedata.category(c)[0] in "LNS" and c not in "␣↵⇥␍" for c in text)

@@ -1,0 +1,53 @@
+"""Calls a function with a module once it is imported, without importing it here."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+Patch = Callable[[ModuleType], None]
+
+
+def on_import(patches: Mapping[str, Patch]) -> None:
+    """Applies each patch when its module is imported; at once where it is there already."""
+    waiting = dict(patches)
+    for name in list(waiting):
+        if name in sys.modules:
+            waiting.pop(name)(sys.modules[name])
+    if waiting:
+        sys.meta_path.insert(0, _Finder(waiting))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds nothing itself: it lets the others find, and listens to the loader."""
+
+    def __init__(self, waiting: dict[str, Patch]) -> None:
+        self.waiting = waiting
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        patch = self.waiting.pop(fullname, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, patch)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, inner: importlib.abc.Loader, patch: Patch) -> None:
+        self.inner = inner
+        self.patch = patch
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.inner.exec_module(module)
+        self.patch(module)

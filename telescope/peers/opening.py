@@ -1,0 +1,71 @@
+"""`telescope open`: a run folder made from another trainer's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from telescope.errors import TelescopeError
+from telescope.peers.readers import kind_of
+from telescope.peers.readers.base import Kind
+from telescope.peers.recorder import Recorder
+
+WHAT_IT_SHOWS = {
+    "values": "V on the posts, δ, and whether A and R follow from them",
+    "token_level_rewards": "δ and A recomputed",
+    "returns": "R, the critic's target",
+    "advantages": "the credit of each token",
+    "old_log_probs": "the ratio ρ and clipping",
+    "log_probs": "the ratio ρ and clipping",
+    "ref_log_prob": "the KL to the reference",
+    "scores": "which answers are right",
+    "group": "the group that an answer is compared with",
+}
+"""Column -> what cannot be shown without it."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was made, and what is missing."""
+
+    folder: Path
+    kind: Kind
+    steps: list[int]
+    columns: list[str]
+    missing: dict[str, str]
+
+
+def open_files(
+    path: Path,
+    folder: Path,
+    *,
+    kind: str | None = None,
+    tokenizer: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    samples: int = 64,
+) -> Opened:
+    """Reads another trainer's files into a run folder."""
+    if not path.exists():
+        raise TelescopeError(f"no file or folder {path}")
+    found = kind_of(path, kind)
+    steps = found.steps(path)
+    if not steps:
+        raise TelescopeError(f"{path} has no files of {found.name}: looked for {found.pattern}")
+    recorder = Recorder(
+        folder,
+        samples=samples,
+        tokenizer=tokenizer,
+        settings={**found.settings, **(settings or {})},
+        trainer=f"{found.name} {found.version}",
+        strict=True,
+    )
+    columns: set[str] = set()
+    for step, files in steps.items():
+        given = found.read(files)
+        columns |= given.keys()
+        recorder.record(step, **given)
+    recorder.close()
+    missing = {name: use for name, use in WHAT_IT_SHOWS.items() if name not in columns}
+    return Opened(folder, found, list(steps), sorted(columns), missing)

@@ -1,0 +1,48 @@
+"""prime-rl's token exports: token_exports/step_N/rank_R.jsonl (`enable_token_export`).
+
+One line per packed sequence, prompt included. The log-prob at index i is that of token i.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from telescope.peers.readers.base import Kind, complete, from_first, json_lines, numbers
+
+_COLUMNS = {
+    "advantages": "advantages",
+    "rollout_log_probs": "inference_logprobs",
+    "old_log_probs": "inference_logprobs",
+    "log_probs": "trainer_logprobs",
+}
+"""Our column -> the field of the export. The ratio is trainer over inference."""
+_NEEDED = ("token_ids", "loss_mask")
+
+
+def _read(files: list[Path]) -> dict[str, Any]:
+    given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": []}
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for row in (row for file in files for row in json_lines(file, _NEEDED)):
+        start = from_first(row["loss_mask"])
+        given["prompts"].append(row["token_ids"][:start])
+        given["responses"].append(row["token_ids"][start:])
+        given["mask"].append(row["loss_mask"][start:])
+        for name, field in _COLUMNS.items():
+            columns[name].append(numbers(row.get(field, [None])[start:]))
+    return given | complete(columns)
+
+
+KIND = Kind(
+    name="prime-rl",
+    version="559b447 (2026-08-21), schema 1",
+    pattern="**/token_exports/step_*/rank_*.jsonl",
+    step=r"step_(\d+)/rank_\d+\.jsonl$",
+    read=_read,
+    settings={"estimator": "dr_grpo", "whiten": False, "kl_coef": 0.0},
+    rules=(
+        "the ratio is trainer over inference log-probs: there is no separate old policy",
+        "a token is dropped where its probability moved too far (DPPO), not clipped",
+        "scores and groups are not exported: advantages are shown as recorded",
+    ),
+)

@@ -1,0 +1,172 @@
+"""Arrays of any trainer, brought into one shape: one list per response, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from telescope.batch import COLUMNS
+from telescope.errors import TelescopeError
+
+Array = npt.NDArray[Any]
+Rows = Any
+"""One list of numbers per response, or a [B, T] array or tensor."""
+
+TOKEN_COLUMNS = tuple(
+    name
+    for name, column in COLUMNS.items()
+    if column.anchor in ("action", "state") and column.dtype == "float"
+)
+"""Columns with one number per token, under our names. verl's are the same."""
+
+
+@dataclass(frozen=True)
+class WatchedStep:
+    """What a trainer knows about one step. What it does not know is absent, never zero."""
+
+    responses: list[Array]
+    """Token ids of each response, without padding."""
+    mask: list[Array]
+    """1 = the policy wrote the token; 0 = a tool did."""
+    columns: dict[str, list[Array]] = field(default_factory=dict)
+    """Column -> one array per response, as long as the response."""
+    log_probs: list[Array] | None = None
+    """Of the policy during its last update: the ratio follows from them."""
+    prompt_ids: list[Array] | None = None
+    prompts: list[str] | None = None
+    texts: list[str] | None = None
+    scores: list[float | None] | None = None
+    parts: list[dict[str, float]] | None = None
+    truncated: list[bool] | None = None
+    group: list[int] | None = None
+    bootstrap: list[float] | None = None
+    scale: list[float] | None = None
+    """What an estimator without a critic divided by."""
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+
+def array_of(rows: Any) -> Array:
+    """A tensor of any device and type, an array or a list, as a numpy array."""
+    if hasattr(rows, "detach"):
+        rows = rows.detach()
+        if rows.dtype.is_floating_point:
+            rows = rows.float()  # numpy has no bfloat16
+        return np.asarray(rows.cpu().numpy())
+    return np.asarray(rows)
+
+
+def ragged(name: str, rows: Rows, lengths: Sequence[int] | None, offset: int = 0) -> list[Array]:
+    """One array per response.
+
+    Rows of a [B, T] array are cut to `lengths`, from slot `offset` on; lists must have the length.
+    """
+    if not hasattr(rows, "shape") and all(hasattr(row, "__len__") for row in rows):
+        arrays = [array_of(row) for row in rows]
+    else:
+        whole = array_of(rows)
+        if whole.ndim != 2:
+            raise TelescopeError(f"{name} has {whole.ndim} dimensions: give [responses, tokens]")
+        arrays = list(whole)
+    if lengths is None:
+        return arrays
+    if len(arrays) != len(lengths):
+        raise TelescopeError(f"{name} has {len(arrays)} rows, but there are {len(lengths)} answers")
+    return [
+        _cut(f"{name}[{i}]", row, length, offset)
+        for i, (row, length) in enumerate(zip(arrays, lengths, strict=True))
+    ]
+
+
+def _cut(name: str, row: Array, length: int, offset: int) -> Array:
+    if len(row) < offset + length:
+        raise TelescopeError(f"{name} has {len(row)} tokens, but the answer has {length}")
+    return row[offset : offset + length]
+
+
+def lengths_of(mask: Sequence[Array]) -> list[int]:
+    """Length of each response: up to the last token that the policy wrote."""
+    return [int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in mask]
+
+
+def watched_step(
+    *,
+    responses: Rows,
+    mask: Rows | None = None,
+    lengths: Sequence[int] | None = None,
+    log_probs: Rows | None = None,
+    prompts: Rows | None = None,
+    texts: Sequence[str] | None = None,
+    scores: Any | None = None,
+    parts: Sequence[Mapping[str, float]] | None = None,
+    truncated: Any | None = None,
+    group: Any | None = None,
+    bootstrap: Any | None = None,
+    scale: Any | None = None,
+    **columns: Rows,
+) -> WatchedStep:
+    """Checks and cuts the arrays of `record`."""
+    unknown = sorted(set(columns) - set(TOKEN_COLUMNS))
+    if unknown:
+        known = ", ".join(TOKEN_COLUMNS)
+        raise TelescopeError(f"no column {unknown[0]!r}; columns are {known}")
+    masks = None if mask is None else ragged("mask", mask, None)
+    if lengths is None and masks is not None and hasattr(responses, "shape"):
+        lengths = lengths_of(masks)
+    ids = ragged("responses", responses, lengths)
+    sizes = [len(row) for row in ids]
+    found = [np.ones(size, np.int32) for size in sizes]
+    if masks is not None:
+        found = ragged("mask", masks, sizes)
+    ids_of_prompts, words = _prompts(prompts, len(ids))
+    return WatchedStep(
+        responses=ids,
+        mask=[(row > 0).astype(np.int32) for row in found],
+        columns={
+            name: ragged(name, rows, sizes) for name, rows in columns.items() if rows is not None
+        },
+        log_probs=None if log_probs is None else ragged("log_probs", log_probs, sizes),
+        prompt_ids=ids_of_prompts,
+        prompts=words,
+        texts=None if texts is None else [str(text) for text in texts],
+        scores=_per_row("scores", scores, len(ids), float),
+        parts=None if parts is None else [dict(part) for part in parts],
+        truncated=_per_row("truncated", truncated, len(ids), bool),
+        group=_groups(group, len(ids)),
+        bootstrap=_per_row("bootstrap", bootstrap, len(ids), float),
+        scale=_per_row("scale", scale, len(ids), float),
+    )
+
+
+def _prompts(prompts: Any, count: int) -> tuple[list[Array] | None, list[str] | None]:
+    """Prompts as ids or as texts, whichever they are."""
+    if prompts is None:
+        return None, None
+    if len(prompts) != count:
+        raise TelescopeError(f"prompts has {len(prompts)} rows, but there are {count} answers")
+    if count and isinstance(prompts[0], str):
+        return None, list(prompts)
+    return ragged("prompts", prompts, None), None
+
+
+def _per_row(name: str, given: Any, count: int, kind: Any) -> list[Any] | None:
+    if given is None:
+        return None
+    values = given.tolist() if hasattr(given, "tolist") else list(given)
+    if len(values) != count:
+        raise TelescopeError(f"{name} has {len(values)} entries, but there are {count} answers")
+    return [None if value is None else kind(value) for value in values]
+
+
+def _groups(given: Any, count: int) -> list[int] | None:
+    """Group names of any kind as numbers, in the order in which they first appear."""
+    names = _per_row("group", given, count, lambda name: name)
+    if names is None:
+        return None
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(name, len(numbers)) for name in names]

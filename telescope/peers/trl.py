@@ -1,0 +1,252 @@
+"""Watches a trainer of TRL: PPO (1.12) and GRPO (1.12 to 1.16), on the trainer's own process.
+
+    telescope.watch(trainer, "runs/my-trl-run")
+    trainer.train()
+
+PPO keeps a step's tensors as local variables of `train()`: a callback reads them there when the
+step ends. GRPO returns them from a method, which is wrapped. Neither changes what TRL computes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from telescope.errors import TelescopeError
+from telescope.peers.recorder import Recorder
+
+PPO_COLUMNS = {
+    "old_log_probs": "logprobs",
+    "ref_log_prob": "ref_logprobs",
+    "values": "values",
+    "token_level_rewards": "rewards",
+    "returns": "returns",
+    "whitened": "advantages",
+}
+"""Our column -> the local variable of TRL's PPO."""
+GROUP_STD_EPS = 1e-4
+"""What TRL's GRPO adds to σ; ours is 1e-6."""
+PPO_RULES = (
+    {
+        "en": "TRL pays the score one slot after the last token, and that slot has a V of its own. "
+        "Where an answer ends early, the last A has γλ·(score − V of that slot) in it.",
+        "zh": "TRL 把得分记在最后一个 token 之后的位置，那个位置还有自己的 V。回答提前结束时，"
+        "最后的 A 里多出 γλ·(得分 − 那个位置的 V)。",
+    },
+)
+GRPO_RULES = (
+    {
+        "en": "TRL adds 1e-4 to the σ of a group, Telescope 1e-6.",
+        "zh": "TRL 给组内的 σ 加 1e-4，Telescope 加 1e-6。",
+    },
+)
+"""Where TRL's rules differ from ours."""
+
+
+def watch(trainer: Any, folder: Path | str = "runs/trl", **options: Any) -> Recorder:
+    """Records every step of `trainer` into `folder`. `options` are those of `Recorder`."""
+    kinds = [kind.__name__ for kind in type(trainer).__mro__]
+    if "PPOTrainer" in kinds:
+        return _watch_ppo(trainer, folder, options)
+    if "GRPOTrainer" in kinds:
+        return _watch_grpo(trainer, folder, options)
+    raise TelescopeError(
+        f"no way to watch a {type(trainer).__name__}: give TRL's PPOTrainer or GRPOTrainer, "
+        "or call telescope.record in your own loop"
+    )
+
+
+# ---- PPO ----
+
+
+def _watch_ppo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
+    args = trainer.args
+    settings = {
+        "estimator": "gae",
+        "gamma": args.gamma,
+        "lam": args.lam,
+        "kl_coef": args.kl_coef,
+        "kl_kind": args.kl_estimator,
+        "clip_low": args.cliprange,
+        "clip_high": args.cliprange,
+        "clip_value": args.cliprange_value,
+        "temperature": args.temperature,
+    }
+    recorder = _recorder(trainer, folder, settings, PPO_RULES, options)
+    trainer.add_callback(_callback(lambda: _record_ppo(trainer, recorder), recorder))
+    return recorder
+
+
+def _record_ppo(trainer: Any, recorder: Recorder) -> None:
+    found = _locals_of(trainer, "train", "padding_mask")
+    # TRL pays the score in the slot after the last token and gives that slot a value: it is one
+    # more time step, with a token that nobody chose.
+    valid = ~found["padding_mask"]
+    recorder.record(
+        trainer.state.global_step,
+        prompts=_without_padding(found["queries"], trainer.processing_class.pad_token_id),
+        responses=found["responses"],
+        mask=valid,
+        lengths=valid.sum(1).tolist(),
+        scores=found["scores"],
+        truncated=(~found["contain_eos_token"]).tolist(),
+        metrics=_numbers(found["metrics"]),
+        **{ours: found[theirs] for ours, theirs in PPO_COLUMNS.items()},
+    )
+
+
+def _locals_of(owner: Any, function: str, variable: str) -> dict[str, Any]:
+    """The local variables of the running method `function` of `owner`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        found = frame.f_locals if frame.f_code.co_name == function else {}
+        if found.get("self") is owner and variable in found:
+            return dict(found)
+        frame = frame.f_back
+    raise TelescopeError(f"this version of TRL has no {variable!r} in {function}()")
+
+
+def _callback(record: Callable[[], None], recorder: Recorder) -> Any:
+    from transformers import TrainerCallback
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            with recorder.guarded():
+                record()
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            recorder.close()
+
+    return Watch()
+
+
+# ---- GRPO ----
+
+
+def _watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
+    args = trainer.args
+    scales = str(getattr(args, "scale_rewards", "group")).lower()
+    divides = scales not in ("none", "false")
+    settings = {
+        "estimator": "grpo" if divides else "dr_grpo",
+        "whiten": False,
+        "kl_coef": 0.0,
+        "clip_low": args.epsilon,
+        "clip_high": args.epsilon_high or args.epsilon,
+        "temperature": args.temperature,
+    }
+    recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
+    seen: dict[str, Any] = {}
+    _after(trainer, "_calculate_rewards", lambda rewards: seen.update(rewards=rewards), recorder)
+    _after(
+        trainer,
+        "_generate_and_score_completions",
+        lambda output: _record_grpo(trainer, recorder, output, seen.get("rewards")),
+        recorder,
+    )
+    trainer.add_callback(_callback(lambda: None, recorder))
+    return recorder
+
+
+def _after(owner: Any, name: str, see: Callable[[Any], None], recorder: Recorder) -> None:
+    """Calls `see` with what the method returned."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        with recorder.guarded():
+            see(result)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def _record_grpo(trainer: Any, recorder: Recorder, output: dict[str, Any], rewards: Any) -> None:
+    if not trainer.model.training:
+        return
+    exists = output["completion_mask"].bool()
+    mask = exists & output["tool_mask"].bool() if "tool_mask" in output else exists
+    count, width = mask.shape
+    given: dict[str, Any] = {
+        "prompts": _kept(output["prompt_ids"], output["prompt_mask"]),
+        "responses": output["completion_ids"],
+        "mask": mask,
+        "lengths": exists.sum(1).tolist(),
+        "advantages": output["advantages"].reshape(count, -1).expand(count, width),
+        "group": [i // trainer.num_generations for i in range(count)],
+    }
+    names = {
+        "old_log_probs": "old_per_token_logps",
+        "ref_log_prob": "ref_per_token_logps",
+        "rollout_log_probs": "sampling_per_token_logps",
+    }
+    given |= {ours: output[theirs] for ours, theirs in names.items() if theirs in output}
+    if rewards is not None and len(rewards) == count:  # one process: all rewards are here
+        given |= _outcomes(trainer, rewards, mask)
+    recorder.record(trainer.state.global_step, **given)
+
+
+def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
+    """Scores, their parts, and what TRL compares and divides them by."""
+    import torch
+
+    weights = trainer.reward_weights.to(rewards.device)
+    scores = (rewards * weights).nansum(1)
+    groups = scores.view(-1, trainer.num_generations)
+    mean = groups.mean(1).repeat_interleave(trainer.num_generations)
+    scale = torch.ones_like(scores)
+    kind = str(getattr(trainer.args, "scale_rewards", "group")).lower()
+    if kind == "batch":
+        scale = (scores.std() + GROUP_STD_EPS).expand_as(scores)
+    elif kind not in ("none", "false"):
+        scale = (groups.std(1) + GROUP_STD_EPS).repeat_interleave(trainer.num_generations)
+    paid = torch.zeros(mask.shape)
+    last = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
+    paid[torch.arange(len(paid)), last.cpu()] = scores.float().cpu()
+    names = list(trainer.reward_func_names)
+    return {
+        "scores": scores,
+        "parts": [dict(zip(names, row, strict=True)) for row in rewards.nan_to_num().tolist()],
+        "scale": scale,
+        "baselines": mean[:, None].expand(mask.shape),
+        "token_level_scores": paid,
+        "token_level_rewards": paid,
+    }
+
+
+# ---- both ----
+
+
+def _recorder(
+    trainer: Any,
+    folder: Path | str,
+    settings: dict[str, Any],
+    rules: Sequence[Mapping[str, str]],
+    options: dict[str, Any],
+) -> Recorder:
+    own = {
+        "rules": rules,
+        "tokenizer": getattr(trainer, "processing_class", None),
+        "trainer": "trl",
+        "settings": settings,
+    }
+    return Recorder(folder, **{**own, **options})
+
+
+def _kept(ids: Any, mask: Any) -> list[Any]:
+    """Rows without the ids whose mask is 0."""
+    return [row[kept] for row, kept in zip(ids, mask.bool(), strict=True)]
+
+
+def _without_padding(ids: Any, pad: int) -> list[Any]:
+    """Left-padded prompts as rows without padding."""
+    return [row[row != pad] for row in ids]
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}

@@ -1,0 +1,232 @@
+"""Watches verl 0.9 without a change to it.
+
+    TELESCOPE_WATCH=runs/my-verl-run python -m verl.trainer.main_ppo …
+
+verl imports the entry points of the group `verl.plugins`, and this module is one. Where the
+variable is set, it listens to the trainer: at the end of a step it reads the batch, which verl is
+about to discard. `TELESCOPE_WATCH_SAMPLES` and `TELESCOPE_WATCH_EVERY` set how much is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from telescope.algorithms.definitions import ESTIMATORS
+from telescope.peers.on_import import on_import
+from telescope.peers.recorder import Recorder
+
+_log = logging.getLogger("telescope")
+
+V1 = "verl.trainer.ppo.v1.trainer_base"
+LEGACY = "verl.trainer.ppo.ray_trainer"
+
+COLUMNS = {
+    "values": "values",
+    "returns": "returns",
+    "old_log_probs": "old_log_probs",
+    "ref_log_prob": "ref_log_prob",
+    "rollout_log_probs": "rollout_log_probs",
+    "token_level_scores": "token_level_scores",
+    "token_level_rewards": "token_level_rewards",
+}
+"""Our column -> verl's field. Its advantages are whitened or not, by the estimator."""
+KL_KINDS = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3"}
+
+
+def install() -> None:
+    """Listens to verl's trainers if TELESCOPE_WATCH names a folder."""
+    folder = os.environ.get("TELESCOPE_WATCH")
+    if folder:
+        on_import({V1: watch_v1, LEGACY: watch_legacy})
+
+
+def _recorder(tokenizer: Any, config: Any) -> Recorder:
+    return Recorder(
+        os.environ["TELESCOPE_WATCH"],
+        samples=int(os.environ.get("TELESCOPE_WATCH_SAMPLES", "32")),
+        every=int(os.environ.get("TELESCOPE_WATCH_EVERY", "1")),
+        tokenizer=tokenizer,
+        settings=settings_of(config),
+        trainer="verl",
+    )
+
+
+# ---- settings ----
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """verl's settings under our names."""
+    algorithm = config.algorithm
+    actor = config.actor_rollout_ref.actor
+    in_reward = bool(algorithm.get("use_kl_in_reward", False))
+    clip = float(actor.get("clip_ratio", 0.2))
+    return {
+        "estimator": estimator_of(
+            _plain(algorithm.adv_estimator), bool(algorithm.get("norm_adv_by_std_in_grpo", True))
+        ),
+        "gamma": float(algorithm.gamma),
+        "lam": float(algorithm.lam),
+        "kl_coef": float(algorithm.kl_ctrl.kl_coef) if in_reward else 0.0,
+        "kl_kind": KL_KINDS.get(_plain(algorithm.get("kl_penalty", "kl"))),
+        "clip_low": float(actor.get("clip_ratio_low", clip)),
+        "clip_high": float(actor.get("clip_ratio_high", clip)),
+        "temperature": float(config.actor_rollout_ref.rollout.temperature),
+    }
+
+
+def estimator_of(verl_name: str, divides_by_std: bool = True) -> str:
+    """Our name of verl's estimator; verl's own where we have none.
+
+    A definition names verl's function, `compute_<name>_…`. Two share one where a switch of verl
+    (dividing by σ) makes the difference: the first divides.
+    """
+    wanted = f"compute_{verl_name.removesuffix('_vectorized')}_"
+    rest = ("outcome_advantage", "advantage_return", "advantage")
+    ours = [name for name in ESTIMATORS if ESTIMATORS[name].verl.removeprefix(wanted) in rest]
+    if not ours:
+        return verl_name
+    return ours[0] if divides_by_std or len(ours) == 1 else ours[1]
+
+
+def _plain(name: Any) -> str:
+    return str(getattr(name, "value", name))
+
+
+# ---- the V1 trainer: the batch is in the TransferQueue until the end of the step ----
+
+
+def watch_v1(module: ModuleType) -> None:
+    """Reads the batch where the trainer computes the step's metrics: everything is there."""
+    trainer = module.PPOTrainer
+    compute_metrics = trainer._compute_metrics
+
+    @functools.wraps(compute_metrics)
+    def watched(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        result = compute_metrics(self, batch, metrics, *args, **kwargs)
+        _safely(lambda: _record_v1(self, batch, metrics, module.tq))
+        return result
+
+    trainer._compute_metrics = watched
+
+
+def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any) -> None:
+    if not hasattr(trainer, "_telescope"):
+        trainer._telescope = _recorder(trainer.tokenizer, trainer.config)
+    recorder: Recorder = trainer._telescope
+    step = trainer.global_steps
+    numbers = _numbers(metrics)
+    if step % recorder.every:
+        recorder.record(step, metrics=numbers, responses=[])
+        return
+    real = [
+        key
+        for key, tag in zip(batch.keys, batch.tags, strict=True)
+        if not tag.get("is_padding", False)
+    ]
+    fields = ["prompts", "responses", "response_mask", "rm_scores", "advantages", "uid"]
+    data = queue.kv_batch_get(
+        keys=real,
+        partition_id=batch.partition_id,
+        select_fields=[*fields, *(name for name in COLUMNS.values() if name not in fields)],
+    )
+    found = {name: _rows(data[name]) for name in data.keys() if name != "uid"}  # noqa: SIM118
+    found.setdefault("token_level_scores", found["rm_scores"])
+    found.setdefault("token_level_rewards", found["token_level_scores"])
+    given = _given(found, recorder.settings)
+    if "uid" in data.keys():  # noqa: SIM118
+        given["group"] = data["uid"].tolist()
+    recorder.record(step, metrics=numbers, **given)
+
+
+def _rows(nested: Any) -> list[Any]:
+    """A nested tensor as one tensor per response."""
+    return list(nested.unbind()) if getattr(nested, "is_nested", False) else list(nested)
+
+
+# ---- the legacy trainer: compute_advantage has the whole batch ----
+
+
+def watch_legacy(module: ModuleType) -> None:
+    """Reads the batch when its advantages are computed; the step is the trainer's."""
+    compute_advantage = module.compute_advantage
+    fit = module.RayPPOTrainer.fit
+    watching: dict[str, Any] = {}
+
+    @functools.wraps(fit)
+    def watched_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _safely(
+            lambda: watching.update(trainer=self, recorder=_recorder(self.tokenizer, self.config))
+        )
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            if "recorder" in watching:
+                watching.pop("recorder").close()
+
+    @functools.wraps(compute_advantage)
+    def watched_advantage(data: Any, *args: Any, **kwargs: Any) -> Any:
+        result = compute_advantage(data, *args, **kwargs)
+        if "recorder" in watching:
+            step = watching["trainer"].global_steps
+            _safely(lambda: _record_padded(watching["recorder"], step, result))
+        return result
+
+    module.RayPPOTrainer.fit = watched_fit
+    vars(module)["compute_advantage"] = watched_advantage
+
+
+def _record_padded(recorder: Recorder, step: int, data: Any) -> None:
+    """A DataProto: padded tensors, prompts on the left."""
+    batch = data.batch
+    found = {name: batch[name] for name in batch.keys()}  # noqa: SIM118
+    prompt_width = batch["prompts"].shape[-1]
+    exists = batch["attention_mask"][:, prompt_width:].sum(-1).tolist()
+    given = _given(found, recorder.settings) | {"lengths": exists}
+    kept = batch["attention_mask"][:, :prompt_width].bool()
+    given["prompts"] = [ids[mask] for ids, mask in zip(batch["prompts"], kept, strict=True)]
+    if "uid" in data.non_tensor_batch:
+        given["group"] = list(data.non_tensor_batch["uid"])
+    recorder.record(step, **given)
+
+
+# ---- both ----
+
+
+def _given(found: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `record`."""
+    given = {ours: found[theirs] for ours, theirs in COLUMNS.items() if theirs in found}
+    estimator = settings["estimator"]
+    whitens = estimator in ESTIMATORS and ESTIMATORS[estimator].whiten
+    given["whitened" if whitens else "advantages"] = found["advantages"]
+    given |= {"responses": found["responses"], "mask": found["response_mask"]}
+    given["scores"] = [float(row.sum()) for row in found["token_level_scores"]]
+    if "prompts" in found:
+        given["prompts"] = found["prompts"]
+    return given
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, under verl's names."""
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return numbers
+
+
+def _safely(act: Callable[[], Any]) -> None:
+    """Nothing that goes wrong here may reach verl."""
+    try:
+        act()
+    except Exception as error:
+        _log.warning("telescope: this step of verl was not recorded: %s", error)
+
+
+install()

@@ -1,0 +1,186 @@
+"""telescope.record: any trainer's arrays become a run that can be explained."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telescope
+from telescope.algorithms.advantages import gae
+from telescope.algorithms.masked import masked_whiten
+from telescope.explain.trace import Tracer
+from telescope.ledger.reader import samples, steps
+from telescope.peers import Recorder
+
+SETTINGS = {"estimator": "gae", "gamma": 0.9, "lam": 0.8, "kl_coef": 0.0}
+
+
+def batch(rows: int = 6, width: int = 9) -> dict[str, Any]:
+    """A padded batch as a PPO loop has it, with a tool's tokens in the first answer."""
+    torch.manual_seed(0)
+    lengths = torch.randint(4, width + 1, (rows,))
+    mask = (torch.arange(width)[None] < lengths[:, None]).float()
+    mask[0, 1:3] = 0
+    scores = torch.arange(rows) % 2
+    rewards = torch.zeros(rows, width)
+    rewards[torch.arange(rows), lengths - 1] = scores.float()
+    values = torch.rand(rows, width)
+    old = -torch.rand(rows, width)
+    advantages, returns = gae(rewards * mask, values * mask, mask, gamma=0.9, lam=0.8)
+    return {
+        "responses": torch.randint(5, 90, (rows, width)),
+        "mask": mask,
+        "values": values,
+        "token_level_rewards": rewards,
+        "old_log_probs": old,
+        "log_probs": old + 0.3 * torch.randn(rows, width),
+        "returns": returns,
+        "whitened": masked_whiten(advantages, mask),
+        "scores": scores.float(),
+    }
+
+
+def recorded(folder: Path, step: int = 1, **given: Any) -> list[Any]:
+    recorder = Recorder(folder, settings=SETTINGS, strict=True)
+    recorder.record(step, **given)
+    recorder.close()
+    return samples(folder, step)
+
+
+def test_advantages_returns_and_whitening_of_a_foreign_batch_are_recomputed(tmp_path: Path) -> None:
+    found = recorded(tmp_path / "run", **batch())
+    verdicts = [
+        verdict
+        for sample in found
+        for t, written in enumerate(sample.mask)
+        if written
+        for verdict in Tracer(sample).verdicts(t).items()
+    ]
+    assert {name for name, _ in verdicts} == {"return", "whitened"}
+    assert all(ok for _, ok in verdicts)
+
+
+def test_mean_and_spread_are_those_of_the_whole_batch_even_if_few_rows_are_kept(
+    tmp_path: Path,
+) -> None:
+    given = batch()
+    recorder = Recorder(tmp_path / "run", samples=2, settings=SETTINGS, strict=True)
+    recorder.record(1, **given)
+    recorder.close()
+    kept = samples(tmp_path / "run", 1)
+    raw = (given["returns"] - given["values"])[given["mask"] > 0]
+    assert len(kept) == 2
+    assert kept[0].whiten_mean == pytest.approx(raw.mean().item(), abs=1e-6)
+    assert kept[0].whiten_std == pytest.approx(raw.std().item(), abs=1e-6)
+
+
+def test_what_was_not_given_is_absent(tmp_path: Path) -> None:
+    (sample,) = recorded(tmp_path / "run", responses=[[5, 6, 7]], advantages=[[0.1, 0.2, 0.3]])
+    assert set(sample.columns) == {"advantages"}
+    assert sample.score is None
+    assert sample.actor_updates == []
+
+
+def test_lists_of_different_lengths_need_no_mask(tmp_path: Path) -> None:
+    first, second = recorded(
+        tmp_path / "run", responses=[[5, 6, 7], [8]], values=[[0.1, 0.2, 0.3], [0.4]]
+    )
+    assert (first.mask, second.mask) == ([1, 1, 1], [1])
+    assert second.columns["values"] == pytest.approx([0.4])
+
+
+def test_a_bfloat16_tensor_is_read(tmp_path: Path) -> None:
+    values = torch.tensor([[0.5, 0.25]], dtype=torch.bfloat16)
+    (sample,) = recorded(tmp_path / "run", responses=[[5, 6]], values=values)
+    assert sample.columns["values"] == [0.5, 0.25]
+
+
+def test_nan_in_padding_and_under_a_tool_is_not_recorded(tmp_path: Path) -> None:
+    values = np.array([[0.5, np.nan, 0.25, np.nan]])
+    mask = np.array([[1, 0, 1, 0]])
+    (sample,) = recorded(
+        tmp_path / "run", responses=np.array([[5, 6, 7, 0]]), mask=mask, values=values
+    )
+    assert sample.columns["values"] == [0.5, 0.0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"responses": [[1, 2]], "values": [[0.1]]},
+            "values[0] has 1 tokens, but the answer has 2",
+        ),
+        ({"responses": [[1, 2]], "value": [[0.1, 0.2]]}, "no column 'value'"),
+        ({"responses": [[1], [2]], "scores": [1.0]}, "scores has 1 entries"),
+        ({"responses": np.zeros((2, 3, 4))}, "3 dimensions"),
+    ],
+)
+def test_a_mistake_is_said_once_and_never_raised(
+    given: dict[str, Any], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(tmp_path / "run")
+    with caplog.at_level(logging.WARNING, "telescope"):
+        recorder.record(1, **given)
+        recorder.record(2, **given)
+        recorder.close()
+    assert [said in message for message in caplog.messages] == [True]
+
+
+def test_a_full_disk_does_not_stop_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("telescope.ledger.table.parquet.write_table", full)
+    recorder = Recorder(tmp_path / "run")
+    with caplog.at_level(logging.WARNING, "telescope"):
+        recorder.record(1, responses=[[1]])
+        recorder.close()
+    assert "No space left on device" in caplog.text
+
+
+def test_the_folder_stays_under_its_limit_and_keeps_the_first_and_the_last_step(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    recorder = Recorder(folder, max_mb=0.03, strict=True)
+    for step in range(40):
+        recorder.record(step, responses=[[1, 2, 3]], values=[[0.1, 0.2, 0.3]])
+        recorder.close()
+    kept = steps(folder)
+    size = sum(path.stat().st_size for path in (folder / "ledger").iterdir())
+    assert kept[0] == 0
+    assert kept[-1] >= 32
+    assert size < 0.03e6
+    assert recorder.every > 1
+
+
+def test_metrics_are_appended_as_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recorder = Recorder(folder, every=2, strict=True)
+    for step in (1, 2):
+        recorder.record(step, responses=[[1]], metrics={"reward": step, "loss": float("nan")})
+    recorder.close()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    assert rows == [
+        {"step": 1, "reward": 1.0, "loss": None},
+        {"step": 2, "reward": 2.0, "loss": None},
+    ]
+    assert steps(folder) == [2]
+
+
+def test_the_module_function_records_into_a_folder(tmp_path: Path) -> None:
+    from telescope.peers import recorder
+
+    telescope.record(3, folder=tmp_path / "run", responses=[[1, 2]], prompts=["1+1?"], scores=[1.0])
+    recorder._recorders[tmp_path / "run"].close()
+    (sample,) = samples(tmp_path / "run", 3)
+    assert (sample.prompt, sample.score) == ("1+1?", 1.0)

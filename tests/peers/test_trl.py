@@ -1,0 +1,133 @@
+"""TRL's own trainers, watched: `make test-peers` runs these with TRL 1.12 and with 1.16."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import telescope
+from telescope.errors import TelescopeError
+from telescope.explain.trace import Tracer
+from telescope.ledger.reader import samples, steps
+from tests.tiny import write_tiny_model
+
+has_trl = importlib.util.find_spec("trl") is not None
+has_ppo = has_trl and importlib.util.find_spec("trl.experimental.ppo") is not None
+needs_trl = pytest.mark.skipif(not has_trl, reason="TRL is not installed: make test-peers")
+needs_ppo = pytest.mark.skipif(not has_ppo, reason="no TRL with PPO is installed: make test-peers")
+PROMPTS = ["请问1+1=2？", "请问2+3=5？"]
+COMMON: dict[str, Any] = {
+    "report_to": [],
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "learning_rate": 1e-3,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    return write_tiny_model(tmp_path / "model")
+
+
+def tokenizer_of(model: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, padding_side="left")
+
+
+def wrong(folder: Path, step: int) -> set[str]:
+    """Names of recorded numbers that do not follow from the others."""
+    return {
+        name
+        for sample in samples(folder, step)
+        for i, written in enumerate(sample.mask)
+        if written
+        for name, ok in Tracer(sample).verdicts(i).items()
+        if not ok
+    }
+
+
+@needs_trl
+def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(text) % 3) for text in completions]
+
+    arguments = GRPOConfig(
+        output_dir=str(tmp_path / "out"),
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=8,
+        max_steps=2,
+        beta=0.04,
+        **COMMON,
+    )
+    trainer = GRPOTrainer(
+        model=str(model),
+        reward_funcs=[length],
+        args=arguments,
+        train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
+        processing_class=tokenizer_of(model),
+    )
+    telescope.watch(trainer, tmp_path / "run", strict=True)
+    trainer.train()
+    assert steps(tmp_path / "run") == [0, 1]
+    found = samples(tmp_path / "run", 1)
+    assert len(found) == 8
+    assert {sample.prompt for sample in found} <= set(PROMPTS)
+    assert all(set(sample.parts) == {"length"} for sample in found)
+    assert wrong(tmp_path / "run", 1) == set()
+
+
+@needs_ppo
+def test_ppo_of_trl_is_recomputed_where_no_answer_ends_early(model: Path, tmp_path: Path) -> None:
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+    from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+    tokenizer = tokenizer_of(model)
+    arguments = PPOConfig(
+        output_dir=str(tmp_path / "out"),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        num_ppo_epochs=2,
+        num_mini_batches=1,
+        response_length=8,
+        total_episodes=16,
+        num_sample_generations=0,
+        **COMMON,
+    )
+    rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in PROMPTS * 4]
+    scorer = AutoModelForSequenceClassification.from_pretrained
+    trainer = PPOTrainer(
+        args=arguments,
+        processing_class=tokenizer,
+        model=AutoModelForCausalLM.from_pretrained(model),
+        ref_model=AutoModelForCausalLM.from_pretrained(model),
+        reward_model=scorer(model, num_labels=1),
+        value_model=scorer(model, num_labels=1),
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(rows),
+    )
+    recorder = telescope.watch(trainer, tmp_path / "run", strict=True)
+    trainer.train()
+    recorder.close()
+    assert steps(tmp_path / "run") == [1, 2]
+    whole = [s for s in samples(tmp_path / "run", 2) if len(s) == 8]
+    assert whole
+    for sample in whole:
+        tracer = Tracer(sample)
+        assert all(ok for i in range(8) for ok in tracer.verdicts(i).values())
+        assert {"values", "returns", "whitened", "ref_log_prob"} <= sample.columns.keys()
+
+
+def test_another_object_is_refused_with_a_way_out() -> None:
+    with pytest.raises(TelescopeError, match=r"telescope\.record"):
+        telescope.watch(object())

@@ -1,0 +1,238 @@
+"""The verl plugin: what it records of both trainers of verl 0.9.1.
+
+Most tests run without verl, on objects of the same shape. Those marked with `needs_verl` call
+verl's own functions (`make test-peers` installs it).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from telescope.explain.trace import Tracer
+from telescope.ledger.reader import samples, steps
+from telescope.peers import verl_plugin
+from telescope.peers.on_import import on_import
+from tests.peers.test_record import batch
+
+needs_verl = pytest.mark.skipif(
+    importlib.util.find_spec("verl") is None, reason="verl is not installed: make test-peers"
+)
+
+
+class Node(dict[str, Any]):
+    """A config section: items as attributes, as OmegaConf has them."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = self[name]
+        return Node(value) if isinstance(value, dict) else value
+
+
+def config(**algorithm: Any) -> Node:
+    return Node(
+        algorithm={
+            "adv_estimator": "gae",
+            "gamma": 0.9,
+            "lam": 0.8,
+            "use_kl_in_reward": False,
+            "kl_penalty": "kl",
+            "kl_ctrl": {"kl_coef": 0.02},
+            **algorithm,
+        },
+        actor_rollout_ref={
+            "actor": {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28},
+            "rollout": {"temperature": 1.0},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("verl_name", "by_std", "ours"),
+    [
+        ("gae", True, "gae"),
+        ("grpo", True, "grpo"),
+        ("grpo", False, "dr_grpo"),
+        ("grpo_vectorized", True, "grpo"),
+        ("rloo", True, "rloo"),
+        ("reinforce_plus_plus", True, "reinforce++"),
+        ("reinforce_plus_plus_baseline", True, "reinforce++_baseline"),
+        ("optimal_token_baseline", True, "optimal_token_baseline"),
+        ("gpg", True, "gpg"),
+    ],
+)
+def test_verl_estimators_have_our_names(verl_name: str, by_std: bool, ours: str) -> None:
+    assert verl_plugin.estimator_of(verl_name, by_std) == ours
+
+
+def test_settings_are_translated() -> None:
+    found = verl_plugin.settings_of(config(use_kl_in_reward=True, kl_penalty="low_var_kl"))
+    assert found == {
+        "estimator": "gae",
+        "gamma": 0.9,
+        "lam": 0.8,
+        "kl_coef": 0.02,
+        "kl_kind": "k3",
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "temperature": 1.0,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TELESCOPE_WATCH", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def verl_batch() -> dict[str, torch.Tensor]:
+    """The batch of test_record under verl's names: its advantages are whitened ones."""
+    given = batch()
+    rows, width = given["responses"].shape
+    prompts = torch.randint(5, 90, (rows, 3))
+    exists = torch.zeros(rows, width, dtype=torch.long)
+    for row, mask in enumerate(given["mask"]):
+        exists[row, : int(mask.nonzero()[-1]) + 1] = 1
+    return {
+        "prompts": prompts,
+        "responses": given["responses"],
+        "attention_mask": torch.cat([torch.ones(rows, 3, dtype=torch.long), exists], 1),
+        "response_mask": given["mask"],
+        "values": given["values"],
+        "old_log_probs": given["old_log_probs"],
+        "token_level_scores": given["token_level_rewards"],
+        "token_level_rewards": given["token_level_rewards"],
+        "advantages": given["whitened"],
+        "returns": given["returns"],
+    }
+
+
+def verdicts(folder: Path, step: int) -> set[tuple[str, bool]]:
+    return {
+        verdict
+        for sample in samples(folder, step)
+        for i, written in enumerate(sample.mask)
+        if written
+        for verdict in Tracer(sample).verdicts(i).items()
+    }
+
+
+def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path) -> None:
+    padded = verl_batch()
+    lengths = padded["attention_mask"][:, 3:].sum(1).tolist()
+
+    def nested(name: str) -> torch.Tensor:
+        rows = [row[:n] for row, n in zip(padded[name], lengths, strict=True)]
+        return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+    fields = {
+        name: nested(name)
+        for name in ("responses", "response_mask", "values", "advantages", "returns")
+    }
+    fields["rm_scores"] = nested("token_level_scores")
+    fields["prompts"] = torch.nested.as_nested_tensor(list(padded["prompts"]), layout=torch.jagged)
+    fields["uid"] = SimpleNamespace(tolist=lambda: ["a", "a", "b", "b", "c", "c"])  # type: ignore[assignment]
+    asked: list[dict[str, Any]] = []
+
+    def kv_batch_get(**request: Any) -> dict[str, Any]:
+        asked.append(request)
+        return {name: fields[name] for name in request["select_fields"] if name in fields}
+
+    class PPOTrainer:
+        config = config()
+        tokenizer = None
+        global_steps = 7
+
+        def _compute_metrics(self, batch: Any, metrics: dict[str, Any], **_: Any) -> None:
+            metrics["critic/score/mean"] = 0.5
+
+    module: Any = SimpleNamespace(
+        PPOTrainer=PPOTrainer, tq=SimpleNamespace(kv_batch_get=kv_batch_get)
+    )
+    verl_plugin.watch_v1(module)
+    trainer: Any = PPOTrainer()
+    meta = SimpleNamespace(
+        keys=["1", "2", "3", "4", "5", "6", "pad"],
+        tags=[{}] * 6 + [{"is_padding": True}],
+        partition_id="train",
+    )
+    trainer._compute_metrics(meta, {})
+    trainer._telescope.close()
+    assert asked[0]["keys"] == ["1", "2", "3", "4", "5", "6"]
+    assert steps(folder) == [7]
+    assert verdicts(folder, 7) == {("reward", True), ("return", True), ("whitened", True)}
+    assert [sample.prompt_index for sample in samples(folder, 7)] == [0, 0, 1, 1, 2, 2]
+    assert '"critic/score/mean": 0.5' in (folder / "metrics.jsonl").read_text()
+
+
+def test_an_error_of_the_plugin_does_not_reach_verl(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class PPOTrainer:
+        config = None
+        tokenizer = None
+
+        def _compute_metrics(self, batch: Any, metrics: Any) -> str:
+            return "done"
+
+    verl_plugin.watch_v1(SimpleNamespace(PPOTrainer=PPOTrainer, tq=None))  # type: ignore[arg-type]
+    assert PPOTrainer()._compute_metrics(None, {}) == "done"
+    assert "was not recorded" in caplog.text
+
+
+def data_proto(fields: dict[str, torch.Tensor]) -> Any:
+    return SimpleNamespace(batch=fields, non_tensor_batch={"uid": ["a", "a", "b", "b", "c", "c"]})
+
+
+def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path) -> None:
+    class RayPPOTrainer:
+        config = config()
+        tokenizer = None
+        global_steps = 3
+
+        def fit(self) -> None:
+            module.compute_advantage(data_proto(verl_batch()))
+
+    module: Any = ModuleType("ray_trainer")
+    module.RayPPOTrainer = RayPPOTrainer
+    module.compute_advantage = lambda data: data
+    verl_plugin.watch_legacy(module)
+    RayPPOTrainer().fit()
+    assert verdicts(folder, 3) == {("reward", True), ("return", True), ("whitened", True)}
+    assert [len(sample) for sample in samples(folder, 3)] == verl_batch()["attention_mask"][
+        :, 3:
+    ].sum(1).tolist()
+
+
+@needs_verl
+def test_the_numbers_of_verl_itself_are_recomputed(folder: Path) -> None:
+    module: Any = importlib.import_module(verl_plugin.LEGACY)
+    proto = importlib.import_module("verl.protocol").DataProto
+    fields = verl_batch()
+    del fields["advantages"], fields["returns"]
+    data = proto.from_dict(tensors=fields)
+    data = module.compute_advantage(data, "gae", gamma=0.9, lam=0.8, config={})
+    recorder = verl_plugin._recorder(None, config())
+    verl_plugin._record_padded(recorder, 1, data)
+    recorder.close()
+    assert verdicts(folder, 1) == {("reward", True), ("return", True), ("whitened", True)}
+
+
+def test_a_module_is_patched_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "peer_trainer.py").write_text("ANSWER = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def patch(module: ModuleType) -> None:
+        vars(module)["ANSWER"] = 2
+
+    on_import({"peer_trainer": patch})
+    assert "peer_trainer" not in sys.modules
+    assert importlib.import_module("peer_trainer").ANSWER == 2
