@@ -60,14 +60,11 @@ export function level(quantity, x) {
 }
 
 // [red, green, blue] of x in −1..1
-function mixed(x) {
-  const ramp = isDark.value ? RAMPS.dark : RAMPS.light;
+function mixed(x, ramp) {
   const at = (clamp(x, -1, 1) + 1) * 2;
   const i = Math.min(3, Math.floor(at));
   return ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * (at - i)));
 }
-
-export const colour = (x) => (has(x) ? `rgb(${mixed(x).join(" ")})` : "var(--none)");
 
 // ---- text on it: contrast of 4.5 at least ----
 
@@ -97,13 +94,30 @@ function contrast(one, other) {
   return (high + 0.05) / (low + 0.05);
 }
 
-// The colour of text on colour(x).
-export function ink(x) {
-  if (!has(x)) return "var(--ink)";
-  const paper = mixed(x);
-  const inks = INKS[isDark.value ? "dark" : "light"];
+function inkOn(paper, inks) {
   const found = inks.find(([, rgb]) => contrast(rgb, paper) >= LEAST);
   if (found) return found[0];
   return contrast([255, 255, 255], paper) >= LEAST ? "#fff" : "#000";
 }
+
+// ---- both, for every shade of a theme, made once ----
+
+const SHADES = 100; // to either side of neutral
+
+function shadesOf(theme) {
+  return Array.from({ length: 2 * SHADES + 1 }, (_, k) => {
+    const paper = mixed(k / SHADES - 1, RAMPS[theme]);
+    return { paper: `rgb(${paper.join(" ")})`, ink: inkOn(paper, INKS[theme]) };
+  });
+}
+const TABLES = { light: shadesOf("light"), dark: shadesOf("dark") };
+const UNKNOWN = { paper: "var(--none)", ink: "var(--ink)" };
+
+// {paper, ink} of x in −1..1: a background and the text on it.
+export function shadeOf(x) {
+  if (!has(x)) return UNKNOWN;
+  return TABLES[isDark.value ? "dark" : "light"][Math.round((clamp(x, -1, 1) + 1) * SHADES)];
+}
+export const colour = (x) => shadeOf(x).paper;
+export const ink = (x) => shadeOf(x).ink;
 export const tone = (x) => (x < 0 ? "var(--minus)" : "var(--plus)");

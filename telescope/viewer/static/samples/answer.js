@@ -1,15 +1,11 @@
-// The answer as running text, every token coloured. Tokens are painted by hand, not drawn anew:
-// an answer of 2,000 tokens stays smooth while λ is dragged.
+// The answer as running text, every token a span that the painter colours.
 
-import { colour, ink, isDark, level } from "../core/colour.js";
-import { tokenShown } from "../core/data.js";
-import { state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groups, hex } from "../core/token_text.js";
-import { hovered, tokenPanel } from "../token/chosen.js";
-import { isClipped, isFlipped, viewOf } from "../token/view.js";
-import { html, useEffect, useMemo, useRef, useSignalEffect } from "../vendor/preact.js";
+import { tokenPanel } from "../token/chosen.js";
+import { html, useMemo, useRef } from "../vendor/preact.js";
 import { cutByKind, kindsOf } from "./markup.js";
+import { Painter } from "./painter.js";
 import { running } from "./running_text.js";
 
 // ---- what stands there ----
@@ -95,38 +91,6 @@ function Ending({ sample }) {
   return html`<div class="cut-off" data-cut="run">${t("reader.truncated", { n: sample.length })}</div>`;
 }
 
-// ---- its colours ----
-
-// The spans by token.
-function spansOf(box) {
-  const out = [];
-  for (const node of box.querySelectorAll("[data-token]")) out[Number(node.dataset.token)] = node;
-  return out;
-}
-
-function paint(spans, sample) {
-  const { columns } = viewOf(sample);
-  const quantity = state.colour.value;
-  const column = columns[quantity] ?? [];
-  isDark.value;
-  spans.forEach((span, i) => {
-    const strength = sample.mask[i] ? level(quantity, column[i]) : null;
-    const back = strength === null ? "" : colour(strength);
-    if (span.back === back) return;
-    span.back = back;
-    span.style.backgroundColor = back;
-    span.style.color = strength === null ? "" : ink(strength);
-  });
-}
-
-function mark(spans, sample) {
-  const { columns } = viewOf(sample);
-  spans.forEach((span, i) => {
-    span.classList.toggle("clipped", isClipped(sample, columns, i));
-    span.classList.toggle("flipped", isFlipped(columns, i));
-  });
-}
-
 export function Answer({ sample }) {
   const box = useRef(null);
   const content = useMemo(() => {
@@ -148,36 +112,4 @@ export function Answer({ sample }) {
       </div>
     </div>
   `;
-}
-
-// Paints the spans beside it whenever a number, the quantity or the choice changes.
-function Painter({ sample, box }) {
-  const spans = useRef([]);
-  useEffect(() => {
-    spans.current = spansOf(box.current);
-    paint(spans.current, sample);
-  }, [sample]);
-  useSignalEffect(() => {
-    paint(spans.current, sample);
-    mark(spans.current, sample);
-  });
-  useSignalEffect(() => {
-    for (const node of box.current.querySelectorAll(".pinned")) node.classList.remove("pinned");
-    const span = spans.current[tokenShown.value];
-    span?.classList.add("pinned");
-    if (span) showInside(span, box.current);
-  });
-  useSignalEffect(() => {
-    for (const node of box.current.querySelectorAll(".hover")) node.classList.remove("hover");
-    if (hovered.value !== null) spans.current[hovered.value]?.classList.add("hover");
-  });
-  return null;
-}
-
-// Scrolls the answer, not the page, so that the token is inside.
-function showInside(span, box) {
-  const around = box.getBoundingClientRect();
-  const place = span.getBoundingClientRect();
-  if (place.top < around.top) box.scrollTop -= around.top - place.top + 30;
-  if (place.bottom > around.bottom) box.scrollTop += place.bottom - around.bottom + 30;
 }

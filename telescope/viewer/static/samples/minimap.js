@@ -1,17 +1,18 @@
 // The whole answer at a glance: V as a line, Â as bars, and the window of the fence picture.
 
-import { level } from "../core/colour.js";
+import { level, scaleOf } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { t } from "../core/text.js";
 import { lens, pin, tokenPanel, tokenSeen } from "../token/chosen.js";
 import { figure } from "../token/figure.js";
 import { symbolOf, viewOf } from "../token/view.js";
-import { html, useRef } from "../vendor/preact.js";
+import { html, useMemo, useRef } from "../vendor/preact.js";
 
 const WIDE = 1000;
 const HIGH = 74;
 const ZERO = 56; // of the bars
 const BAR = 16;
+const MOST_BARS = 500;
 const ROOF = 6;
 const FLOOR = 36; // of the line
 
@@ -20,11 +21,12 @@ function rangeOf(values, mask) {
   const seen = values.filter((v, i) => mask[i] && has(v));
   if (!seen.length) return null;
   const low = Math.min(0, ...seen);
-  return { low, high: Math.max(...seen, low + 1e-6) };
+  return { low, high: Math.max(0, ...seen) };
 }
 
 function lineOf(values, mask, { x, range: { low, high } }) {
-  const y = (v) => FLOOR - ((v - low) / (high - low)) * (FLOOR - ROOF);
+  const size = high - low || 1;
+  const y = (v) => FLOOR - ((v - low) / size) * (FLOOR - ROOF);
   let path = "";
   values.forEach((v, i) => {
     if (mask[i] && has(v)) path += `${path ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`;
@@ -48,41 +50,66 @@ function Names({ range, quantity }) {
   `;
 }
 
-// The bars of one sign as one path.
-function barsOf(column, mask, { x, wide, sign, quantity }) {
-  let path = "";
-  column.forEach((number, i) => {
-    if (!mask[i] || !has(number) || number * sign <= 0) return;
-    const height = Math.max(0.8, Math.abs(level(quantity, number)) * BAR);
-    const left = (x(i) - wide / 2).toFixed(2);
-    const top = sign > 0 ? ZERO - height : ZERO;
-    path += `M${left} ${top.toFixed(1)}h${wide.toFixed(2)}v${height.toFixed(1)}h-${wide.toFixed(2)}Z`;
-  });
-  return path;
+// The largest number of one sign in every stretch of tokens: {at, wide, number}.
+function peaksOf(column, mask, sign) {
+  const size = Math.ceil(column.length / MOST_BARS);
+  const wide = WIDE / column.length;
+  const out = [];
+  for (let from = 0; from < column.length; from += size) {
+    const to = Math.min(column.length, from + size);
+    let number = 0;
+    for (let i = from; i < to; i++) {
+      if (mask[i] && column[i] * sign > number * sign) number = column[i];
+    }
+    if (number !== 0) out.push({ at: from * wide, wide: (to - from) * wide, number });
+  }
+  return out;
 }
 
-function Bars({ column, sample, quantity, x, wide, kind = "" }) {
+// The bars of one sign as one path.
+function barsOf(column, mask, sign, quantity) {
+  const bars = peaksOf(column, mask, sign).map(({ at, wide, number }) => {
+    const height = Math.max(0.8, Math.abs(level(quantity, number)) * BAR).toFixed(1);
+    return `M${at.toFixed(1)} ${ZERO}h${wide.toFixed(1)}v${sign > 0 ? "-" : ""}${height}h-${wide.toFixed(1)}Z`;
+  });
+  return bars.join("");
+}
+
+function Bars({ column, mask, quantity, kind = "" }) {
   if (!column) return null;
-  const one = (sign) => barsOf(column, sample.mask, { x, wide, sign, quantity });
   return html`
-    <path class=${`plus ${kind}`} d=${one(1)} />
-    <path class=${`minus ${kind}`} d=${one(-1)} />
+    <path class=${`plus ${kind}`} d=${barsOf(column, mask, 1, quantity)} />
+    <path class=${`minus ${kind}`} d=${barsOf(column, mask, -1, quantity)} />
   `;
 }
 
-const toolsOf = (sample, x, wide) =>
-  sample.mask
-    .map((m, i) =>
-      m ? "" : `M${(x(i) - wide / 2).toFixed(2)} 2h${wide.toFixed(2)}v70h-${wide.toFixed(2)}Z`,
-    )
-    .join("");
+// Where a tool wrote.
+function toolsOf(mask) {
+  const wide = WIDE / mask.length;
+  const one = (m, i) =>
+    m ? "" : `M${(i * wide).toFixed(1)} 2h${wide.toFixed(1)}v70h-${wide.toFixed(1)}Z`;
+  return mask.map(one).join("");
+}
+
+// What does not change while the pointer walks along the tokens.
+function drawn({ sample, columns, changed, quantity, range, x }) {
+  const { mask } = sample;
+  return html`
+    <path class="tools" d=${toolsOf(mask)} />
+    <line class="zero" x1="0" x2=${WIDE} y1=${ZERO} y2=${ZERO} />
+    ${changed ? html`<${Bars} column=${sample.columns[quantity]} kind="was" ...${{ mask, quantity }} />` : null}
+    <${Bars} column=${columns[quantity]} ...${{ mask, quantity }} />
+    ${range ? html`<path class="value" d=${lineOf(columns.values, mask, { x, range })} />` : null}
+  `;
+}
 
 export function Minimap({ sample }) {
   const box = useRef(null);
   const count = sample.token_ids.length;
   const wide = WIDE / Math.max(count, 1);
   const x = (i) => (i + 0.5) * wide;
-  const { columns, changed } = viewOf(sample);
+  const view = viewOf(sample);
+  const { columns, changed } = view;
   const quantity = columns.whitened ? "whitened" : "advantages";
   const { from, to } = lens.value;
   const seen = tokenSeen.value;
@@ -94,7 +121,14 @@ export function Minimap({ sample }) {
   const drag = (event) => {
     if (event.buttons === 1) pin(tokenAt(event), { replace: true });
   };
-  const range = columns.values ? rangeOf(columns.values, sample.mask) : null;
+  const range = useMemo(
+    () => (columns.values ? rangeOf(columns.values, sample.mask) : null),
+    [columns.values],
+  );
+  const back = useMemo(
+    () => drawn({ sample, columns, changed, quantity, range, x }),
+    [view, scaleOf(quantity)],
+  );
   return html`
     <div class="minimap-box">
       <${Names} range=${range} quantity=${quantity} />
@@ -107,15 +141,7 @@ export function Minimap({ sample }) {
         onPointerMove=${drag}
       >
         <rect class="lens" x=${from * wide} width=${(to - from) * wide} y="1" height=${HIGH - 2} rx="2" />
-        <path class="tools" d=${toolsOf(sample, x, wide)} />
-        <line class="zero" x1="0" x2=${WIDE} y1=${ZERO} y2=${ZERO} />
-        ${
-          changed
-            ? html`<${Bars} ...${{ column: sample.columns[quantity], sample, quantity, x, wide, kind: "was" }} />`
-            : null
-        }
-        <${Bars} ...${{ column: columns[quantity], sample, quantity, x, wide }} />
-        ${range ? html`<path class="value" d=${lineOf(columns.values, sample.mask, { x, range })} />` : null}
+        ${back}
         ${seen === null ? null : html`<line class="here" x1=${x(seen)} x2=${x(seen)} y1="0" y2=${HIGH} />`}
       </svg>
     </div>

@@ -74,10 +74,12 @@ function numbersOf(scene, i, tops) {
 // A token's box fills its gap. A character that is split over several tokens is one box with
 // cells.
 export function Boxes(scene) {
-  return groups(scene.sample).map((group) => {
+  const inSight = groups(scene.sample).filter(
+    (group) => group.to > scene.from && group.from < scene.to,
+  );
+  return inSight.map((group) => {
     const from = Math.max(group.from, scene.from);
     const to = Math.min(group.to, scene.to);
-    if (from >= to) return null;
     const isOne = group.to - group.from === 1;
     const cells = scene.tokens.filter((i) => i >= from && i < to);
     const word = visible(group.text, 24) || "∅";
