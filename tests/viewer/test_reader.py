@@ -317,3 +317,23 @@ def luminance(colour: str) -> float:
     parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
     linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_one_sentence_says_what_the_critic_expected_and_what_the_actor_learns(
+    read: Callable[..., Any],
+) -> None:
+    page = read(None, "step=40&sample=1&token=4&lang=en")
+    until(page, "document.querySelector('#token-line').textContent.includes('Token 4')")
+    columns = lesson()[1].columns
+    values = columns["values"]
+    said = " ".join(page.locator("#token-line").text_content().split())
+    assert f"expected {values[4]:.3f} before it and {values[5]:.3f} after it" in said
+    assert columns["whitened"][4] < 0
+    assert f"Â = −{abs(columns['whitened'][4]):.3f}: to be written less" in said
+    page.locator('#answer [data-token="6"]').click()
+    until(page, "document.querySelector('#token-line').textContent.includes('Token 6')")
+    said = " ".join(page.locator("#token-line").text_content().split())
+    assert f"expected {values[6]:.3f} before it; then the answer ended, with 0.000 left" in said
+    page.locator("#kid").click()
+    until(page, "document.querySelector('#token-line').textContent.includes('forecaster')")
+    assert not re.search(r"\.\d\d|[ÂδV]", page.locator("#token-line").text_content())

@@ -63,7 +63,7 @@ export function ColourChoice({ sample }) {
       <span>${t("reader.colour")}</span>
       <${Segment}
         id="colour" label=${t("reader.colour")}
-        options=${shown.map((name) => [name, symbolOf(name)])}
+        options=${shown.map((name) => [name, symbolOf(name), `${symbolOf(name)}: ${t(`reader.means.${name}`)}`])}
         value=${state.colour.value}
         choose=${(colour) => go({ colour })}
       />

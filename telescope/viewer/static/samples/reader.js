@@ -8,6 +8,7 @@ import { Facts } from "./facts.js";
 import { ColourChoice, Legend } from "./legend.js";
 import { Minimap } from "./minimap.js";
 import { Prompt } from "./prompt.js";
+import { TokenLine } from "./token_line.js";
 
 export function Reader({ sample, row, step }) {
   const place = t("reader.place", {
@@ -24,6 +25,7 @@ export function Reader({ sample, row, step }) {
         <${Legend} sample=${sample} />
       </div>
       <${Minimap} sample=${sample} />
+      <${TokenLine} sample=${sample} />
       <div class="turn assistant">
         <span class="role">${t("reader.role.answer")}</span>
         <${Answer} sample=${sample} />

@@ -18,6 +18,13 @@ export const tokenKidEn = {
   "reader.praised.why": "the word with the most credit when compared; a click goes there",
   "reader.drop": "worst surprise:",
   "reader.drop.why": "after this word the forecaster's guess fell most",
+  "reader.line.token": "The word “{word}”:",
+  "reader.line.expected": "the forecaster guessed {before} before it and {after} after it.",
+  "reader.line.last": "the forecaster guessed {before} before it; then the answer ended.",
+  "reader.line.less": "Its {symbol} is {x}: write it less.",
+  "reader.line.more": "Its {symbol} is {x}: write it more.",
+  "reader.line.same": "Its {symbol} is {x}: no change.",
+  "reader.line.tool": "a tool wrote it, not the writer.",
   "reader.means.whitened":
     "purple: worse than the others, write it less; orange: better, write it more",
   "reader.means.advantages": "purple: no credit; orange: credit",

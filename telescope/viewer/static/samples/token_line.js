@@ -1,0 +1,41 @@
+// One sentence about the token that is shown: what the critic expected, and what the actor learns.
+
+import { has } from "../core/number.js";
+import { lang, t } from "../core/text.js";
+import { groupOf, visible } from "../core/token_text.js";
+import { tokenSeen } from "../token/chosen.js";
+import { figure } from "../token/figure.js";
+import { symbolOf, viewOf } from "../token/view.js";
+import { html } from "../vendor/preact.js";
+
+// What the critic expected before the token and after it; null without a critic.
+function expectedAt(sample, { values }, i) {
+  if (!has(values?.[i])) return null;
+  const next = sample.mask.findIndex((m, k) => m && k > i);
+  const before = figure(values[i]);
+  if (next >= 0) return t("reader.line.expected", { before, after: figure(values[next]) });
+  return t("reader.line.last", { before, after: figure(sample.bootstrap ?? 0) });
+}
+
+// Which way the actor's advantage pushes the token.
+function learnedFrom(columns, i) {
+  const quantity = has(columns.whitened?.[i]) ? "whitened" : "advantages";
+  const x = columns[quantity]?.[i];
+  if (!has(x)) return null;
+  const way = x === 0 ? "same" : x < 0 ? "less" : "more";
+  return t(`reader.line.${way}`, { symbol: symbolOf(quantity), x: figure(x, { sign: true }) });
+}
+
+export function TokenLine({ sample }) {
+  const i = tokenSeen.value;
+  if (i === null) return html`<p id="token-line" class="token-line quiet">${t("token.hint")}</p>`;
+  const { columns } = viewOf(sample);
+  const word = visible(groupOf(sample, i).text, 16) || "∅";
+  const said = sample.mask[i]
+    ? [expectedAt(sample, columns, i), learnedFrom(columns, i)]
+    : [t("reader.line.tool")];
+  const sentences = [t("reader.line.token", { i, word }), ...said.filter(Boolean)];
+  return html`
+    <p id="token-line" class="token-line">${sentences.join(lang.value === "zh" ? "" : " ")}</p>
+  `;
+}
