@@ -182,8 +182,8 @@ function sumOf({ token, a, mid, gap, row }) {
 
 // ---- the edges, and where the pointer is ----
 
-export function Edges({ sample, from, to, left, width, row }) {
-  const y = row.box + 22;
+export function Edges({ sample, from, to, left, width, row, isNarrow }) {
+  const y = row.box + (isNarrow ? 34 : 22); // below the caption, where that is near
   return html`
     ${from > 0 ? said(left - 8, y, `‹${from}`, { kind: "end quiet" }) : null}
     ${sample.length > to ? said(width - 4, y, `${sample.length - to}›`, { kind: "end quiet" }) : null}

@@ -4,9 +4,10 @@ import { has } from "../core/number.js";
 
 const NARROW = 560; // below it, captions are one word
 const WIDE_EDGES = { left: 142, right: 46 }; // room for the captions and for the end
-const NARROW_EDGES = { left: 66, right: 30 };
+const NARROW_EDGES = { left: 92, right: 30 };
 const NARROWEST = 74; // a gap
-const WIDEST = 112;
+const WIDEST = 120;
+const MOST = 20; // tokens
 const BREAK = 34; // height of a broken axis
 const PLOT_HEIGHT = 118;
 
@@ -38,7 +39,7 @@ export function windowOf(count, token, width, before) {
   const { left, right } = width < NARROW ? NARROW_EDGES : WIDE_EDGES;
   const inner = width - left - right;
   const fits = Math.max(3, Math.floor(inner / NARROWEST));
-  const size = Math.min(count, fits);
+  const size = Math.min(count, fits, MOST);
   const isOutside = token !== null && (token < before || token >= before + size);
   const follows = token !== null && width < NARROW; // a few tokens: the chosen one in their middle
   const start = isOutside || follows ? token - Math.floor(size / 3) : before;
