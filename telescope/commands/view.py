@@ -14,7 +14,9 @@ USAGE = "telescope view RUN | --numbers FILE [--host HOST] [--port PORT] [--toke
 
 def run(arguments: list[str]) -> None:
     parser = Parser(USAGE, "Serve the page of a run. It follows a job that is still training.")
-    parser.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="run folder, or a folder of runs"
+    )
     parser.add_argument(
         "--numbers", type=Path, metavar="FILE", help="numbers typed by hand: TOML, JSON or CSV"
     )

@@ -31,6 +31,8 @@ TOKENS = 2_000
 """Tokens of one sample."""
 MAX_POINTS = 400
 """Points of one chart."""
+_PLAIN = "!'()*"
+"""Signs that the page leaves as they are in an address."""
 HOW = {
     "zh": "取第一步、最后一步和中间几步；每步一半取 |A| 最大的提示，其余按记录的顺序，"
     "同一提示的回答尽量都取",
@@ -49,7 +51,7 @@ class _Report:
         self.runs = runs
         self.api = Api(runs)
         self.run: RunData = runs.first()
-        self.base = f"api/runs/{quote(self.run.id, safe='')}"
+        self.base = f"api/runs/{quote(self.run.id, safe=_PLAIN)}"
         self.room = room
         self.answers: dict[str, Any] = {}
         self.words: dict[str, Any] = {}

@@ -91,8 +91,13 @@ class RunData:
         return status_of(self.run, self.metrics.refresh(), self.settings.total_steps)
 
     def listed(self) -> dict[str, Any]:
-        """The run's row in a list of runs."""
-        status = self.status().to_json()
+        """The run's row in a list of runs. `error`: its metrics cannot be read."""
+        error = None
+        try:
+            self.metrics.refresh()
+        except TelescopeError as problem:  # it costs this run's numbers, not the list
+            error = str(problem)
+        status = status_of(self.run, self.metrics, self.settings.total_steps).to_json()
         kept = ("status", "silent_for", "step", "total_steps", "eta_s", "updated")
         return {
             "id": self.id,
@@ -101,6 +106,7 @@ class RunData:
             "seed": self.settings.seed,
             "group": self.settings.group or self.id,
             "accuracy": accuracy_of(self.metrics),
+            "error": error,
         }
 
     def header(self) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def app(
     def json(request: Request) -> Response:
         # Not async: Starlette runs it in a thread, so that reading a file blocks nobody.
         try:
-            body = dumps(api.answer(request.url.path, request.url.query))
+            query = request.scope["query_string"].decode("latin-1")
+            body = dumps(api.answer(request.scope["path"], query))
         except TelescopeError as error:
             said = str(error)
             if request.query_params.get("lang") == "zh":

@@ -65,6 +65,12 @@ def test_a_report_makes_the_formulas_that_the_server_sends(
         assert found == json.loads(dumps(api.answer(f"/{path}")["traces"]))
 
 
+def test_a_report_of_a_run_with_any_name_opens(tmp_path: Path, open_page: Open) -> None:
+    run = fake_run(tmp_path / "100% #1? (a)'s 训练!")
+    page = open_page(f"{write_report(run, tmp_path / 'r.html').as_uri()}#view=samples")
+    until(page, "document.querySelectorAll('#app [data-row]').length === 6")
+
+
 def test_hostile_text_in_a_report_does_nothing(tmp_path: Path, open_page: Open) -> None:
     run = fake_run(tmp_path / "run", {1: hostile()[:6], 2: hostile()[6:]})
     out = write_report(run, tmp_path / "r.html")

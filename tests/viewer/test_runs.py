@@ -14,12 +14,13 @@ import pytest
 
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
+from telescope.ledger import reader as ledger
 from telescope.viewer import series
 from telescope.viewer.api import Api
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
 from telescope.viewer.series import MAX_POINTS, Metrics
-from tests.viewer.fake import fake_run, lesson, step_of
+from tests.viewer.fake import big_run, fake_run, lesson, step_of
 
 LONG_AGO = 7_200
 
@@ -61,6 +62,15 @@ def test_a_folder_lists_the_runs_directly_below_it(tmp_path: Path) -> None:
     listing = Runs(tmp_path).listing()
     assert [run["id"] for run in listing["runs"]] == ["a", "b"]
     assert not listing["single"]
+
+
+def test_a_run_whose_metrics_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    fake_run(tmp_path / "a")
+    (tmp_path / "b" / "metrics.jsonl").mkdir(parents=True)
+    a, b = Runs(tmp_path).listing()["runs"]
+    assert a["error"] is None
+    assert a["step"] == 40
+    assert "cannot be read" in b["error"]
 
 
 def test_one_run_is_a_list_of_one(tmp_path: Path) -> None:
@@ -255,6 +265,23 @@ def test_colour_scales_stay_when_a_step_is_added(tmp_path: Path) -> None:
     assert {"values", "ratio", "kl", "deltas"} <= set(before)
     fake_run(tmp_path / "run", {5: step_of([lesson(5)[1]], 5)})
     assert data.header()["scales"] == before
+
+
+def test_a_prompt_is_followed_by_reading_four_columns_of_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = RunData(big_run(tmp_path / "run", steps=6, samples=8, tokens=10))
+    key = data.index(1)[0]["prompt_key"]
+    reads: list[list[str]] = []
+    read = ledger.read
+    monkeypatch.setattr(
+        ledger, "read", lambda run, step, columns: reads.append(columns) or read(run, step, columns)
+    )
+    first = data.prompt_rows(key)
+    assert data.prompt_rows(key) == first
+    assert len(reads) == 6
+    assert all(len(columns) == 4 for columns in reads)
+    assert [row["step"] for row in first] == [1] * 4
 
 
 # ---- damage ----

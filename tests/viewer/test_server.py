@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -181,6 +182,16 @@ def test_every_file_of_the_page_has_its_media_type_and_nothing_else_is_served(po
         assert headers["content-type"].split(";")[0] == media_type(path)
     assert ask(port, "/")[1]["content-type"].split(";")[0] == "text/html"
     assert ask(port, "/vendor/NOTICE")[0] == 404
+
+
+def test_a_run_of_any_name_is_found_by_its_encoded_name(tmp_path: Path) -> None:
+    name = "100% #1? (a)'s 训练"
+    server, port = start(fake_run(tmp_path / name))
+    try:
+        assert json_of(port, "/api/runs")["runs"][0]["id"] == name
+        assert json_of(port, f"/api/runs/{quote(name, safe='')}/steps/40")["index"]
+    finally:
+        server.should_exit = True
 
 
 def test_a_page_for_visitors_is_three_files(tmp_path: Path) -> None:
