@@ -27,6 +27,8 @@ _log = logging.getLogger("telescope")
 MAX_STEPS = 5
 SAMPLES = 8
 """Samples of one step."""
+PER_PROMPT = 4
+"""Samples of one prompt."""
 TOKENS = 2_000
 """Tokens of one sample."""
 MAX_POINTS = 400
@@ -89,15 +91,11 @@ class _Report:
             wanted[wanted.index(nearest)] = first["step"]
         chosen: dict[int, list[int]] = {}
         for step in wanted:
+            opens = first["sample"] if first is not None and step == first["step"] else None
             try:
-                positions = chosen_samples(self.run.index(step))
+                chosen[step] = chosen_samples(self.run.index(step), opens)
             except TelescopeError as error:  # a damaged file costs this step, not the report
                 _log.warning("left out of the report: %s", error)
-                continue
-            if first is not None and step == first["step"]:
-                others = [position for position in positions if position != first["sample"]]
-                positions = [first["sample"], *others][:SAMPLES]
-            chosen[step] = positions
         return chosen
 
     # ---- what goes in ----
@@ -213,17 +211,18 @@ def spread(steps: list[int], most: int) -> list[int]:
     return [steps[round(i * stride)] for i in range(most)]
 
 
-def chosen_samples(index: list[dict[str, Any]]) -> list[int]:
-    """Samples of whole prompts, so that they can be compared.
+def chosen_samples(index: list[dict[str, Any]], first: int | None = None) -> list[int]:
+    """Samples of whole prompts, so that they can be compared; `first` and its prompt come first.
 
     Half of the prompts are those with the largest |A|, the others come as recorded.
     """
     by_prompt: dict[str, list[int]] = {}
     for row in index:
         by_prompt.setdefault(row["prompt_key"], []).append(row["position"])
-    recorded = [group[:4] for group in by_prompt.values()]
+    groups_first = (sorted(group, key=lambda i: i != first) for group in by_prompt.values())
+    recorded = [group[:PER_PROMPT] for group in groups_first]
     striking = sorted(recorded, key=lambda group: -max(index[i]["max_abs_a"] or 0.0 for i in group))
-    chosen: list[int] = []
+    chosen = next((list(group) for group in recorded if first in group), [])
     for groups, most in ((striking, SAMPLES // 2), (recorded, SAMPLES)):
         for group in groups:
             if group[0] not in chosen and len(chosen) < most:

@@ -16,6 +16,8 @@ from telescope.explain.sample import Sample
 from telescope.viewer.api import Api
 from telescope.viewer.payload import dumps
 from telescope.viewer.report import write_report
+from telescope.viewer.report_data import chosen_samples
+from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
 from tests.viewer.fake import big_run, data_of_report, fake_run, hostile
 
@@ -137,6 +139,18 @@ def test_a_report_opens_on_a_sample_that_it_holds_with_a_token_that_is_explained
     written = [t for t, mask in enumerate(answers[path]["mask"]) if mask]
     assert all(answers[f"{path}/tokens"][t] for t in written)
     assert first["step"] in header["ledger"]
+
+
+def test_the_sample_that_a_report_opens_with_has_its_group_beside_it(tmp_path: Path) -> None:
+    run = big_run(tmp_path / "run", steps=3, samples=32, tokens=20)
+    header = RunData(run).header()
+    index = RunData(run).index(header["instructive"]["step"])
+    first = header["instructive"]["sample"]
+    chosen = chosen_samples(index, first)
+    assert chosen[0] == first
+    group = [row["position"] for row in index if row["group"] == index[first]["group"]]
+    assert set(chosen[:4]) == set(group)
+    assert len(set(chosen)) == len(chosen) == 8
 
 
 def test_a_report_says_what_it_left_out_and_how_it_chose(tmp_path: Path) -> None:
