@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tomllib
@@ -74,8 +75,7 @@ class RunSettings:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Every setting with its default. `changed`: the two differ."""
-        defaults = {key: _plain(default) for key, _, default, _ in fields()}
-        defaults |= self._own_defaults()
+        defaults = _defaults() | self._own_defaults()
         rows = []
         for key, value in self.flat.items():
             default = defaults.get(key)
@@ -95,6 +95,11 @@ class RunSettings:
                 for setting, info in definition.settings.model_fields.items():
                     found[f"{choice.section}.{setting}"] = _plain(info.default)
         return found
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return {key: _plain(default) for key, _, default, _ in fields()}
 
 
 def shown(value: Any) -> Any:
