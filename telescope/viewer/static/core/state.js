@@ -65,6 +65,7 @@ const FIELDS = {
   prompt: [null, (given) => (/^[0-9a-f]{12}$/.test(given) ? given : null)],
   other: [null, text], // the second run
   column: ["advantages", oneOf(Object.keys(QUANTITIES))],
+  bin: [null, text], // of a distribution: its index, or "column,row"
   // Anywhere.
   follow: [null, flag],
   stop: [0, count], // of the tour

@@ -8,6 +8,8 @@ import { Fence } from "../token/fence.js";
 import { TermsPanel } from "../token/terms.js";
 import { html } from "../vendor/preact.js";
 import { Controls } from "../whatif/controls.js";
+import { asksCritic } from "../whatif/group.js";
+import { GroupPicture } from "../whatif/group_picture.js";
 import { Reader } from "./reader.js";
 import { SampleTable } from "./table.js";
 
@@ -33,17 +35,13 @@ function Sample({ found }) {
     return html`<${Trouble} error=${error} retry=${sample.reload} />`;
   if (!value) return null;
   const row = found.index.find((each) => each.position === value.position);
-  const picture = found.settings?.critic === false ? NoCritic : Fence;
+  const hasValues = found.settings?.critic !== false;
   return html`
     <${Reader} sample=${value} row=${row} step=${stepShown.value} />
     <${Controls} sample=${value} />
-    <${picture} sample=${value} settings=${found.settings} step=${found} />
+    ${asksCritic.value ? null : html`<${GroupPicture} sample=${value} />`}
+    ${hasValues ? html`<${Fence} sample=${value} />` : null}
     <${TermsPanel} sample=${value} />
     <${AskBox} sample=${value} />
   `;
-}
-
-// The place of the group picture.
-function NoCritic() {
-  return html`<section id="fence" class="panel"><p class="quiet">${t("token.no_critic")}</p></section>`;
 }

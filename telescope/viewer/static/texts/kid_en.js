@@ -1,5 +1,6 @@
 // What English says to a child instead: no Greek letters, no symbols.
 
+import { compareKidEn } from "./compare_kid_en.js";
 import { runKidEn } from "./run_kid_en.js";
 import { tokenKidEn } from "./token_kid_en.js";
 import { tourKidEn } from "./tour_kid_en.js";
@@ -10,4 +11,5 @@ export const kidEn = {
   ...runKidEn,
   ...tokenKidEn,
   ...whatifKidEn,
+  ...compareKidEn,
 };

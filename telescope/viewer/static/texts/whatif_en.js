@@ -29,4 +29,25 @@ export const whatifEn = {
   "whatif.lam_critic": "The critic's targets have a λ of their own: {lam}.",
   "whatif.stop": ".",
   "whatif.refused": "{n} cannot be tried on this record",
+  "whatif.group": "Compared with its group",
+  "whatif.group.picture": "{n} answers on the axis of their outcomes; a click opens one",
+  "whatif.dot": "answer {position}: score {score}",
+  "whatif.mean": "mean {x}",
+  "whatif.group.same":
+    "{n} answers to the same prompt, each dot one outcome o (the sum of its rewards): mean {mean}, σ {std}.",
+  "whatif.group.all":
+    "{n} recorded answers of the step, each dot one outcome o (the sum of its rewards): mean {mean}, σ {std}. There is no group and no critic.",
+  "whatif.group.alone":
+    "The only recorded answer to its prompt: there is nothing to compare it with. A = {a}.",
+  "whatif.group.less": "A = o − b = {o} − {b} = {a}.",
+  "whatif.group.over": "A = (o − b)/σ = ({o} − {b})/{s} = {a}.",
+  "whatif.group.formula": "{formula}; here o = {o} and A = {a}.",
+  "whatif.group.every": "Every token of the answer gets this number.",
+  "whatif.kid.group":
+    "The writer answered this question {n} times and got {mean} points on average.",
+  "whatif.kid.all": "The writer gave {n} answers and got {mean} points on average.",
+  "whatif.kid.more": "This answer got {x}: more than average, so its words get credit.",
+  "whatif.kid.less": "This answer got {x}: less than average, so its words get blame.",
+  "whatif.kid.same":
+    "This answer got {x}: as much as the average, so its words get neither credit nor blame.",
 };

@@ -19,4 +19,7 @@ export const whatifKidEn = {
   "whatif.whitening.scaled": "Then the credit is compared with that of all these answers.",
   "whatif.whitening.plain": "Then the credit is compared with that of all these answers.",
   "whatif.groups": "Each answer is compared with the other answers to the same question.",
+  "whatif.group": "Answers to the same question",
+  "whatif.group.picture": "{n} answers, the better ones further right; a click opens one",
+  "whatif.mean": "average {x}",
 };

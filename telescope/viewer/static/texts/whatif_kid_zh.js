@@ -16,4 +16,7 @@ export const whatifKidZh = {
   "whatif.whitening.scaled": "然后把功劳和这些答案的比一比。",
   "whatif.whitening.plain": "然后把功劳和这些答案的比一比。",
   "whatif.groups": "每条答案和同一道题的别的答案比。",
+  "whatif.group": "同一道题的答案",
+  "whatif.group.picture": "{n} 条答案，越靠右越好；点击可打开",
+  "whatif.mean": "平均 {x}",
 };

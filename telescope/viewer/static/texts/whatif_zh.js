@@ -26,4 +26,22 @@ export const whatifZh = {
   "whatif.lam_critic": "critic 的目标用自己的 λ：{lam}。",
   "whatif.stop": "。",
   "whatif.refused": "有 {n} 种无法在这份记录上尝试",
+  "whatif.group": "和同组比较",
+  "whatif.group.picture": "{n} 条回答，按结果排在轴上；点击可打开",
+  "whatif.dot": "回答 {position}：得分 {score}",
+  "whatif.mean": "均值 {x}",
+  "whatif.group.same":
+    "同一提示的 {n} 条回答，每个点是一条的结果 o（奖励之和）：均值 {mean}，σ {std}。",
+  "whatif.group.all":
+    "本步记录的 {n} 条回答，每个点是一条的结果 o（奖励之和）：均值 {mean}，σ {std}。没有分组，也没有 critic。",
+  "whatif.group.alone": "这个提示只记录了这一条回答，没有可比的。A = {a}。",
+  "whatif.group.less": "A = o − b = {o} − {b} = {a}。",
+  "whatif.group.over": "A = (o − b)/σ = ({o} − {b})/{s} = {a}。",
+  "whatif.group.formula": "{formula}；这里 o = {o}，A = {a}。",
+  "whatif.group.every": "回答里每个 token 都得到这个数。",
+  "whatif.kid.group": "这道题写了 {n} 次，平均得 {mean} 分。",
+  "whatif.kid.all": "一共写了 {n} 条答案，平均得 {mean} 分。",
+  "whatif.kid.more": "这一条得了 {x} 分，比平均多，所以它的字有功劳。",
+  "whatif.kid.less": "这一条得了 {x} 分，比平均少，所以它的字要扣功劳。",
+  "whatif.kid.same": "这一条得了 {x} 分，和平均一样，所以不加也不扣功劳。",
 };

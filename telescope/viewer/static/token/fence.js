@@ -5,6 +5,7 @@ import { num } from "../core/number.js";
 import { Panel } from "../core/parts.js";
 import { isKid, t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
+import { useWidth } from "../core/width.js";
 import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { settingsShown } from "../whatif/whatif.js";
 import { lens, tokenPanel, tokenSeen } from "./chosen.js";
@@ -28,20 +29,6 @@ const PARTS = [
   Edges,
   Hits,
 ]; // back to front
-const SMALLEST = 320; // px
-
-// The width of an element, followed.
-function useWidth(ref) {
-  const [width, setWidth] = useState(800);
-  useLayoutEffect(() => {
-    const measure = () => setWidth(Math.max(SMALLEST, ref.current.clientWidth || 800));
-    const watch = new ResizeObserver(measure);
-    watch.observe(ref.current);
-    measure();
-    return () => watch.disconnect();
-  }, []);
-  return width;
-}
 
 export function Fence({ sample }) {
   const box = useRef(null);

@@ -130,6 +130,12 @@ function viewed(now, sample) {
   };
 }
 
+// What the difference of a sample is divided by, without a critic.
+export function scaleShown(sample) {
+  const now = shown.value;
+  return now?.step === sample.step && now.scale ? now.scale[sample.position] : sample.scale;
+}
+
 // The settings that a sample is shown with: {label, gamma, lam, kl_coef}. λ is null where the
 // estimator has none, and that of this sample where it depends on the length.
 export function settingsShown(sample) {

@@ -1,0 +1,113 @@
+// Is the critic right on average? V against the return that was observed, in bins of equal counts.
+
+import { columns, stepShown } from "../core/data.js";
+import { num } from "../core/number.js";
+import { Loaded, Panel } from "../core/parts.js";
+import { go, state } from "../core/state.js";
+import { isKid, t } from "../core/text.js";
+import { pressable } from "../core/ticks.js";
+import { useWidth } from "../core/width.js";
+import { html, useMemo, useRef } from "../vendor/preact.js";
+import { gaeOf, writtenOf } from "../whatif/gae.js";
+import { calibrationOf, explainedVariance } from "./bins.js";
+import { TokenList } from "./token_list.js";
+import { Axes, Diagonal, placesOf } from "./values_returns.js";
+
+const HEIGHT = 360;
+const WIDEST = 620;
+
+export function Calibration({ found }) {
+  if (found.settings?.critic === false)
+    return html`<p class="quiet" id="no-critic">${t("compare.no_critic")}</p>`;
+  return html`
+    <${Loaded} from=${columns}>
+      ${(data) => html`<${Plot} data=${data} gamma=${found.settings?.gamma ?? 1} />`}
+    </${Loaded}>
+  `;
+}
+
+// G: the discounted rewards that came, which is the return with λ = 1.
+function observed(data, gamma) {
+  return gaeOf({ ...data, written: writtenOf(data) }, { gamma, lam: 1 }).returns;
+}
+
+function Plot({ data, gamma }) {
+  const made = useMemo(() => {
+    const returns = observed(data, gamma);
+    const { values, mask } = data.columns;
+    const { bins, at } = calibrationOf(values, returns, mask);
+    return { bins, at, values, returns, explained: explainedVariance(values, returns, at) };
+  }, [data, gamma]);
+  const bin = /^\d+$/.test(state.bin.value ?? "") ? Number(state.bin.value) : null;
+  const chosen = bin === null ? null : made.bins[bin];
+  return html`
+    <${Panel} id="calibration" title=${t("compare.calibration.title", { step: stepShown.value })}>
+      <p class="quiet">${t("compare.calibration.about")}</p>
+      <${Dots} bins=${made.bins} bin=${bin} />
+      <p id="explained" class="said">${saidOf(made)}</p>
+      ${
+        chosen
+          ? html`<${TokenList}
+              tokens=${chosen.tokens}
+              title=${t("compare.cell.title", { n: chosen.count })}
+              show=${(i) => `V ${num(made.values[i])} G ${num(made.returns[i])}`}
+            />`
+          : null
+      }
+    </${Panel}>
+  `;
+}
+
+function saidOf({ explained, at, values, returns }) {
+  const gap = at.reduce((sum, i) => sum + values[i] - returns[i], 0) / Math.max(at.length, 1);
+  const bias = Math.abs(gap) < 0.005 ? "none" : gap > 0 ? "high" : "low";
+  const biasSaid = t(`compare.bias.${bias}`, {
+    gap: num(Math.abs(gap), { digits: isKid.value ? 1 : 3 }),
+  });
+  if (explained === null) return `${t("compare.explained.flat")} ${biasSaid}`;
+  const share = Math.round(100 * explained);
+  const kind = explained > 0.005 ? "part" : "nothing";
+  return `${t(`compare.explained.${kind}`, { x: num(explained, { digits: 2 }), share })} ${biasSaid}`;
+}
+
+function rangeOf(numbers) {
+  const low = Math.min(...numbers);
+  const high = Math.max(...numbers);
+  const room = (high - low) * 0.06 || 0.1;
+  return [low - room, high + room];
+}
+
+function Dots({ bins, bin }) {
+  const box = useRef(null);
+  const width = Math.min(useWidth(box), WIDEST);
+  const xRange = rangeOf(bins.map(({ x }) => x));
+  const yRange = rangeOf(bins.flatMap(({ x, y, error }) => [y - error, y + error, x]));
+  const { x, y } = placesOf({ xRange, yRange, width, height: HEIGHT });
+  const names = isKid.value
+    ? [t("compare.kid.guess"), t("compare.kid.came")]
+    : ["V", t("compare.observed")];
+  return html`
+    <div class="plot" ref=${box}>
+      <svg viewBox=${`0 0 ${width} ${HEIGHT}`} width=${width} height=${HEIGHT} role="group" aria-label=${t("compare.calibration.picture")}>
+        <${Axes} ...${{ xRange, yRange, x, y, width, height: HEIGHT, names }} />
+        <${Diagonal} ...${{ xRange, yRange, x, y }} />
+        ${bins.map((each, k) => {
+          const label = t("compare.calibration.bin", {
+            v: num(each.x),
+            g: num(each.y),
+            n: each.count.toLocaleString("en"),
+          });
+          const open = () => go({ bin: bin === k ? null : String(k) });
+          return html`
+            <g key=${k} class=${`point${bin === k ? " chosen" : ""}`} data-bin=${k} data-count=${each.count} aria-label=${label} ...${pressable(open, bin === k)}>
+              <title>${label}</title>
+              <line class="error" x1=${x(each.x)} x2=${x(each.x)} y1=${y(each.y - each.error)} y2=${y(each.y + each.error)} />
+              <circle cx=${x(each.x)} cy=${y(each.y)} r="6" data-x=${each.x} data-y=${each.y} />
+              <text class="start" x=${x(each.x) + 9} y=${y(each.y) + 4}>${each.count.toLocaleString("en")}</text>
+            </g>
+          `;
+        })}
+      </svg>
+    </div>
+  `;
+}

@@ -1,0 +1,40 @@
+// An answer as running text in the colours of one quantity. A click on a token opens it.
+
+import { colour, ink, isDark, level } from "../core/colour.js";
+import { go, state } from "../core/state.js";
+import { groups } from "../core/token_text.js";
+import { running } from "../samples/running_text.js";
+import { html } from "../vendor/preact.js";
+
+const MOST_TOKENS = 1200;
+
+// `columns`: the sample's own, or those of a what-if. `mark`: a token to point out.
+export function Coloured({ sample, columns = sample.columns, run = null, mark = null }) {
+  const quantity = state.colour.value;
+  const column = columns[quantity] ?? [];
+  isDark.value;
+  const shown = groups(sample).filter((group) => group.from < MOST_TOKENS);
+  function open(event) {
+    const token = event.target.closest("[data-token]")?.dataset.token;
+    if (token === undefined) return;
+    const changes = { view: "samples", step: sample.step, sample: sample.position };
+    go({ ...changes, token: Number(token), ...(run === null ? {} : { run }) });
+  }
+  return html`
+    <div class="coloured" dir="auto" onClick=${open}>
+      ${shown.map(({ from, to, text }) => {
+        const strength = sample.mask[from] ? level(quantity, column[from]) : null;
+        const style =
+          strength === null ? {} : { backgroundColor: colour(strength), color: ink(strength) };
+        const isMarked = mark !== null && mark >= from && mark < to;
+        return html`
+          <span
+            key=${from} data-token=${from} style=${style}
+            class=${`${sample.mask[from] ? "tok" : "tok tool"}${isMarked ? " differs" : ""}`}
+          >${running(text || "∅", { breaks: true })}</span>
+        `;
+      })}
+      ${sample.token_ids.length > MOST_TOKENS ? html`<span class="quiet">…</span>` : null}
+    </div>
+  `;
+}

@@ -1,0 +1,75 @@
+// One prompt at several steps, stacked, in one scale of colours: how the answer changed.
+
+import { num } from "../core/number.js";
+import { Panel, Trouble } from "../core/parts.js";
+import { go } from "../core/state.js";
+import { t } from "../core/text.js";
+import { ColourChoice, Legend } from "../samples/legend.js";
+import { Prompt } from "../samples/prompt.js";
+import { figure } from "../token/figure.js";
+import { html } from "../vendor/preact.js";
+import { Coloured } from "./coloured.js";
+import { promptPath, samplePath, useAnswer } from "./loaded.js";
+import { PromptChoice, promptShown } from "./prompt_choice.js";
+
+const MOST_ROWS = 12;
+
+// All rows if they are few, else one of each step, and of these some at equal distances.
+export function chosenRows(rows, most = MOST_ROWS) {
+  if (rows.length <= most) return rows;
+  const firsts = rows.filter((row, k) => k === 0 || row.step !== rows[k - 1].step);
+  if (firsts.length <= most) return firsts;
+  const at = Array.from({ length: most }, (_, k) =>
+    Math.round((k * (firsts.length - 1)) / (most - 1)),
+  );
+  return [...new Set(at)].map((k) => firsts[k]);
+}
+
+export function PromptThroughTraining({ found }) {
+  const key = promptShown(found.index);
+  const answer = useAnswer(key === null ? null : promptPath(key));
+  const rows = answer.value ? chosenRows(answer.value.rows) : [];
+  const first = useAnswer(rows.length ? samplePath(rows[0]) : null).value;
+  const recorded = answer.value?.rows.length ?? 0;
+  return html`
+    <${Panel} id="prompt-steps" title=${t("compare.prompt.title")}>
+      <div class="bar"><${PromptChoice} index=${found.index} /></div>
+      ${answer.error ? html`<${Trouble} error=${answer.error} />` : null}
+      ${first ? html`<${Prompt} key=${key} sample=${first} />` : null}
+      ${
+        first
+          ? html`<div class="bar under"><${ColourChoice} sample=${first} /><${Legend} sample=${first} /></div>`
+          : null
+      }
+      <p class="quiet" id="prompt-count">
+        ${answer.value ? t("compare.prompt.count", { shown: rows.length, n: recorded }) : t("page.loading")}
+      </p>
+      <ol class="stack">
+        ${rows.map((row) => html`<${Row} key=${`${row.step}/${row.position}`} row=${row} />`)}
+      </ol>
+    </${Panel}>
+  `;
+}
+
+function Row({ row }) {
+  const { value, error } = useAnswer(samplePath(row));
+  const { step, position, score, right, v0, length } = row;
+  return html`
+    <li data-step=${step} data-position=${position}>
+      <div class="stack-head">
+        <button
+          type="button" class="small"
+          onClick=${() => go({ view: "samples", step, sample: position, token: null })}
+        >
+          ${t("compare.at", { step, position })}
+        </button>
+        <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
+        <span>${t("token.score")} <b class="mono score">${num(score, { digits: 2 })}</b></span>
+        ${v0 === null ? null : html`<span>${t("compare.v0")} <b class="mono v0">${figure(v0, { digits: 2 })}</b></span>`}
+        <span class="quiet">${t("reader.length", { n: length })}</span>
+      </div>
+      ${error ? html`<${Trouble} error=${error} />` : null}
+      ${value ? html`<${Coloured} sample=${value} />` : null}
+    </li>
+  `;
+}

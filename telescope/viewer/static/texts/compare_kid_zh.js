@@ -1,0 +1,30 @@
+// 对孩子：对比。
+
+export const compareKidZh = {
+  "compare.prompt": "同一道题",
+  "compare.runs": "放在一起看",
+  "compare.distributions": "有多少个词",
+  "compare.calibration": "预测员猜得准吗？",
+  "compare.choose": "题目",
+  "compare.v0": "第一次猜测",
+  "compare.at": "第 {step} 课第 {position} 条",
+  "compare.prompt.title": "同一道题，一次又一次",
+  "compare.prompt.count":
+    "这道题记下了 {n} 条答案，这里有 {shown} 条，早的在前。颜色的意思一直不变。",
+  "compare.setting.same": "两边都是原来的：动一动上面的滑块。",
+  "compare.setting.differs": "同一条答案，功劳用两种办法算。",
+  "compare.differs": "从这里开始两条答案不一样。",
+  "compare.spread": "每根柱子数的是词：柱子越高，词越多。一共 {n} 个词。",
+  "compare.outside": "两条线之间可以自由地变，线外面就会被拉住。",
+  "compare.vr.title": "猜测和目标",
+  "compare.vr.about": "颜色深的格子里词多。在虚线上，猜测正好等于目标。",
+  "compare.no_critic": "这里没有预测员，所以没有猜测。",
+  "compare.calibration.title": "猜得准吗？",
+  "compare.calibration.about": "每个点是一袋猜测差不多的词。在虚线上，猜的和后来得到的一样。",
+  "compare.explained.part": "预测员能看出答案好不好的本领：100 分里有 {share} 分。",
+  "compare.explained.nothing": "预测员还看不出哪些答案会好。",
+  "compare.explained.flat": "所有答案得分一样，没有什么好分辨的。",
+  "compare.bias.high": "平均猜高了 {gap}。",
+  "compare.bias.low": "平均猜低了 {gap}。",
+  "compare.bias.none": "平均来说不高也不低。",
+};

@@ -1,0 +1,70 @@
+// The numbers behind the picture of a group: outcomes, their mean and σ, and what A is made of.
+
+import { columns, step } from "../core/data.js";
+import { has } from "../core/number.js";
+import { computed } from "../vendor/preact.js";
+import { tried } from "./tried.js";
+import { scaleShown, viewOf } from "./whatif.js";
+
+// Whether the estimator that is shown asks a critic.
+export const asksCritic = computed(() => {
+  const offer = tried.value?.offer;
+  return offer ? Boolean(offer.needs.critic) : step.value?.settings?.critic !== false;
+});
+
+// The sum of a sample's rewards.
+function outcomeOf(position) {
+  const { offsets, columns: all } = columns.value;
+  let total = 0;
+  for (let i = offsets[position]; i < offsets[position + 1]; i++) {
+    if (all.mask[i]) total += all.token_level_rewards[i];
+  }
+  return total;
+}
+
+function membersOf(sample, isGrouped) {
+  const index = step.value.index;
+  const own = index.find((row) => row.position === sample.position);
+  if (!own) return [];
+  const isSame = (row) =>
+    has(own.group) ? row.group === own.group : row.prompt_key === own.prompt_key;
+  const rows = isGrouped ? index.filter(isSame) : index;
+  return rows.map((row) => ({ ...row, outcome: outcomeOf(row.position) }));
+}
+
+function moments(numbers) {
+  const n = numbers.length;
+  const mean = numbers.reduce((a, b) => a + b, 0) / n;
+  const squares = numbers.reduce((sum, x) => sum + (x - mean) ** 2, 0);
+  return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : 0 };
+}
+
+// {members, chosen, mean, std, baseline, scale, advantage, isOneNumber}; null: not there yet.
+// `baseline` and `scale` are null where A is not a difference from the outcome.
+export function groupOf(sample, token) {
+  if (!columns.value || columns.value.offsets.length <= sample.position + 1) return null;
+  const isGrouped = Boolean(tried.value?.offer.needs.groups);
+  const members = membersOf(sample, isGrouped);
+  const chosen = members.find((row) => row.position === sample.position);
+  if (!chosen) return null;
+  const { columns: shown } = viewOf(sample);
+  const written = sample.mask.findIndex((m) => m);
+  const i = token !== null && sample.mask[token] ? token : written;
+  const advantage = shown.advantages?.[i] ?? null;
+  const baseline = shown.baselines?.[i] ?? null;
+  const scale = scaleShown(sample) ?? 1;
+  const isDifference =
+    has(baseline) && Math.abs((chosen.outcome - baseline) / scale - advantage) < 1e-4;
+  return {
+    members,
+    chosen,
+    isGrouped,
+    ...moments(members.map((row) => row.outcome)),
+    baseline: isDifference ? baseline : null,
+    scale: isDifference ? scale : null,
+    advantage,
+    isOneNumber: sample.mask.every(
+      (m, k) => !m || Math.abs(shown.advantages[k] - advantage) < 1e-6,
+    ),
+  };
+}
