@@ -22,7 +22,7 @@ export function tickText(tick, ticks) {
 export function pressable(action, isPressed = false) {
   return {
     role: "button",
-    tabIndex: 0,
+    tabindex: 0, // as an attribute: shapes have no such property
     "aria-pressed": isPressed ? "true" : "false",
     onClick: action,
     onKeyDown: (event) => {
