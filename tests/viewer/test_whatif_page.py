@@ -218,6 +218,19 @@ def test_recorded_numbers_stay_beside_the_new_ones_and_no_tick_stands_at_a_diffe
     assert page.locator("#traces h3").text_content() == "The recorded arithmetic"
 
 
+def test_the_new_numbers_come_with_their_arithmetic(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    url = serve_run(fake_run(tmp_path / "run"))
+    page = open_page(url + "#view=samples&step=40&sample=0&token=3&lam=1&lang=en")
+    settled(page)
+    rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
+    expected = f"{sum(rewards[3:]) - values[3]:.5f}"
+    results = "[...document.querySelectorAll('#if .terms b')].map((each) => each.textContent)"
+    # written out, in one step, and as what λ = 1 comes to: rewards less V
+    until(page, f"{results}.filter((x) => x === '{expected}').length === 3")
+
+
 def test_tool_tokens_take_no_time_step(open_page: Open, serve_run: Serve, tmp_path: Path) -> None:
     url = serve_run(fake_run(tmp_path / "run"))
     page = open_page(url + "#view=samples&step=40&sample=3&token=0&gamma=0.9&lam=0.5")

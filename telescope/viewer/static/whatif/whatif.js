@@ -86,7 +86,7 @@ const shown = computed(() => {
   const now = tried.value;
   if (!now?.changed) return null;
   const found = isLocal(now) ? computedHere(now) : computedThere();
-  return found && { ...found, step: stepShown.value };
+  return found && { ...found, step: stepShown.value, views: new Map() };
 });
 
 export const changed = computed(() => tried.value?.changed ?? false);
@@ -107,19 +107,21 @@ export const clipFractions = computed(() => {
   return { recorded: share(was) / written, now: share(now) / written };
 });
 
-// The numbers of a sample as they are shown: {columns, weights, changed}.
-// The same object comes again until one of them changes.
+// The numbers of a sample as they are shown: {columns, weights, changed}. The same object as long
+// as they are the same.
 export function viewOf(sample) {
   const now = shown.value;
-  if (last.now !== now || last.sample !== sample) last = { now, sample, view: viewed(now, sample) };
-  return last.view;
-}
-let last = {};
-
-function viewed(now, sample) {
   if (now === null || now.step !== sample.step || !(sample.position + 1 < now.offsets.length)) {
     return { columns: sample.columns, weights: sample.weights ?? [], changed: false };
   }
+  const known = now.views.get(sample.position);
+  if (known?.sample === sample) return known.view;
+  const view = cutOut(now, sample);
+  now.views.set(sample.position, { sample, view });
+  return view;
+}
+
+function cutOut(now, sample) {
   const start = now.offsets[sample.position];
   const end = start + sample.mask.length;
   const made = Object.entries(now.columns).map(([name, all]) => [name, all.subarray(start, end)]);
