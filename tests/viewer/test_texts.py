@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "telescope" / "viewer" / "static"
 TEXTS = STATIC / "texts"
-PANELS = ("run", "samples", "token", "compare", "tour")
-ENTRY = re.compile(r'^  "([^"]+)":\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+NO_PANEL = ("kid", "metrics")
+STRING = r'"(?:[^"\\]|\\.)*"'
+ENTRY = re.compile(rf'^  "([^"]+)":\s*({STRING}(?:\s*\+\s*{STRING})*)', re.MULTILINE)
 USED = re.compile(r'\bt\(\s*"([^"]+)"')
 MADE = re.compile(r"\bt\(\s*`([^`$]*)\$\{")
 
@@ -27,7 +28,9 @@ def words(*files: str) -> dict[str, str]:
 
 
 def language(lang: str) -> dict[str, str]:
-    return words(f"{lang}.js", *(f"{panel}_{lang}.js" for panel in PANELS))
+    panels = [path.name for path in sorted(TEXTS.glob(f"*_{lang}.js"))]
+    usual = [name for name in panels if not any(part in name for part in NO_PANEL)]
+    return words(f"{lang}.js", *usual)
 
 
 def child(lang: str) -> dict[str, str]:
