@@ -10,9 +10,8 @@ import { html, useRef } from "../vendor/preact.js";
 
 // The sample that the visitor looks at stays, even if the page chose it.
 function show(changes, options) {
-  const reads = viewShown.peek() === "samples";
-  const sample = reads ? sampleShown.peek() : state.sample.peek();
-  go({ sample, ...changes }, options);
+  const read = viewShown.peek() === "samples" ? sampleShown.peek() : null;
+  go({ sample: state.sample.peek() ?? read, ...changes }, options);
 }
 
 export function StepBar() {
