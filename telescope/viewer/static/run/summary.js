@@ -2,7 +2,8 @@
 
 import { run } from "../core/data.js";
 import { has } from "../core/number.js";
-import { isKid, t } from "../core/text.js";
+import { isLive } from "../core/source.js";
+import { isKid, lang, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { shownValue, time } from "./format.js";
 
@@ -47,11 +48,14 @@ function timeLeft(found) {
   return has(found.eta_s) ? time(found.eta_s) : "–";
 }
 
-// When the run last wrote something, by the server's clock.
+// When the run last wrote something, by the server's clock; in a report, the day and time.
 function Written({ found }) {
   if (!has(found.updated)) return null;
-  const passed = found.now - found.updated;
-  return html`<span class="quiet">${t("run.written", { ago: time(passed) })}</span>`;
+  const date = new Date(1000 * found.updated);
+  const said = isLive
+    ? t("run.written", { ago: time(found.now - found.updated) })
+    : t("run.written_at", { date: date.toLocaleString(lang.value) });
+  return html`<span class="quiet" title=${date.toLocaleString(lang.value)}>${said}</span>`;
 }
 
 function Figure({ id, label, value, note = null }) {

@@ -3,7 +3,7 @@
 export const runEn = {
   "page.updated": "updated {ago} ago",
   "page.unreachable": "server unreachable, retrying",
-  "page.since": "what you see is {ago} old",
+  "page.since": "shown: {ago} ago",
   "page.saved": "saved report:",
   "page.saved_of": "{shown_steps} of {steps} steps, {shown_samples} of {samples} answers",
   "page.run": "run",
@@ -20,6 +20,7 @@ export const runEn = {
   "run.deleted_more": "Its folder is gone. You see the last state that this page has loaded.",
   "run.empty": "The run has written nothing yet. The page fills itself as soon as it does.",
   "run.written": "last written {ago} ago",
+  "run.written_at": "last written {date}",
   "run.step": "Step",
   "run.of_steps": "of {n}",
   "run.progress": "progress of the run",

@@ -3,7 +3,7 @@
 export const runZh = {
   "page.updated": "{ago}前更新",
   "page.unreachable": "连不上服务器，正在重试",
-  "page.since": "现在看到的是 {ago}前的内容",
+  "page.since": "内容为 {ago}前",
   "page.saved": "已保存的报告：",
   "page.saved_of": "{steps} 步中的 {shown_steps} 步，每步 {samples} 条回答中的 {shown_samples} 条",
   "page.run": "运行",
@@ -20,6 +20,7 @@ export const runZh = {
   "run.deleted_more": "它的文件夹已经不在了。这里显示的是页面最后读到的状态。",
   "run.empty": "这次运行还没有写出任何内容。一旦有内容，页面会自动显示。",
   "run.written": "上次写入：{ago}前",
+  "run.written_at": "上次写入：{date}",
   "run.step": "训练步",
   "run.of_steps": "共 {n} 步",
   "run.progress": "运行进度",
