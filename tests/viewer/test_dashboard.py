@@ -88,6 +88,7 @@ def test_the_header_says_how_far_the_run_is_and_what_it_reached(
     assert page.locator("#figure-accuracy b").text_content() == f"24.0 % → {100 * now:.1f} %"
     assert page.locator("#figure-pace b").text_content() == "4.6 s"
     assert page.locator("#figure-eta b").text_content() == "2 min"  # 20 steps of 4.6 s
+    assert page.title() == "arithmetic-seed0 40/60 – Telescope"
 
 
 @pytest.mark.parametrize(

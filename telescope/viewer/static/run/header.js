@@ -4,12 +4,20 @@ import { run, runId, runs, viewShown } from "../core/data.js";
 import { Segment } from "../core/parts.js";
 import { go, LANGS, state, THEMES } from "../core/state.js";
 import { lang, t } from "../core/text.js";
-import { html } from "../vendor/preact.js";
+import { effect, html } from "../vendor/preact.js";
 import { Liveness } from "./liveness.js";
 
 const PARTS = ["run", "samples", "compare", "tour"];
 const NAMES = { zh: "中文", en: "English" };
 const THEME_SIGNS = { auto: "◐", light: "☀", dark: "☾" };
+
+// The browser's tab says how far the run is.
+effect(() => {
+  const found = viewShown.value === "runs" ? null : run.value;
+  const name = found?.name ?? runs.value?.folder;
+  const progress = found?.total_steps ? ` ${found.step}/${found.total_steps}` : "";
+  document.title = name ? `${name}${progress} – Telescope` : "Telescope";
+});
 
 export function Header() {
   const isFolder = runs.value && !runs.value.single;
