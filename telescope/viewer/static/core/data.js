@@ -6,6 +6,7 @@ import { go, state } from "./state.js";
 
 const EMPTY = { value: null, error: null, loading: false };
 const POLL = 2000; // ms
+const GATHER = 400; // ms, for the metrics of several runs
 const MOST_RUNS = 50; // in the charts of a list of runs
 
 // Loads the path that `pathOf` gives whenever it changes; null: nothing to load. The old value
@@ -115,16 +116,31 @@ export const chartRuns = stable(() => {
 const metricErrors = signal({});
 export const metricError = (id) => metricErrors.value[id] ?? null;
 
+// Answers that came close together are shown together: charts are drawn anew each time.
+const arrived = new Map();
+let inFlight = 0;
+let waiting = null;
+
+function publish() {
+  clearTimeout(waiting);
+  waiting = null;
+  if (arrived.size) metrics.value = { ...metrics.peek(), ...Object.fromEntries(arrived) };
+  arrived.clear();
+}
+
 async function loadMetrics(id) {
+  inFlight++;
   try {
-    const answer = await get(at(id, "/metrics"));
-    metrics.value = { ...metrics.peek(), [id]: answer };
-    const { [id]: _, ...others } = metricErrors.peek();
-    if (_ !== undefined) metricErrors.value = others;
+    arrived.set(id, await get(at(id, "/metrics")));
+    const { [id]: trouble, ...others } = metricErrors.peek();
+    if (trouble !== undefined) metricErrors.value = others;
   } catch (error) {
     asked.delete(id);
     metricErrors.value = { ...metricErrors.peek(), [id]: error };
   }
+  inFlight--;
+  if (!inFlight) publish();
+  else waiting ??= setTimeout(publish, GATHER);
 }
 
 // What a run's metrics were last asked for: its number of rows, or when it was written.

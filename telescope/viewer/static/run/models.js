@@ -80,7 +80,7 @@ function lineModel(chart, lines, { smooth, log, groups }) {
   const isSecond = (line) => !groups && line.key === chart.second;
   const shares = lines.map((line) => (isSecond(line) ? { ...line, unit: "share" } : line));
   const all = shares.flatMap((line) => columnsOf(line, isSecond(line), smooth));
-  const { steps, columns } = aligned(all.map(({ steps, values }) => ({ steps, values })));
+  const { steps, columns, onto } = aligned(all);
   const isLog = log && fitsLog(columns.filter((_, i) => all[i].axis === "y"));
   const series = all.map((each, i) => ({
     key: each.key,
@@ -94,15 +94,9 @@ function lineModel(chart, lines, { smooth, log, groups }) {
     .filter((line) => line.low)
     .map((line) => [at(line.key, "edge") + 1, at(line.key, "edge"), line.look]);
   const legend = shares.map((line) => {
-    const own = (values) =>
-      values
-        ? aligned([
-            { steps, values: steps },
-            { steps: line.steps, values },
-          ]).columns[1]
-        : null;
+    const own = (values) => (values ? onto(line.steps, values) : null);
     return legendOf(line, columns[at(line.key, "line")], {
-      raw: smooth && line.raw ? own(line.raw) : null,
+      raw: smooth ? own(line.raw) : null,
       low: own(line.low),
       high: own(line.high),
       count: own(line.count),

@@ -19,32 +19,53 @@ export function smoothed({ steps, values }, weight) {
   });
 }
 
-// Series with steps of their own -> one list of steps, and each series' values there.
+// Series with steps of their own -> one list of steps, and each series' values there. `onto` puts
+// another column of a series there.
 export function aligned(lines) {
-  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+  const [first] = lines;
+  const isShared = lines.every(({ steps }) => steps === first.steps) && rises(first?.steps ?? []);
+  if (isShared) {
+    const columns = lines.map(({ values }) => values);
+    return { steps: first?.steps ?? [], columns, onto: (_, values) => values };
+  }
+  const all = new Set();
+  for (const { steps } of lines) for (const step of steps) all.add(step);
+  const steps = [...all].sort((a, b) => a - b);
   const place = new Map(steps.map((step, i) => [step, i]));
-  const columns = lines.map((line) => {
+  const onto = (own, values) => {
     const column = new Array(steps.length).fill(null);
-    for (let i = 0; i < line.steps.length; i++) column[place.get(line.steps[i])] = line.values[i];
+    for (let i = 0; i < own.length; i++) column[place.get(own[i])] = values[i];
     return column;
-  });
-  return { steps, columns };
+  };
+  return { steps, columns: lines.map(({ steps, values }) => onto(steps, values)), onto };
 }
+
+const rises = (steps) => steps.every((step, i) => i === 0 || step > steps[i - 1]);
 
 // Several runs as one line: at every step the mean, the least and the largest of the runs that
 // have a value there, and how many those are.
 export function together(lines) {
   const { steps, columns } = aligned(lines);
-  const at = (i) => columns.map((column) => column[i]).filter(has);
-  const found = steps.map((_, i) => at(i));
-  const over = (of) => found.map((values) => (values.length ? of(values) : null));
-  return {
-    steps,
-    values: over((values) => values.reduce((a, b) => a + b) / values.length),
-    low: over((values) => Math.min(...values)),
-    high: over((values) => Math.max(...values)),
-    count: found.map((values) => values.length),
-  };
+  const out = { steps, values: [], low: [], high: [], count: [] };
+  for (let i = 0; i < steps.length; i++) {
+    let sum = 0;
+    let count = 0;
+    let low = Infinity;
+    let high = -Infinity;
+    for (const column of columns) {
+      const value = column[i];
+      if (!has(value)) continue;
+      sum += value;
+      count++;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    out.values.push(count ? sum / count : null);
+    out.low.push(count ? low : null);
+    out.high.push(count ? high : null);
+    out.count.push(count);
+  }
+  return out;
 }
 
 // Columns on top of each other: each becomes the sum of those up to it.
