@@ -48,7 +48,6 @@ export const tokenEn = {
   "token.differs": "recomputed, and different from what was recorded",
   "token.copy": "copy TeX",
   "token.copied": "copied",
-  "token.no_critic": "This estimator has no critic: there is no V to draw.",
   "token.name.kl": "KL: distance from the reference",
   "token.name.reward": "reward",
   "token.name.delta": "δ: one-step surprise",

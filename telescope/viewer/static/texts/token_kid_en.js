@@ -64,7 +64,6 @@ export const tokenKidEn = {
   "token.tool": "A tool wrote this word, not the writer: it earns no mark and no credit.",
   "token.flipped":
     "⇅ Alone it had credit (or none); compared with the others it is the other way round.",
-  "token.no_critic": "There is no forecaster here, so there are no guesses to draw.",
   "token.word.whitened": "compared credit",
   "token.word.advantages": "credit",
   "token.word.deltas": "surprise",

@@ -60,7 +60,6 @@ export const tokenKidZh = {
   "token.hint": "点一个词，看它是怎么算的。",
   "token.tool": "这个词是工具写的，不是写作者写的：没有小分，也没有功劳。",
   "token.flipped": "⇅ 单看它有功劳（或没有），和大家一比，正好反过来。",
-  "token.no_critic": "这里没有预测员，所以没有猜测可画。",
   "token.word.whitened": "比一比的功劳",
   "token.word.advantages": "功劳",
   "token.word.deltas": "惊喜",

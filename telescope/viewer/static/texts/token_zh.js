@@ -42,7 +42,6 @@ export const tokenZh = {
   "token.differs": "重新计算的结果与记录值不一致",
   "token.copy": "复制 TeX",
   "token.copied": "已复制",
-  "token.no_critic": "这个估计器不用 critic，没有 V 可画。",
   "token.name.kl": "KL：偏离参考模型多少",
   "token.name.reward": "奖励",
   "token.name.delta": "δ：一步的意外",
