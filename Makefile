@@ -42,6 +42,7 @@ check: $(VENV)/.ready-dev  ## lint, types, import layers, the page's JavaScript
 
 docs: .venv-docs/.ready  ## build the docs site into site/; a warning is an error
 	.venv-docs/bin/zensical build --clean --strict
+	.venv-docs/bin/python tools/docs_tour.py site/assets/tour.html
 
 wheel: $(VENV)/.ready  ## build the wheel, install it outside the repository and use it there
 	$(BIN)/python tools/check_wheel.py

@@ -1,6 +1,6 @@
 // Without a critic: the answers to one prompt as dots, with what they are compared with.
 
-import { has } from "../core/number.js";
+import { clamp, has } from "../core/number.js";
 import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { revealed, tour } from "./tour_data.js";
@@ -46,7 +46,7 @@ export function GroupPicture() {
               r=${n ? 5 : 7} />
           `,
         )}
-        <text class="mid quiet" x=${x(outcomes[0])} y=${HEIGHT - 4}>
+        <text class="mid quiet" x=${clamp(x(outcomes[0]), 70, WIDTH - 70)} y=${HEIGHT - 4}>
           ${t("tour.mine")} ${shown(outcomes[0])}
         </text>
       </svg>
