@@ -74,9 +74,22 @@ def instructive_row(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """
     if not rows:
         return None
+    return min(rows, key=_rank)
 
-    def rank(row: dict[str, Any]) -> tuple[bool, bool, bool, float]:
-        usual = 2 <= row["written"] <= 400
-        return row["right"], row["truncated"], not usual, -(row["max_abs_a"] or 0.0)
 
-    return min(rows, key=rank)
+def is_surprising(row: dict[str, Any]) -> bool:
+    """Whether the answer is wrong although the critic expected much.
+
+    An untrained critic expects nothing, so that a wrong answer is no surprise.
+    """
+    expected = row["v0"] is None or 2 * abs(row["v0"]) >= (row["max_abs_a"] or 0.0)
+    return expected and not row["right"] and not row["truncated"]
+
+
+def _rank(row: dict[str, Any]) -> tuple[bool, bool, bool, float]:
+    """Smaller is better. A large |A| teaches little where the critic expected nothing."""
+    usual = 2 <= row["written"] <= 400
+    surprise = row["max_abs_a"] or 0.0
+    if row.get("v0") is not None:
+        surprise = min(surprise, abs(row["v0"]))
+    return row["right"], row["truncated"], not usual, -surprise

@@ -18,6 +18,7 @@ from telescope.viewer.header import (
     SCALED,
     accuracy_of,
     instructive_row,
+    is_surprising,
     joined_scales,
     scales_of_step,
     spread_steps,
@@ -37,8 +38,9 @@ from telescope.viewer.whatif import Recomputed, WhatIf, recompute
 Stamp = tuple[int, int]
 """A step and when its file was written: a resumed run writes some steps again."""
 _FOR_SCALES = ("response_mask", "actor_updates", *SCALED)
-_LOOKED_AT = 3
-"""Recorded steps in which the first sample to show is searched."""
+_LOOKED_AT = (0, 1, 2, 5, 9)
+"""Which recorded steps the first sample to show is taken from: early ones, but not only those in
+which the critic is still untrained. They stay the same while a run goes on."""
 
 
 class RunData:
@@ -133,16 +135,17 @@ class RunData:
 
     def instructive(self, steps: list[int]) -> dict[str, int] | None:
         """The sample that the page opens with: a wrong answer at an early step."""
-        found: dict[str, Any] | None = None
-        for step in steps[:_LOOKED_AT]:
+        rows: list[dict[str, Any]] = []
+        for step in (steps[place] for place in _LOOKED_AT if place < len(steps)):
             try:
                 row = instructive_row(self.index(step))
-            except TelescopeError:  # a damaged file: the next one may do
+            except TelescopeError:  # a damaged file: another one may do
                 continue
-            if row is not None and (found is None or not row["right"]):
-                found = row | {"step": step}
-            if found is not None and not found["right"]:
-                break
+            if row is not None:
+                rows.append(row | {"step": step})
+                if is_surprising(row):
+                    break
+        found = rows[-1] if rows and is_surprising(rows[-1]) else instructive_row(rows)
         return None if found is None else {"step": found["step"], "sample": found["position"]}
 
     def scales(self, steps: list[int]) -> dict[str, float | None]:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,14 @@ def test_the_page_opens_on_a_wrong_answer_of_an_early_step(tmp_path: Path) -> No
     assert step == 10
     rows = RunData(tmp_path / "run").index(10)
     wrong = [row for row in rows if not row["right"]]
-    assert rows[position] == max(wrong, key=lambda row: row["max_abs_a"])
+    assert rows[position] == max(wrong, key=lambda row: min(row["max_abs_a"], row["v0"]))
+
+
+def test_the_page_does_not_open_on_an_untrained_critic(tmp_path: Path) -> None:
+    """At step 1 all V are 0: a wrong answer surprises nobody."""
+    at_first = [replace(s, columns={**s.columns, "values": [0.0] * len(s)}) for s in lesson(1)]
+    header = RunData(fake_run(tmp_path / "run", {1: at_first, 2: lesson(2)})).header()
+    assert header["instructive"]["step"] == 2
 
 
 def test_the_page_opens_on_a_right_answer_if_none_is_wrong(tmp_path: Path) -> None:
