@@ -2,24 +2,24 @@
 
 import { tone } from "../core/colour.js";
 import { clamp, has } from "../core/number.js";
-import { t } from "../core/text.js";
+import { isKid, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { current, guessOf, isRevealed, pending, revealed } from "./tour_data.js";
 import { shown } from "./tour_number.js";
 
-// Beside the row, or above it where there is no room. A long one takes two lines.
-function Caption({ scene, row, text }) {
+// Beside the row, or above it where there is no room: the symbol, and what it is called.
+function Caption({ scene, row, text, id }) {
   if (scene.narrow) {
     return html`<text class="caption" x="4" y=${row.top - 2}>${text}</text>`;
   }
   const words = text.split(" ");
   const half = text.length > 14 ? Math.ceil(words.length / 2) : words.length;
-  const lines = [words.slice(0, half), words.slice(half)].filter((line) => line.length);
-  const y = (row.top + row.y) / 2 + 4 - 7 * (lines.length - 1);
-  return lines.map(
-    (line, n) =>
-      html`<text key=${n} class="caption" x="8" y=${y + 14 * n}>${line.join(" ")}</text>`,
-  );
+  const name = isKid.value ? words.slice(half).join(" ") : t(`tour.row.${id}`);
+  const y = (row.top + row.y) / 2 + 4 - (name ? 7 : 0);
+  return html`
+    <text class="caption" x="8" y=${y}>${words.slice(0, half).join(" ")}</text>
+    <text class=${isKid.value ? "caption" : "small quiet ui"} x="8" y=${y + 14}>${name}</text>
+  `;
 }
 
 // ---- V on posts ----
@@ -41,7 +41,7 @@ export function Values({ scene, caption, fresh }) {
   return html`
     <g class=${`values ${fresh}`}>
       <rect class="band" x="2" y=${rows.V.top} width=${scene.width - 4} height=${rows.V.height} rx="8" />
-      <${Caption} scene=${scene} row=${rows.V} text=${caption} />
+      <${Caption} scene=${scene} row=${rows.V} text=${caption} id="V" />
       ${postsOf(scene).map(
         (post) => html`
           <g key=${post.x}>
@@ -50,7 +50,7 @@ export function Values({ scene, caption, fresh }) {
             <text class="mid halo state" x=${post.x} y=${y(post.V) - 10}>${shown(post.V)}</text>
             ${
               post.isEnd
-                ? html`<text class="mid small quiet" x=${post.x} y=${bottom - 3}>
+                ? html`<text class="mid small quiet halo" x=${post.x} y=${bottom - 3}>
                     ${t(answer.truncated ? "tour.cut" : "tour.over")}
                   </text>`
                 : null
@@ -167,7 +167,7 @@ export function Row({ scene, name, unit, caption, fresh }) {
   const known = cells.filter((cell) => has(cell[name]));
   return html`
     <g class=${`row row-${name} ${fresh}`}>
-      <${Caption} scene=${scene} row=${row} text=${caption} />
+      <${Caption} scene=${scene} row=${row} text=${caption} id=${name} />
       ${known.map(
         (cell) => html`
           <g key=${cell.i} data-cell=${`${name}-${cell.i}`}>
@@ -195,7 +195,7 @@ export function Arcs({ scene, caption, fresh }) {
   const beyond = ahead.reduce((sum, cell) => sum + cell.folded, 0);
   return html`
     <g class=${`arcs ${fresh}`}>
-      ${scene.narrow ? null : html`<${Caption} scene=${scene} row=${rows.arcs} text=${caption} />`}
+      ${scene.narrow ? null : html`<${Caption} scene=${scene} row=${rows.arcs} text=${caption} id="lam" />`}
       ${ahead.map(
         (cell) => html`
           <g key=${cell.i}>

@@ -38,12 +38,12 @@ function down(is, narrow) {
   const wanted = [
     ["box", BOX + 8, true],
     ["V", narrow ? 140 : 164, is("V")],
-    ["r", 32, is("r")],
-    ["d", 32, is("d")],
+    ["r", narrow ? 32 : 36, is("r")],
+    ["d", narrow ? 32 : 36, is("d")],
     ["arcs", 74, is("lam")],
-    ["A", 30, is("A") || is("gA")],
-    ["W", 28, is("W")],
-    ["rho", 28, is("rho")],
+    ["A", narrow ? 30 : 36, is("A") || is("gA")],
+    ["W", narrow ? 28 : 36, is("W")],
+    ["rho", narrow ? 28 : 36, is("rho")],
   ];
   let y = 4;
   const rows = {};
@@ -100,7 +100,7 @@ function Boxes({ scene, answer, marked, choose, can }) {
             : null
         }
         ${cell.tool ? html`<text class="mid small" x=${cell.end} y="13">🔧</text>` : null}
-        ${cell.clipped && revealed.value.has("rho") ? html`<text class="mid scissors" x=${cell.end - 9} y="14">✂</text>` : null}
+        ${cell.clipped && revealed.value.has("rho") ? html`<text class="mid scissors" x=${cell.x + 14} y="26" style=${strength === null ? null : { fill: ink(strength) }}>✂</text>` : null}
         <title>i = ${cell.i}</title>
       </g>
     `;
@@ -137,7 +137,6 @@ function AnswerPicture({ answer, who, width, choose }) {
     html`<${Row} scene=${made} name=${name} unit=${unit} caption=${caption(id)} fresh=${fresh(id)} />`;
   return html`
     <svg class="tour-svg" width=${width} height=${height} role="img" aria-label=${spoken(answer, is)}>
-      ${marked.map((i) => html`<${Mark} key=${i} scene=${made} token=${i} />`)}
       ${rows.V && html`<${Values} scene=${made} caption=${caption("V")} fresh=${fresh("V")} />`}
       ${rows.V && rows.d && html`<${Surprises} scene=${made} marked=${marked} fresh=${fresh("d")} />`}
       ${rows.V && is("R") && html`<${Targets} scene=${made} caption=${caption("R")} marked=${marked} fresh=${fresh("R")} />`}
@@ -145,6 +144,7 @@ function AnswerPicture({ answer, who, width, choose }) {
       ${rows.arcs && html`<${Arcs} scene=${made} caption=${caption("lam")} fresh=${fresh("lam")} />`}
       ${row(tour.value.kind === "critic" ? "A" : "gA", "A", "points")}
       ${row("W", "W", "plain")} ${row("rho", "rho", "factor")}
+      ${marked.map((i) => html`<${Mark} key=${i} scene=${made} token=${i} />`)}
       ${rows.V && who === 0 && html`<${Ghost} scene=${made} />`}
       <${Boxes} scene=${made} answer=${answer} marked=${marked} choose=${choose} can=${can} />
     </svg>
