@@ -244,6 +244,19 @@ def test_the_shown_sample_of_the_run_is_told(
     assert "第 20 步第 4 条" in text_of(page)
 
 
+def test_a_run_that_goes_on_does_not_change_the_tour(
+    tmp_path: Path, serve_run: Serve, open_page: Open
+) -> None:
+    folder = fake_run(tmp_path / "run", {})
+    page = open_page(f"{serve_run(folder)}#view=tour")
+    page.wait_for_selector("#tour svg")
+    fake_run(folder)
+    until(page, "document.querySelector('#tour-source') !== null")  # the run's answer is offered
+    assert "内置例子" in text_of(page, "#tour-source [aria-pressed=true]")
+    page.click("#tour-source [data-value=run]")
+    until(page, "location.hash.includes('sample=')")
+
+
 def test_a_run_that_recorded_nothing_shows_the_example(
     tmp_path: Path, serve_run: Serve, open_page: Open
 ) -> None:

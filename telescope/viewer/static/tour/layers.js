@@ -110,7 +110,7 @@ export function Targets({ scene, caption, marked, fresh }) {
             <${Diamond} x=${cell.x} y=${y(cell.R)} kind="target" />
             ${
               marked.includes(cell.i) && current.value?.id === "R"
-                ? html`<text class="halo strong" x=${cell.x + 9} y=${y(cell.R) + 4}>
+                ? html`<text class="halo strong" x=${cell.x - 6} y=${y(cell.R) + 20}>
                     ${caption} ${shown(cell.R)}
                   </text>`
                 : null

@@ -5,10 +5,11 @@ import { go, state } from "../core/state.js";
 import { isKid, lang } from "../core/text.js";
 import { computed, signal } from "../vendor/preact.js";
 
-// Nothing was recorded yet, as far as is known by now.
+// Nothing was recorded, as far as is known by now.
 const isNothing = computed(() => {
-  if (runs.error || run.error || step.error || runs.value?.runs.length === 0) return true;
-  return run.value?.ledger.length === 0 || step.value?.index.length === 0;
+  if (run.value === null) return Boolean(runs.error || run.error) || runs.value?.runs.length === 0;
+  if (run.value.ledger.length === 0) return true;
+  return step.value === null ? Boolean(step.error) : step.value.index.length === 0;
 });
 // Whether the built-in example is shown: wished for, or there is nothing else.
 export const isExample = computed(() => state.example.value === true || isNothing.value);
@@ -75,3 +76,12 @@ export function isRight({ guess }, said) {
 export const middle = ({ low, high }) => (low < 0 ? 0 : (low + high) / 2);
 // The number that is being chosen: a ghost in the picture follows it.
 export const pending = signal(null);
+
+// The tour stays with what it began with: a run that goes on does not change it.
+export function pin() {
+  const isKnown = sampleShown.peek() !== null;
+  if (isExample.peek()) go({ example: true }, { replace: true });
+  else if (isKnown) {
+    go({ step: stepShown.peek(), sample: sampleShown.peek(), follow: null }, { replace: true });
+  }
+}

@@ -16,6 +16,7 @@ import {
   isEnd,
   isExample,
   isRevealed,
+  pin,
   say,
   stepIndex,
   steps,
@@ -157,6 +158,7 @@ function WholeAnswer() {
 
 function Stage() {
   const root = useRef(null);
+  useEffect(pin, [isExample.value]);
   // The keyboard is always where the visitor goes on.
   useEffect(() => {
     root.current?.querySelector("[data-first]")?.focus({ preventScroll: true });
