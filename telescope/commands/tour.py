@@ -12,7 +12,8 @@ USAGE = "telescope tour [--numbers FILE] [--lang zh|en] [--port PORT]"
 
 
 def run(arguments: list[str]) -> None:
-    parser = Parser(USAGE, "What PPO computes for a token, in eight steps. It needs no run.")
+    description = "What PPO computes for a token, in eight steps. It needs no run."
+    parser = Parser(USAGE, description, own_lang=True)
     parser.add_argument(
         "--numbers",
         type=Path,
