@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from telescope.explain.sample import Sample
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
+from tests.viewer.fake import EOS, fake_run, sample, step_of
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="browser tests need Playwright: pip install playwright"
@@ -91,65 +90,6 @@ def until(page: Any, condition: str) -> None:
         page.wait_for_timeout(5)
 
 
-def test_lambda_zero_makes_advantages_deltas_and_one_makes_them_return_minus_value(
-    page: Any, tmp_path: Path
-) -> None:
-    open_report(page, tmp_path, state="#step=40&sample=0&token=3")
-    assert not page.locator("#whatif").is_visible()
-    recorded = column(page, "advantages")
-    assert recorded == pytest.approx(lesson()[0].columns["advantages"], abs=5.1e-4)
-    slide(page, "#lam", "0")
-    assert (
-        column(page, "advantages")
-        == column(page, "deltas")
-        == pytest.approx([0.135, 0.01, 0.041, 0.102, 0.161, 0.05, 0.07], abs=5.1e-4)
-    )
-    assert "6" in page.locator("#whatif").text_content()
-    slide(page, "#lam", "1")
-    rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
-    expected = [sum(rewards[t:]) - values[t] for t in range(7)]
-    assert column(page, "advantages") == pytest.approx(expected, abs=5.1e-4)
-    assert "telescope view" in page.locator("#if").text_content()  # which has the arithmetic
-    page.get_by_role("button", name="TD0").click()
-    assert column(page, "advantages") == column(page, "deltas")
-    page.locator("#reset").click()
-    assert column(page, "advantages") == recorded
-    assert not page.locator("#whatif").is_visible()
-
-
-def test_lambda_is_named_only_where_it_is_used(page: Any, tmp_path: Path) -> None:
-    open_report(page, tmp_path, state="#step=40&sample=0&token=3&lang=en")
-    assert "λ 0.95" in page.locator("#about").text_content()
-    page.get_by_role("button", name="TD0").click()
-    assert "estimator td0" in page.locator("#about").text_content()
-    assert "λ" not in page.locator("#about").text_content()
-    shared = [replace(s, settings=s.settings.change(estimator="uniform")) for s in lesson()]
-    open_report(page, tmp_path, {40: shared}, state="#step=40&sample=0&token=3&lang=en")
-    page.reload()
-    page.wait_for_selector("html[data-ready]")
-    assert "estimator uniform" in page.locator("#about").text_content()
-    assert page.locator("#lam-now").text_content() == "–"
-    assert page.locator("#picture-A").count() == 0  # no δ comes back: no fan
-    page.get_by_role("button", name="GAE").click()
-    assert "λ 0.95" in page.locator("#about").text_content()
-    assert page.locator("#whatif").is_visible()
-
-
-def test_tool_tokens_take_no_time_step_in_a_what_if(page: Any, tmp_path: Path) -> None:
-    open_report(page, tmp_path, state="#step=40&sample=3&token=0&gamma=0.9&lam=0.5&est=gae")
-    r, v, keep = (
-        *(lesson()[3].columns[name] for name in ("token_level_rewards", "values")),
-        (0, 1, 2, 5, 6),
-    )
-    after, expected = 0.0, []
-    for t, n in reversed(list(zip(keep, [*keep[1:], None], strict=True))):
-        after = r[t] + 0.9 * (0.0 if n is None else v[n]) - v[t] + 0.9 * 0.5 * after
-        expected.insert(0, after)
-    texts = page.locator("#table td[data-column=advantages]").all_text_contents()
-    assert [texts[3], texts[4]] == ["–", "–"]
-    assert [float(texts[t].replace("−", "-")) for t in keep] == pytest.approx(expected, abs=5.1e-4)
-
-
 def test_live_page_of_a_long_run_paints_walks_and_follows(
     page: Any, tmp_path: Path, record_property: Any
 ) -> None:
@@ -190,56 +130,6 @@ def test_live_page_of_a_long_run_paints_walks_and_follows(
         until(page, "location.hash.includes('step=2001')")
     finally:
         server.should_exit = True
-
-
-def test_live_page_asks_python_for_a_what_if(page: Any, tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
-    from tests.viewer.test_server import start
-
-    server, port = start(fake_run(tmp_path / "run"))
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    try:
-        page.goto(f"http://127.0.0.1:{port}/#step=40&sample=0&token=3&lang=en")
-        page.wait_for_selector("html[data-ready]")
-        page.locator("#lam").evaluate(
-            "(node) => { for (const value of [0.9, 0.5, 1]) {"
-            " node.value = value; node.dispatchEvent(new Event('input')); } }"
-        )
-        assert page.locator("#lam-now").text_content() == "1.00"
-        until(page, "document.querySelector('#if')?.textContent.includes('A₃[MC] = r₃ + r₄')")
-        rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
-        expected = [sum(rewards[t:]) - values[t] for t in range(7)]
-        assert column(page, "advantages") == pytest.approx(expected, abs=5.1e-4)
-        columns = [url for url in asked if "/whatif?" in url and "&t=" not in url]
-        assert len(columns) == 1  # for the value at which the slider came to rest
-        page.locator("#reset").click()
-        recorded = lesson()[0].columns["advantages"]
-        assert column(page, "advantages") == pytest.approx(recorded, abs=5.1e-4)
-        page.get_by_role("button", name="td0").click()
-        until(page, "document.querySelector('#if')?.textContent.includes('A₃ = δ₃')")
-        assert column(page, "advantages") == column(page, "deltas")
-    finally:
-        server.should_exit = True
-
-
-def test_a_report_without_what_ifs_says_where_to_try_them(page: Any, tmp_path: Path) -> None:
-    rows = [
-        sample(["好"] * 600 + [EOS], [0.5] * 601, [0.01] * 601, score=1.0, prompt=str(i))
-        for i in range(8)
-    ]
-    open_report(page, tmp_path, {1: step_of(rows, 1)}, state="#step=1&lang=en&gamma=0.9")
-    assert "telescope view" in page.locator("#whatif").text_content()
-    assert page.locator("#gamma").is_disabled()
-    assert page.locator("#gamma-now").text_content() == "1.00"
-
-
-def test_a_report_moves_its_sliders_to_what_it_holds(page: Any, tmp_path: Path) -> None:
-    open_report(page, tmp_path, state="#step=40&sample=0&token=3")
-    slide(page, "#gamma", "0.92")
-    assert page.locator("#gamma-now").text_content() == "0.90"
-    slide(page, "#lam", "0.3")
-    assert page.locator("#lam-now").text_content() in ("0.50", "0.00")
 
 
 def test_screenshot(page: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from telescope.ledger.reader import path_of
+from telescope.viewer.report import write_report
 from telescope.viewer.whatif import WhatIf, recompute
 from tests.viewer.conftest import until
 from tests.viewer.fake import fake_run, lesson
@@ -365,6 +366,47 @@ def test_a_choice_survives_reload_and_a_failure_is_said(
     page.wait_for_selector("html[data-ready]")
     settled(page)
     assert page.locator("#estimator").input_value() == "grpo"
+
+
+def test_python_is_asked_once_where_a_slider_comes_to_rest(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    page = open_page(
+        serve_run(fake_run(tmp_path / "run")) + "#view=samples&step=40&est=reinforce%2B%2B"
+    )
+    settled(page)
+    page.locator("#gamma").wait_for()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.locator("#gamma").evaluate(
+        "(node) => { for (const value of [0.9, 0.7, 0.5]) {"
+        " node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); } }"
+    )
+    page.wait_for_timeout(400)
+    settled(page)
+    found = [url for url in asked if "/whatif?" in url]
+    assert len(found) == 1
+    assert "gamma=0.5" in found[0]
+
+
+def test_a_report_recomputes_what_it_can_and_offers_nothing_else(
+    open_page: Open, tmp_path: Path
+) -> None:
+    run = fake_run(tmp_path / "run")
+    address = write_report(run, tmp_path / "r.html").as_uri()
+    page = open_page(address + "#view=samples&step=40&sample=0&token=3&lang=en")
+    page.locator("#lam").wait_for()
+    page.locator("#as-table").click()
+    slide(page, "#lam", "0")
+    assert column(page, "advantages") == column(page, "deltas")
+    said = page.locator("#whatif-said").text_content()
+    assert "the 6 samples of the step in this file are computed anew" in said
+    offered = page.locator("#estimator").evaluate(
+        "(list) => [...list.options].map((each) => each.value)"
+    )
+    assert offered == ["gae", "monte_carlo", "td0"]
+    assert page.locator("#loss").count() == 0
+    until(page, "document.querySelector('#if')?.textContent.includes('telescope view')")
 
 
 def test_dragging_lambda_over_many_samples_prints_its_speed(

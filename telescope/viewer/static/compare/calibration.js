@@ -98,12 +98,13 @@ function Dots({ bins, bin }) {
             n: each.count.toLocaleString("en"),
           });
           const open = () => go({ bin: bin === k ? null : String(k) });
+          const isRight = x(each.x) > width - 60; // its count stands on the other side
           return html`
             <g key=${k} class=${`point${bin === k ? " chosen" : ""}`} data-bin=${k} data-count=${each.count} aria-label=${label} ...${pressable(open, bin === k)}>
               <title>${label}</title>
               <line class="error" x1=${x(each.x)} x2=${x(each.x)} y1=${y(each.y - each.error)} y2=${y(each.y + each.error)} />
               <circle cx=${x(each.x)} cy=${y(each.y)} r="6" data-x=${each.x} data-y=${each.y} />
-              <text class="start" x=${x(each.x) + 9} y=${y(each.y) + 4}>${each.count.toLocaleString("en")}</text>
+              <text class=${isRight ? "end" : "start"} x=${x(each.x) + (isRight ? -9 : 9)} y=${y(each.y) + 4}>${each.count.toLocaleString("en")}</text>
             </g>
           `;
         })}
