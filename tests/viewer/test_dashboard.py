@@ -433,12 +433,12 @@ def test_without_values_no_v_is_drawn(
 # ---- looks ----
 
 
-@pytest.mark.parametrize("view", ["run", "samples"])
+@pytest.mark.parametrize("view", ["run", "samples", "compare", "tour"])
 def test_a_phone_has_one_column_and_nothing_wider(
     open_page: OpenPage, serve_run: Serve, run: Path, view: str
 ) -> None:
     page = open_page(serve_run(run) + f"#view={view}", width=390, height=844)
-    until(page, "document.querySelector('#step-now') !== null")
+    until(page, f"document.querySelector('main.view-{view}')?.textContent.length > 200")
     if view == "run":
         until(page, CHARTS_DRAWN)
         lefts = page.locator(".chart").evaluate_all("all => all.map(x => x.offsetLeft)")

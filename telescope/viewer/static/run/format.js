@@ -19,7 +19,7 @@ export function shownValue(x, unit) {
   if (!has(x)) return "–";
   if (unit === "seconds" && x > 0 && x < 0.01) return "< 0.01 s";
   if (unit === "share") return `${minus((100 * x).toFixed(isKid.value ? 0 : 1))} %`;
-  const text = isKid.value ? minus(x.toFixed(1)) : compact(x);
+  const text = isKid.value ? minus(x.toFixed(Math.abs(x) < 10 ? 1 : 0)) : compact(x);
   return unit === "seconds" ? `${text} s` : text;
 }
 
@@ -34,7 +34,7 @@ export function tickLabels(ticks, unit) {
     if (x === 0) return unit === "share" ? "0 %" : "0";
     if (unit === "seconds" && x > 0 && x < 0.01) return "< 0.01 s";
     if (unit === "share") return `${minus((100 * x).toFixed(Math.min(decimals, 3)))} %`;
-    if (decimals > 3) return minus(x.toExponential(mantissa(x, gap)));
+    if (decimals > 4) return minus(x.toExponential(mantissa(x, gap)));
     if (Math.abs(x) >= 10000) return minus(compact(x));
     return minus(x.toFixed(decimals));
   });
