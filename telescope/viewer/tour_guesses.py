@@ -34,7 +34,8 @@ def _number(truth: float, low: float, high: float, unit: str = "points") -> Gues
 
 def _level(truth: float, near: Sequence[float]) -> Guess:
     """A number among others of its kind: from 0, or below it, to the largest."""
-    high = _reach(max([truth, *near, 0.0]))
+    highest = max([truth, *near, 0.0])
+    high = 1.0 if 0.3 < highest <= 1.0 else _reach(highest)
     lowest = min([truth, *near, 0.0])
     return _number(truth, -_reach(lowest) if lowest < 0 else 0.0, high)
 
@@ -66,7 +67,7 @@ def _tokens(x: Answer, sizes: dict[int, float], more: Sequence[str] = ()) -> Gue
 def _guess_value(x: Answer, facts: Facts) -> Guess:
     values = x.columns["V"]
     if len(x) < 3:
-        return _level(values[0], [*values, 1.0 if max(values) <= 1 else 0.0])
+        return _level(values[0], values)
     moves = {k: x.after(k) - values[k] for k in x.shown() if k + 1 < len(x)}
     return _tokens(x, moves)
 

@@ -31,6 +31,7 @@ def write_run(run: Path, batch: Sequence[Sample]) -> Path:
     schema = SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})
     path = path_of(run, 0)
     path.parent.mkdir(parents=True)
+    (run / "config.toml").write_text("steps = 0  # nothing is trained\n", "utf-8")
     rows = [_row(fill(sample)) for sample in batch]
     parquet.write_table(pa.Table.from_pylist(rows, schema), path)
     return run

@@ -33,6 +33,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         api = Api(Runs(run))
         seen["address"] = address
         seen["name"] = run.name
+        seen["status"] = api.answer(f"/api/runs/{run.name}")["status"]
         seen["step"] = api.answer(f"/api/runs/{run.name}/steps/0")
         seen["tour"] = api.answer(f"/api/runs/{run.name}/steps/0/samples/1/tour")
         seen["whatif"] = api.answer(f"/api/runs/{run.name}/steps/0/whatif", "lam=0.5")
@@ -70,6 +71,7 @@ def test_the_whole_page_on_typed_numbers(
 ) -> None:
     printed(capsys, "view", "--numbers", numbers)
     assert served["address"] == ""
+    assert served["status"] == "finished"
     assert [row["score"] for row in served["step"]["index"]] == [1.0, 0.0]
     assert {"deltas", "advantages"} <= set(served["whatif"]["columns"])
     advantage = next(x for x in served["token"]["traces"] if x["name"] == "advantage")

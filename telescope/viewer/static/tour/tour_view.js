@@ -176,7 +176,10 @@ function Stage() {
           <${Buttons} />
         </div>
         <div class="tour-picture">
-          <p class="tour-prompt"><span class="quiet">${t("tour.prompt")}</span> ${tour.value.prompt}</p>
+          ${
+            tour.value.prompt &&
+            html`<p class="tour-prompt"><span class="quiet">${t("tour.prompt")}</span> ${tour.value.prompt}</p>`
+          }
           <${WholeAnswer} />
           <${Picture} choose=${choose} />
           ${tour.value.kind === "outcome" ? html`<${GroupPicture} />` : null}
