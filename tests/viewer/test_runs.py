@@ -310,3 +310,13 @@ def test_a_damaged_step_costs_only_itself_and_is_tried_again(tmp_path: Path) -> 
     assert len(api.answer(f"/api/runs/run/prompts/{key}")["rows"]) == 12
     path.write_bytes(whole)
     assert api.answer("/api/runs/run/steps/10")["index"]
+
+
+def test_the_list_has_the_settings_in_which_runs_differ(tmp_path: Path) -> None:
+    with_config(fake_run(tmp_path / "a"), seed=0)
+    with_config(fake_run(tmp_path / "b"), seed=1, actor={"lr": 7e-5})
+    fake_run(tmp_path / "without-config")
+    a, b, without = (run["settings"] for run in Runs(tmp_path).listing()["runs"])
+    assert list(a) == list(b) == ["seed", "actor.lr"]  # not name and dir
+    assert (b["seed"], b["actor.lr"]) == (1, 7e-5)
+    assert without == {}
