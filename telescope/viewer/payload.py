@@ -19,6 +19,7 @@ from typing import Any
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain import chat
+from telescope.explain.instructive import instructive
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, Tracer
@@ -61,6 +62,7 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         "response_parts": response_parts(sample.mask[:shown]),
         "mask": sample.mask[:shown],
         "length": len(sample),
+        "token": min(instructive(sample), max(shown - 1, 0)),
         "token_ids": sample.token_ids[:shown],
         "token_bytes": [list(piece[:MAX_TOKEN_BYTES]) for piece in pieces],
         "token_sizes": long,

@@ -13,6 +13,7 @@ import pytest
 
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.errors import TelescopeError
+from telescope.explain.instructive import instructive
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer, traces
 from telescope.ledger import reader as ledger
@@ -254,3 +255,8 @@ def test_the_large_fake_run_has_right_arithmetic_and_all_kinds_of_rows(tmp_path:
         found = [trace for t in range(0, len(one), 7) for trace in traces(one, t)]
         assert found
         assert all(trace.ok is not False for trace in found)
+
+
+def test_the_page_begins_with_the_token_that_explain_begins_with() -> None:
+    for one in lesson():
+        assert page_sample(one)["token"] == instructive(one)

@@ -230,17 +230,13 @@ export const sample = resource(
   { ownerOf: () => runId.value },
 );
 
-// The token that is shown: the address's, or the one with the largest |Â|.
+// The token that is shown: the address's, or the one that `telescope explain` begins with.
 export const tokenShown = computed(() => {
   const found = sample.value;
   if (!found) return null;
   const length = found.token_ids.length;
   if (state.token.value !== null) return Math.min(state.token.value, length - 1);
-  const sizes = found.columns.whitened ?? found.columns.advantages ?? [];
-  const size = (i) => (found.mask[i] ? Math.abs(sizes[i] ?? 0) : -1);
-  return length
-    ? found.token_ids.map((_, i) => i).reduce((a, b) => (size(b) > size(a) ? b : a))
-    : null;
+  return length ? found.token : null;
 });
 
 export const tokenPath = (rest = "") => inStep(`/samples/${sampleShown.value}${rest}`);
