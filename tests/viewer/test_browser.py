@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from telescope.explain.sample import Sample
-from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.fake import EOS, fake_run, sample, step_of
+from tests.viewer.fake import fake_run
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="browser tests need Playwright: pip install playwright"
@@ -88,48 +87,6 @@ def until(page: Any, condition: str) -> None:
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, condition
         page.wait_for_timeout(5)
-
-
-def test_live_page_of_a_long_run_paints_walks_and_follows(
-    page: Any, tmp_path: Path, record_property: Any
-) -> None:
-    pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
-    from tests.viewer.test_server import start
-
-    many = step_of(
-        [
-            sample(
-                ["好"] * 60 + [EOS], [0.5] * 61, [0.01] * 61, score=float(i % 2), prompt=str(i // 8)
-            )
-            for i in range(256)
-        ],
-        1,
-    )
-    run = fake_run(tmp_path / "run", {1: many})
-    for step in range(2, 2_001):
-        os.link(path_of(run, 1), path_of(run, step))
-    server, port = start(run)
-    try:
-        page.goto("about:blank")
-        began = time.perf_counter()
-        page.goto(f"http://127.0.0.1:{port}/")
-        page.wait_for_selector("html[data-ready]")
-        first = time.perf_counter() - began
-        page.locator("#picture svg").wait_for()
-        began = time.perf_counter()
-        page.keyboard.press("ArrowDown")
-        until(page, "document.querySelector('#traces .ok') && location.hash.includes('sample=1')")
-        following = time.perf_counter() - began
-        record_property(
-            "first_paint_ms", round(first * 1000)
-        )  # measured, not asserted: the suite shares its cores
-        record_property("next_sample_ms", round(following * 1000))
-        print(f"first paint {first * 1000:.0f} ms, next sample {following * 1000:.0f} ms")
-        page.locator("#follow").check()
-        os.link(path_of(run, 1), path_of(run, 2_001))
-        until(page, "location.hash.includes('step=2001')")
-    finally:
-        server.should_exit = True
 
 
 def test_screenshot(page: Any, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -326,3 +328,30 @@ def test_a_report_searches_what_it_holds(open_page: Open, tmp_path: Path) -> Non
     wait_for_rows(page, [0, 1])
     page.locator("#search").fill("NEEDLE")
     wait_for_rows(page, [0])
+
+
+def test_a_long_run_paints_walks_and_follows(
+    serve_run: Serve, open_page: Open, tmp_path: Path, record_property: Any
+) -> None:
+    """Times are printed, not asserted: the suite shares its cores."""
+    run = fake_run(tmp_path / "run", {1: answers(count=256, tokens=60)})
+    for step in range(2, 2_001):
+        os.link(path_of(run, 1), path_of(run, step))
+    url = serve_run(run)
+    began = time.perf_counter()
+    page = open_page(at(url, "step=2000&sample=0"))
+    page.locator("#picture svg").wait_for()
+    first = time.perf_counter() - began
+    page.locator("#table-box").focus()
+    began = time.perf_counter()
+    page.keyboard.press("ArrowDown")
+    until(page, "document.querySelector('#about')?.textContent.startsWith('#1 ')")
+    page.locator(".terms:not(.old) .ok").first.wait_for()
+    following = time.perf_counter() - began
+    record_property("first_paint_ms", round(first * 1000))
+    record_property("next_sample_ms", round(following * 1000))
+    print(f"first paint {first * 1000:.0f} ms, next sample {following * 1000:.0f} ms")
+    page.locator("#follow").check()
+    os.link(path_of(run, 1), path_of(run, 2_001))
+    until(page, "document.querySelector('#step-now').textContent === '2001'")
+    assert page.locator("tr.chosen").get_attribute("data-row") == "1"
