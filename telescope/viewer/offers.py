@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -124,6 +125,7 @@ def _offer(step: RecordedStep, name: str, definition: Estimator) -> Offer:
     tried = step.settings.change(estimator=name)
     left_to_estimator = step.settings.whiten == step.settings.estimator_definition.whiten
     needs = asdict(definition.needs)
+    discounts, recursion = _found_by_trying(tried)
     return Offer(
         name=name,
         label=definition.name,
@@ -132,8 +134,8 @@ def _offer(step: RecordedStep, name: str, definition: Estimator) -> Offer:
         settings=tuple(settings_of(definition, tried.credit)),
         needs={need: wanted for need, wanted in needs.items() if wanted},
         whiten=definition.whiten if left_to_estimator else step.settings.whiten,
-        discounts=_discounts(definition, tried),
-        recursion=_recursion(definition, tried),
+        discounts=discounts,
+        recursion=recursion,
         why_not=why_not(step, definition),
         note=_note(step, definition),
     )
@@ -189,6 +191,13 @@ def settings_of(definition: Definition, section: Any) -> Iterator[Setting]:
 
 
 # ---- found by trying ----
+
+
+@functools.lru_cache(256)
+def _found_by_trying(settings: Settings) -> tuple[bool, float | str | None]:
+    """Whether γ changes the estimator's advantages, and its λ if they are GAE's."""
+    definition = settings.estimator_definition
+    return _discounts(definition, settings), _recursion(definition, settings)
 
 
 def _tried(definition: Estimator, settings: Settings) -> Actions:
