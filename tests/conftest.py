@@ -5,6 +5,7 @@ Imports no torch: tests of explain, viewer and config start without it.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable
@@ -80,6 +81,7 @@ LAYERS = {
 """Files whose tests all have this marker. Where the marker is deselected, they are not imported."""
 
 
+@functools.cache
 def layer_of(path: Path) -> str | None:
     """The layer that a test file belongs to; None: the fast one."""
     name = path.relative_to(Path(__file__).parent).as_posix()

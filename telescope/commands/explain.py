@@ -76,7 +76,7 @@ def _parser() -> Parser:
         "--token",
         type=int,
         help="explain this token term by term, counted from 0 "
-        "(default: the one with the largest |A|, the last token excluded)",
+        "(default: the one with the largest |A|, punctuation and the last token excluded)",
     )
     source.add_argument("--prompt", help="run actor, critic, reference and reward on this prompt")
     source.add_argument(

@@ -173,7 +173,7 @@ def code_of(term: str, settings: Settings) -> list[Code]:
     if term in OF_VALUE_LOSS:
         return _of_definition(settings.value_loss_definition, settings.critic)
     entry = TERMS.get(term)
-    if entry is None:
+    if entry is None or (term == "whitened" and not settings.whiten):
         return []
     return [_located(name, entry.verl, entry.zh, entry.en) for name in entry.ours]
 

@@ -150,10 +150,8 @@ def check_needs(batch: Sequence[Sample]) -> None:
     for i, sample in enumerate(batch):
         missing = missing_for_comparing(sample)
         if missing:
-            raise TelescopeError(
-                f"{names} needs {' and '.join(missing)}: response {i} has none"
-                + (" (or give rewards)" if missing[0] == "score" else "")
-            )
+            said = ", ".join(missing).replace("score", "score (or rewards)", missing[0] == "score")
+            raise TelescopeError(f"{names} needs {said}: response {i} has none")
     counts = Counter(sample.prompt_index for sample in batch)
     if definition.needs.groups and min(counts.values()) < 2:
         raise TelescopeError(

@@ -163,7 +163,7 @@ class View:
             shown = visible(start + end, spaces=False)
             lines += self.quotes(self.ui(key), shown)
         facts = "   ".join(self._facts())
-        lines += self.says(self.numbers(facts))
+        lines += self.says(self.numbers(facts)) if facts else []
         return lines + self.warnings()
 
     def warnings(self, *, brief: bool = False) -> list[str]:

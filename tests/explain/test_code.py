@@ -144,3 +144,8 @@ def test_reading_the_code_imports_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_nothing_whitens_where_advantages_are_used_as_they_are() -> None:
+    assert code_of("whitened", Settings.of(whiten=False)) == []
+    assert [code.function for code in code_of("whitened", Settings.of())] == ["masked_whiten"]

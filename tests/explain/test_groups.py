@@ -139,10 +139,10 @@ def test_every_estimator_without_a_critic_can_be_typed(estimator):
 @pytest.mark.parametrize(
     ("estimator", "lacks", "said"),
     [
-        ("grpo", "score", "needs score: response 0 has none (or give rewards)"),
+        ("grpo", "score", "needs score (or rewards): response 0 has none"),
         ("remax", "greedy_score", "needs greedy_score: response 0 has none"),
         ("attention", "attention", "needs attention: response 0 has none"),
-        ("gdpo", "parts", "needs parts and part_weights: response 0 has none"),
+        ("gdpo", "parts", "needs parts, part_weights: response 0 has none"),
         ("optimal_token_baseline", "sum_pi_squared", "needs sum_pi_squared: response 0 has none"),
     ],
 )

@@ -244,7 +244,7 @@ def kid_texts(lang: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("lang", "word", "others"),
     [
-        ("zh", "回答", r"答案|答复|词 \{tok\}|«"),
+        ("zh", "回答", r"答案|答复|词 \{tok\}|«|tok\} [一-鿿]"),
         ("en", "answer", r"\b(?:response|reply|token)s?\b"),
     ],
 )
