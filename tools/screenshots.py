@@ -36,6 +36,8 @@ ANSWER = "#prompt-steps li [data-token]"
 HIDDEN = "#liveness { visibility: hidden } * { caret-color: transparent; transition: none }"
 LOADING = "[...document.querySelectorAll('.late, .old')].some((node) => node.checkVisibility())"
 COLOURS = 256
+COMMON = 96
+"""Of these, colours that are kept exactly."""
 DESKTOP = 1280
 PHONE = 390
 
@@ -97,8 +99,17 @@ def shots_of_runs(names: list[str], other: str | None, answer: Answer, pairs: Pa
         Shot("calibration", {**compare, "compare": "calibration"}, "#calibration svg"),
         Shot("phone", read, TERMS, ("#reader",), width=PHONE, height=1000),
         Shot("phone-dashboard", training, CHART, width=PHONE, height=1000),
-        Shot("../page", read, TERMS, ("header", "#fence"), screen=640, height=1500),
-        Shot("../page.zh", read, TERMS, ("header", "#fence"), screen=640, height=1500, lang="zh"),
+        Shot("../page", read, TERMS, ("header", "#fence"), width=1440, screen=640, height=1700),
+        Shot(
+            "../page.zh",
+            read,
+            TERMS,
+            ("header", "#fence"),
+            width=1440,
+            screen=640,
+            height=1700,
+            lang="zh",
+        ),
     ]
     if pairs.through:
         step, key = pairs.through
@@ -233,24 +244,37 @@ def _clip(page: Any, shot: Shot) -> dict[str, float]:
     if not shot.parts:
         return {"x": 0, "y": 0, "width": shot.width, "height": min(shot.height, end)}
     boxes = [page.locator(part).first.bounding_box() for part in shot.parts]
-    top = min(box["y"] for box in boxes) - 8
+    top = max(0, min(box["y"] for box in boxes) - 8)
     bottom = max(box["y"] + box["height"] for box in boxes) + 8
-    left = min(box["x"] for box in boxes) - 8
-    right = max(box["x"] + box["width"] for box in boxes) + 8
+    left = max(0, min(box["x"] for box in boxes) - 8)
+    right = min(shot.width, max(box["x"] + box["width"] for box in boxes) + 8)
     return {"x": left, "y": top, "width": right - left, "height": min(shot.height, bottom - top)}
 
 
 def _reduce(path: Path) -> None:
-    """Fewer colours, if Pillow is there."""
+    """Fewer colours, if Pillow is there: the commonest as they are, the others by their spread."""
     try:
         from PIL import Image
     except ImportError:
         return
-    with Image.open(path) as picture:
-        reduced = picture.convert("RGB").quantize(
-            COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-        )
+    with Image.open(path) as taken:
+        picture = taken.convert("RGB")
+    counted = sorted(picture.getcolors(picture.width * picture.height), reverse=True)
+    exact = [colour for _, colour in counted[:COMMON]]
+    spread = picture.quantize(COLOURS - COMMON, method=Image.Quantize.MAXCOVERAGE).getpalette()
+    palette = exact + list(zip(*[iter(spread)] * 3, strict=True))
+    nearest = {
+        colour: min(range(len(palette)), key=lambda k: _distance(colour, palette[k]))
+        for _, colour in counted
+    }
+    reduced = Image.new("P", picture.size)
+    reduced.putpalette([value for colour in palette for value in colour])
+    reduced.putdata([nearest[colour] for colour in picture.getdata()])
     reduced.save(path, optimize=True)
+
+
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return abs(one[0] - other[0]) + abs(one[1] - other[1]) + abs(one[2] - other[2])
 
 
 def _answer(text: str) -> Answer:
