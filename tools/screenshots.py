@@ -18,7 +18,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,15 +262,19 @@ def _reduce(path: Path) -> None:
     counted = sorted(picture.getcolors(picture.width * picture.height), reverse=True)
     exact = [colour for _, colour in counted[:COMMON]]
     spread = picture.quantize(COLOURS - COMMON, method=Image.Quantize.MAXCOVERAGE).getpalette()
-    palette = exact + list(zip(*[iter(spread)] * 3, strict=True))
+    palette = exact + _triples(spread)
     nearest = {
         colour: min(range(len(palette)), key=lambda k: _distance(colour, palette[k]))
         for _, colour in counted
     }
-    reduced = Image.new("P", picture.size)
+    pixels = bytes(nearest[colour] for colour in _triples(picture.tobytes()))
+    reduced = Image.frombytes("P", picture.size, pixels)
     reduced.putpalette([value for colour in palette for value in colour])
-    reduced.putdata([nearest[colour] for colour in picture.getdata()])
     reduced.save(path, optimize=True)
+
+
+def _triples(numbers: Sequence[int]) -> list[tuple[int, ...]]:
+    return list(zip(*[iter(numbers)] * 3, strict=True))
 
 
 def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
