@@ -105,6 +105,7 @@ class _FactFinder:
             "lam_R": target_lam,
             "own_R": target_lam != self.lam,
             "has_lam": s.own_lam is not None,
+            "by_lam": s.estimator_definition.lam is not None,
             "critic": s.estimator_definition.needs.critic,
             "groups": s.estimator_definition.needs.groups,
             "estimator": s.estimator,

@@ -56,6 +56,7 @@ VOCABULARY: dict[str, str] = {
     "lam_R": "λ of the critic's targets",
     "own_R": "the targets have another λ than the advantages",
     "has_lam": "the estimator has a λ to set",
+    "by_lam": "the estimator is GAE with some λ: that of TD(0) is 0, that of Monte Carlo 1",
     "critic": "the estimator needs a critic",
     "groups": "the estimator compares several responses to one prompt",
     "estimator": "name of the estimator",
