@@ -5,10 +5,13 @@ runs/<name>/  config.toml  metrics.jsonl  ledger/  checkpoints/  report.html
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from telescope.config import Config, changes, load_saved_config, to_toml
 from telescope.errors import TelescopeError
@@ -34,13 +37,21 @@ def create_folder(config: Config) -> None:
 def locked(config: Config) -> Iterator[None]:
     """Keeps other processes from training the same run. The lock ends with the process."""
     with (config.run_dir / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _lock(file):
             raise TelescopeError(
                 f"another process is training {config.run_dir}: wait for it, or use another --name"
-            ) from None
+            )
         yield
+
+
+def _lock(file: IO[str]) -> bool:
+    """Takes the lock. It tries for half a second: the page holds it for a moment to look."""
+    for _ in range(10):
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def write_config(config: Config) -> None:
