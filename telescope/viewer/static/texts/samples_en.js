@@ -36,7 +36,7 @@ export const samplesEn = {
 
   "reader.title": "Question and answer",
   "reader.place": "step {step}, answer {position} (from 0, of {count})",
-  "reader.earlier": "{n} earlier turns",
+  "reader.earlier": "earlier turns: {n}",
   "reader.template": "show template markup",
   "reader.prompt_cut": "a long prompt: {n} characters are left out",
   "reader.role.system": "system",
