@@ -315,8 +315,8 @@ GAE = Estimator(
     lam=gae_lam,
     return_name=Words(zh="λ-return", en="λ-returns"),
     words=Words(
-        zh="广义优势估计：之后每一步的意外 δ 都算进来，隔得越远越少",
-        en="generalized advantage estimation: later surprises count, the farther the less",
+        zh="广义优势估计：之后每一步的意外 δ 都算进来，隔 k 步乘 (γλ)ᵏ",
+        en="generalized advantage estimation: a later δ counts (γλ)ᵏ, k steps ahead",
     ),
     texts=texts.CREDIT,
 )
