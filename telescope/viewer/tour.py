@@ -24,7 +24,9 @@ WITH_CRITIC = ("V", "r", "d", "lam", "A", "R", "W", "rho")
 WITHOUT_CRITIC = ("r", "o", "b", "sigma", "gA", "share", "W", "rho")
 """Steps in their order. A step whose facts the answer does not have is left out."""
 MOST_TEXT = 600
-"""Characters of a prompt or an answer that are shown."""
+"""Characters of a prompt that are shown."""
+MOST_ANSWER = 20_000
+"""Characters of a whole answer."""
 MOST_ANSWERS = 16
 """Answers to one prompt that are drawn."""
 EXAMPLE = 1
@@ -39,7 +41,7 @@ def tour_of(batch: Sequence[Sample], position: int, *, right: float = 1.0) -> di
     told = Told(batch, position)
     return {
         "kind": "critic" if told.has_critic else "outcome",
-        "prompt": shorten_text(user_turn(told.main.sample.prompt), MOST_TEXT),
+        "prompt": question_of(told.main),
         "answers": [picture_of(x, right) for x in told.answers],
         "group": told.group_dots(),
         "steps": told.steps(),
@@ -144,6 +146,10 @@ def partner_of(batch: Sequence[Sample], position: int) -> int | None:
 # ---- the picture ----
 
 
+def question_of(x: Answer) -> str:
+    return shorten_text(user_turn(x.sample.prompt), MOST_TEXT)
+
+
 def picture_of(x: Answer, right: float) -> dict[str, Any]:
     """The tokens of an answer that are drawn, with their numbers."""
     shown = x.shown()
@@ -175,7 +181,8 @@ def picture_of(x: Answer, right: float) -> dict[str, Any]:
         "skipped": shown[0],
         "length": len(x),
         "anchor": x.at[anchor],
-        "response": shorten_text(x.sample.response, MOST_TEXT),
+        "prompt": question_of(x),
+        "response": shorten_text(x.sample.response, MOST_ANSWER),
         "score": number_of(score),
         "right": None if score is None else score >= right,
         "truncated": x.sample.truncated,

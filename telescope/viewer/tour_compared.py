@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from telescope.algorithms.definitions import DEFAULT_POLICY_LOSS
 from telescope.explain.arithmetic import kept_of, moments
 from telescope.explain.claims import equal
+from telescope.explain.sample import ActorUpdate
 from telescope.viewer.tour_answer import Answer
-from telescope.viewer.tour_facts import Facts, Sum, agree
+from telescope.viewer.tour_facts import Calculation, Facts, Sum, agree
+
+SEEN = 5e-4
+"""The smallest change of ρ that three decimals show."""
 
 # ---- two answers ----
 
@@ -44,6 +48,7 @@ def compared_facts(answers: Sequence[Answer], count: int) -> Facts:
             "mu": mean,
             "sigma": std,
             "w_top": Sum([a, -mean], a - mean),
+            "w_over": Calculation(a - mean, "/", std, w),
             "w_follows": agree((a - mean) / std, w),
             "own_moments": agree(own[0], mean) and agree(own[1], std),
             "tokens": len(every),
@@ -66,10 +71,10 @@ def _to_compare(answers: Sequence[Answer]) -> tuple[int, int]:
 
 
 def update_facts(answers: Sequence[Answer]) -> Facts:
-    """ρ of the token whose probability the update changed most, a clipped one before others."""
+    """ρ of the token that the update changed most, one that moved as its Â says before others."""
     found = [(who, x, x.update) for who, x in enumerate(answers[:2])]
     choices = [
-        (bool(update.clipped and update.clipped[x.at[k]]), abs(update.ratio[x.at[k]] - 1), -who, -k)
+        (*_teaches(x, update, k), -who, -k)
         for who, x, update in found
         if update is not None and x.has("W")
         for k in x.shown()
@@ -77,7 +82,7 @@ def update_facts(answers: Sequence[Answer]) -> Facts:
     ]
     if not choices:
         return {}
-    _, _, who, k = max(choices)
+    *_, who, k = max(choices)
     x = answers[-who]
     update = x.update
     assert update is not None
@@ -97,6 +102,9 @@ def update_facts(answers: Sequence[Answer]) -> Facts:
         "u_new": new,
         "u_W": x.columns["W"][-k],
         "u_own": old > 0 and agree(rho, new / old),
+        "u_over": Calculation(new, "/", old, rho),
+        "u_size": abs(rho - 1),
+        "u_against": (rho - 1) * x.columns["W"][-k] < 0 and abs(rho - 1) >= SEEN,
         "u_first": all(equal(ratio, 1.0) for ratio in (update.ratio[t] for t in x.at)),
         "u_clipped": bool(update.clipped and update.clipped[t]),
         "u_dual": bool(update.dual_clipped and update.dual_clipped[t]),
@@ -104,6 +112,14 @@ def update_facts(answers: Sequence[Answer]) -> Facts:
         "low_limit": low,
         "high_limit": high,
     }
+
+
+def _teaches(x: Answer, update: ActorUpdate, k: int) -> tuple[bool, bool, float]:
+    """How good an example of the update a token is."""
+    t = x.at[k]
+    change = update.ratio[t] - 1
+    as_wanted = change * x.columns["W"][k] > 0 and abs(change) >= SEEN
+    return as_wanted, bool(update.clipped and update.clipped[t]), abs(change)
 
 
 # ---- estimators without a critic ----
@@ -141,5 +157,6 @@ def group_facts(x: Answer, group: Sequence[Answer]) -> Facts:
     if is_scaled:
         assert scale is not None
         out["scale"] = scale
+        out["g_over"] = Calculation(x.outcome - b, "/", scale, advantages[k])
     out["A_is_difference"] = agree((x.outcome - b) / (scale or 1.0), advantages[k])
     return out

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from telescope.viewer.tour_answer import Answer
 
@@ -26,6 +26,16 @@ class Sum:
     result: float
     factors: dict[int, float] = field(default_factory=dict)
     """Terms that are a product: place -> the factor to show before it."""
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """`first` times or over `second`, with its result, written by the reader's level."""
+
+    first: float
+    sign: Literal["×", "/"]
+    second: float
+    result: float
 
 
 def answer_facts(x: Answer) -> Facts:
@@ -153,6 +163,7 @@ def _surprises(x: Answer, decay: float) -> Facts:
             "s_d": deltas[source],
             "s_w": weight,
             "s_part": weight * deltas[source],
+            "s_comes": Calculation(weight, "×", deltas[source], weight * deltas[source]),
             "w1": decay,
         }
     return out
@@ -171,8 +182,8 @@ def _advantages(x: Answer) -> Facts:
     decay = settings.gamma * settings.lam(len(x))
     parts = [decay**k * delta for k, delta in enumerate(x.columns["d"][a:])]
     advantage = x.columns["A"][a]
-    lowest = min(range(len(x)), key=lambda k: x.columns["A"][k])
-    highest = max(range(len(x)), key=lambda k: x.columns["A"][k])
+    lowest = min(x.shown(), key=lambda k: x.columns["A"][k])
+    highest = max(x.shown(), key=lambda k: x.columns["A"][k])
     own, *later = parts
     return {
         "a_A": advantage,
@@ -185,6 +196,7 @@ def _advantages(x: Answer) -> Facts:
         "low_A": x.columns["A"][lowest],
         "high": x.texts[highest],
         "high_A": x.columns["A"][highest],
+        "shown_A": [x.columns["A"][k] for k in x.shown()],
     }
 
 

@@ -7,6 +7,7 @@ whose condition `when` holds; `claim` is what it says, which a test compares wit
 from __future__ import annotations
 
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,11 +17,19 @@ from typing import Any
 
 from telescope.explain.claims import evaluate, names_in
 from telescope.explain.text import about
-from telescope.viewer.tour_facts import Facts, Sum
+from telescope.viewer.tour_facts import Calculation, Facts, Sum
 
 SKINS = ("zh", "en", "kid_zh", "kid_en")
 """Two languages, each for an expert and for a twelve-year-old."""
 ALMOST = {"zh": "几乎 0", "en": "almost 0"}
+NOUNS = {
+    "zh": ("token", "token"),
+    "en": ("token", "token"),
+    "kid_zh": ("词", "符号"),
+    "kid_en": ("word", "sign"),
+}
+"""What a token is called: a word, or else a sign."""
+SPECIAL = re.compile(r"<[^<>]*>")
 _PLACE = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
 
@@ -144,8 +153,10 @@ def _signed(text: str, x: float) -> str:
 def _shown(value: Any, how: str, skin: str) -> str:
     if isinstance(value, Sum):
         return _equation(value, skin)
+    if isinstance(value, Calculation):
+        return _calculation(value)
     if isinstance(value, str):
-        return value
+        return NOUNS[skin][_is_sign(value)] if how == "noun" else value
     is_kid = skin.startswith("kid_")
     sign = how.startswith("+")
     kind = how.removeprefix("+")
@@ -153,6 +164,8 @@ def _shown(value: Any, how: str, skin: str) -> str:
         return str(int(value))
     if kind == "%":
         return f"{short(round(100 * value, 1))} %"
+    if kind == "change":  # of a factor: how much more or less
+        return f"{short(round(100 * abs(value - 1), 1))} %"
     if kind == "x":  # a factor or a number without a unit
         text = about(value, ALMOST[skin.removeprefix("kid_")]) if is_kid else short(value)
     else:
@@ -175,6 +188,20 @@ def _equation(given: Sum, skin: str) -> str:
     printed = sum(_number(write(x)) for x in given.terms)
     exact = abs(printed - _number(write(given.result))) < 1e-9 and not given.factors
     return f"{out} {'=' if exact else '≈'} {write(given.result)}"
+
+
+def _calculation(given: Calculation) -> str:
+    """0.781 / 0.344 ≈ 2.272; = where the written numbers give the written result."""
+    first, second = (_number(short(x)) for x in (given.first, given.second))
+    follows = first * second if given.sign == "×" else first / second if second else math.inf
+    result = short(given.result)
+    equals = "=" if short(follows) == result else "≈"
+    return f"{short(given.first)} {given.sign} {short(given.second)} {equals} {result}"
+
+
+def _is_sign(token: str) -> bool:
+    """Punctuation, spaces and special tokens are no words."""
+    return SPECIAL.fullmatch(token) is not None or not any(c.isalnum() for c in token)
 
 
 def _number(text: str) -> float:
