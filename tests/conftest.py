@@ -69,6 +69,7 @@ LAYERS = {
         "viewer/test_browser.py",
         "viewer/test_compare.py",
         "viewer/test_dashboard.py",
+        "viewer/test_newcomer.py",
         "viewer/test_reader.py",
         "viewer/test_report_page.py",
         "viewer/test_runs_page.py",

@@ -59,10 +59,10 @@ function spoken(chart, model) {
 function At({ chart, model, cursor }) {
   const step = cursor.value === null ? null : model.steps[cursor.value];
   if (step === null || step === undefined) {
-    if (model.linear) return html`<span class="chart-at">${t("run.linear")}</span>`;
-    return groups.value
-      ? html`<code class="chart-at">${chart.extra ? "" : model.metric}</code>`
-      : null;
+    const metric = groups.value && !chart.extra ? html`<code>${model.metric}</code>` : null;
+    return html`<span class="chart-at">
+      ${model.linear ? t("run.linear") : metric} <span class="last">${t("run.last")}</span>
+    </span>`;
   }
   const opens = stepToOpen(step);
   return html`<span class="chart-at">

@@ -10,6 +10,7 @@ import { groups } from "./chart_state.js";
 import { ChartsPanel } from "./charts_panel.js";
 import { Settings } from "./settings.js";
 import { Summary } from "./summary.js";
+import { Task } from "./task.js";
 import { ValuePaths } from "./value_paths.js";
 
 export function RunView() {
@@ -19,6 +20,7 @@ export function RunView() {
     ${run.value.status === "empty" ? html`<p class="notice">${t("run.empty")}</p>` : null}
     <div class="panel">
       <${Summary} />
+      <${Task} />
       <${Settings} />
     </div>
     <${Alarms} />

@@ -12,6 +12,7 @@ const LEFT = 40;
 const RIGHT = 24;
 const FLOOR = 34;
 const ROOF = 8;
+const LINE = 14; // of text: marks of the axis that are closer would overprint
 const SIDES = ["right", "wrong"];
 
 // The lowest and the highest number of all bands.
@@ -74,7 +75,9 @@ function Picture({ paths, there }) {
   const Y = (v) => HIGH - FLOOR - ((v - low) / (high - low)) * (HIGH - FLOOR - ROOF);
   const said = there.map((name) => saidOf(name, paths[name])).join("; ");
   const parts = [0, Math.floor(points / 2), points - 1];
-  const marks = [...new Set([low, 0, high])];
+  const marks = [0, low, high].filter(
+    (v, n, all) => !all.slice(0, n).some((kept) => Math.abs(Y(kept) - Y(v)) < LINE),
+  );
   return html`
     <svg viewBox=${`0 0 ${WIDE} ${HIGH}`} role="img" aria-label=${said}>
       ${marks.map(

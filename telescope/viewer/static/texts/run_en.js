@@ -58,6 +58,15 @@ export const runEn = {
   "run.pick_none": "No metric has this name.",
   "run.remove": "remove the chart of {name}",
   "run.no_metrics": "No metrics yet.",
+  "run.last": "last values",
+  // The task, from the config
+  "run.task": "Task: {model} learns to answer the prompts of {data}.",
+  "run.task_builtin": "the built-in task",
+  "run.task_score": "An answer's score = {score}{from}.",
+  "run.task_from": ", from {files}",
+  "run.task_watched": "Only watched, with weight 0: {names}.",
+  "run.task_then": "Settings that change the score after that: {names}.",
+  "run.task_space": " ",
   "run.step_axis": "step",
   "run.from_to": "{name} from {from} to {to}",
   "run.alarms": "Alarms: {n}",
@@ -88,7 +97,7 @@ export const runEn = {
   // V along the answers
   "run.paths": "V along the answers of step {n}",
   "run.paths_why":
-    "Mean and one σ to either side. A good critic starts at the same V, rises where the answer comes out right and falls where it comes out wrong.",
+    "Mean and one σ to either side. The lines may start apart: a critic may know from the question alone that it is easy or hard. A good critic learns more along the answer: V ends higher on right answers than on wrong ones.",
   "run.paths_axis": "part of the answer",
   "run.paths_right": "{n} right: V from {from} to {to}",
   "run.paths_wrong": "{n} wrong: V from {from} to {to}",

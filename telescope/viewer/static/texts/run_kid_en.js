@@ -29,7 +29,8 @@ export const runKidEn = {
   "run.why.time": "Seconds that one round of practice takes.",
   "run.paths": "The forecaster's guess along the answers of round {n}",
   "run.paths_why":
-    "A good forecaster starts with the same guess, goes up where the answer ends right and down where it ends wrong.",
+    "The lines may start apart: some questions look easy, some look hard. A good forecaster ends with a higher guess where the answer is right.",
+  "run.task": "A writer, {model}, practises the questions of {data}.",
   "run.paths_right": "{n} right: guess from {from} to {to}",
   "run.paths_wrong": "{n} wrong: guess from {from} to {to}",
 };

@@ -28,7 +28,9 @@ export const runKidZh = {
   "run.chart.time": "一轮的时间",
   "run.why.time": "练一轮要多少秒。",
   "run.paths": "第 {n} 轮：预测员沿着回答的猜测",
-  "run.paths_why": "好的预测员从同样的猜测开始：最后答对的越猜越高，答错的越猜越低。",
+  "run.paths_why":
+    "两条线可以一开始就分开：有的题看着容易，有的看着难。好的预测员写完时，对答对的猜得更高。",
+  "run.task": "小作者 {model} 在练 {data} 里的题。",
   "run.paths_right": "{n} 条答对：猜测从 {from} 到 {to}",
   "run.paths_wrong": "{n} 条答错：猜测从 {from} 到 {to}",
 };

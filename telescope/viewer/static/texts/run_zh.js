@@ -58,6 +58,15 @@ export const runZh = {
   "run.pick_none": "没有这个名字的指标。",
   "run.remove": "移除 {name} 的曲线",
   "run.no_metrics": "还没有指标。",
+  "run.last": "最后的值",
+  // 任务，来自配置
+  "run.task": "任务：{model} 学着回答 {data} 里的题目。",
+  "run.task_builtin": "内置任务",
+  "run.task_score": "一条回答的得分 = {score}{from}。",
+  "run.task_from": "（{files}）",
+  "run.task_watched": "只作观察、权重为 0：{names}。",
+  "run.task_then": "之后还会改变得分的设置：{names}。",
+  "run.task_space": "",
   "run.step_axis": "训练步",
   "run.from_to": "{name} 从 {from} 到 {to}",
   "run.alarms": "警报：{n} 条",
@@ -88,7 +97,7 @@ export const runZh = {
   // 沿着回答的 V
   "run.paths": "第 {n} 步：沿着回答的 V",
   "run.paths_why":
-    "线是均值，带是上下各一个 σ。好的 critic 从同一个 V 开始，答对的回答上升，答错的下降。",
+    "线是均值，带是上下各一个 σ。两条线可以一开始就分开：critic 单看题目，就可能知道它难不难。好的 critic 沿着回答知道得更多：写完时，答对的 V 比答错的高。",
   "run.paths_axis": "回答的位置",
   "run.paths_right": "{n} 条答对：V 从 {from} 到 {to}",
   "run.paths_wrong": "{n} 条答错：V 从 {from} 到 {to}",

@@ -3,7 +3,7 @@
 import { t } from "../core/text.js";
 import { html, useEffect } from "../vendor/preact.js";
 import { forward, guessOf, isRight, middle, pending, say, setGuess } from "./tour_data.js";
-import { shown } from "./tour_number.js";
+import { apart, shown } from "./tour_number.js";
 
 function answer(step, value) {
   setGuess(step, value);
@@ -108,11 +108,10 @@ function verdict(step, said) {
     return t(key, { guess: chosenText(guess, said), truth: truths.join(" / ") });
   }
   const write = (x) => shown(x, { unit: guess.unit });
-  const off = Math.abs(said - guess.truth);
   const values = {
     guess: write(said),
     truth: write(guess.truth),
-    off: write(off).replace("×", ""),
+    off: apart(write(said), write(guess.truth)),
   };
   if (write(said) === write(guess.truth)) return t("tour.exact", values);
   return t(isRight(step, said) ? "tour.close" : "tour.off", values);

@@ -4,13 +4,15 @@ import { tone } from "../core/colour.js";
 import { clamp, has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
+import { crowd, fits, turn } from "./fit.js";
 import { current, guessOf, isRevealed, pending, revealed } from "./tour_data.js";
 import { shown } from "./tour_number.js";
 
 // Beside the row, or above it where there is no room: the symbol, and what it is called.
 function Caption({ scene, row, text, id }) {
   if (scene.narrow) {
-    return html`<text class="caption" x="4" y=${row.top - 2}>${text}</text>`;
+    const said = isKid.value ? text : `${text} · ${t(`tour.row.${id}`)}`;
+    return html`<text class="caption halo" x="4" y=${row.top - 2}>${said}</text>`;
   }
   const words = text.split(" ");
   const half = text.length > 14 ? Math.ceil(words.length / 2) : words.length;
@@ -99,7 +101,10 @@ function Arrow({ x, from, to, fill, width, kind = "" }) {
 
 // The critic's targets: diamonds on the posts.
 export function Targets({ scene, caption, marked, fresh }) {
-  const { cells, y } = scene;
+  const { cells, gap, y } = scene;
+  // Between two posts: the number alone where its name has no room.
+  const label = (number) =>
+    fits(`${caption} ${number}`, gap - 16) ? `${caption} ${number}` : number;
   return html`
     <g class=${fresh}>
       ${cells
@@ -110,8 +115,8 @@ export function Targets({ scene, caption, marked, fresh }) {
             <${Diamond} x=${cell.x} y=${y(cell.R)} kind="target" />
             ${
               marked.includes(cell.i) && current.value?.id === "R"
-                ? html`<text class="halo strong" x=${cell.x - 6} y=${y(cell.R) + 20}>
-                    ${caption} ${shown(cell.R)}
+                ? html`<text class="halo strong target-name" x=${cell.x + 8} y=${y(cell.R) + 20}>
+                    ${label(shown(cell.R))}
                   </text>`
                 : null
             }
@@ -165,16 +170,18 @@ export function Row({ scene, name, unit, caption, fresh }) {
   const limits = name === "rho" ? answer.limits : null;
   const isOut = (x) => limits && (x < limits[0] || x > limits[1]);
   const known = cells.filter((cell) => has(cell[name]));
+  const write = (cell) => shown(cell[name], { unit, sign });
+  const crowded = scene.narrow && crowd(known.map(write), gap);
   return html`
     <g class=${`row row-${name} ${fresh}`}>
       <${Caption} scene=${scene} row=${row} text=${caption} id=${name} />
       ${known.map(
-        (cell) => html`
+        (cell, n) => html`
           <g key=${cell.i} data-cell=${`${name}-${cell.i}`}>
             ${hasBars && html`<${Bar} x=${cell.mid - gap / 2 + 5} y=${middle} value=${cell[name]} top=${top} />`}
-            <text class=${isOut(cell[name]) ? "mid out" : "mid"} x=${cell.mid + (hasBars ? 6 : 0)} y=${middle + 4}
+            <text class=${isOut(cell[name]) ? "mid out" : "mid"} x=${cell.mid + (hasBars ? 6 : 0)} y=${middle + 4 + turn(crowded, n)}
               style=${sign && cell[name] !== 0 ? { fill: tone(cell[name]) } : null}>
-              ${shown(cell[name], { unit, sign })}
+              ${write(cell)}
             </text>
           </g>
         `,
@@ -189,15 +196,17 @@ export function Arcs({ scene, caption, fresh }) {
   const { cells, rows, answer } = scene;
   const home = cells.find(({ i }) => i === answer.anchor);
   if (!home) return null;
-  const top = rows.arcs.top + 12;
-  const end = rows.arcs.y - 4;
   const ahead = cells.filter(({ i, weight }) => i >= answer.anchor && has(weight));
+  const write = ({ weight }) => shown(weight, { unit: "percent" });
+  const crowded = scene.narrow && crowd(ahead.map(write), scene.gap);
+  const top = rows.arcs.top + (crowded ? 24 : 12);
+  const end = rows.arcs.y - 4;
   const beyond = ahead.reduce((sum, cell) => sum + cell.folded, 0);
   return html`
     <g class=${`arcs ${fresh}`}>
       ${scene.narrow ? null : html`<${Caption} scene=${scene} row=${rows.arcs} text=${caption} id="lam" />`}
       ${ahead.map(
-        (cell) => html`
+        (cell, n) => html`
           <g key=${cell.i}>
             ${
               cell.weight > 0
@@ -206,8 +215,8 @@ export function Arcs({ scene, caption, fresh }) {
                     stroke-opacity=${0.2 + 0.45 * cell.weight} />`
                 : null
             }
-            <text class="mid halo small" x=${cell.mid} y=${top - 1}>
-              ${shown(cell.weight, { unit: "percent" })}
+            <text class="mid halo small" x=${cell.mid} y=${top - 1 - (crowded && n % 2 === 0 ? 12 : 0)}>
+              ${write(cell)}
             </text>
           </g>
         `,

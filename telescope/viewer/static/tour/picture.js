@@ -5,6 +5,7 @@ import { colour, ink } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { boxText } from "./fit.js";
 import { Arcs, Ghost, Row, Surprises, Targets, Values } from "./layers.js";
 import { current, isRevealed, revealed, say, stepIndex, steps, tour } from "./tour_data.js";
 import { shown } from "./tour_number.js";
@@ -86,14 +87,15 @@ function Boxes({ scene, answer, marked, choose, can }) {
       const strength = shows && has(cell[name]) && top > 0 ? cell[name] / top : null;
       const isMarked = marked.includes(cell.i);
       const pick = can.includes(cell.i);
+      const label = boxText(cell.text, gap - 10);
       return html`
       <g key=${cell.i} class=${`token ${isMarked ? "marked" : ""} ${pick ? "pick" : ""}`}
         data-token=${cell.i} onClick=${pick ? () => choose(cell.i) : null}>
         <rect class="box" x=${cell.x + 3} y="6" width=${gap - 6} height=${BOX - 8} rx="5"
           style=${strength === null ? null : { fill: colour(strength) }} />
-        <text class="mid word" x=${cell.mid} y=${BOX / 2 + 8}
+        <text class=${label.tight ? "mid word tight" : "mid word"} x=${cell.mid} y=${BOX / 2 + 8}
           style=${strength === null ? null : { fill: ink(strength) }}
-          textLength=${tooWide(cell.text, gap)} lengthAdjust="spacingAndGlyphs">${cell.text}</text>
+          textLength=${label.length} lengthAdjust="spacingAndGlyphs">${label.text}</text>
         ${
           cell.folded
             ? html`<text class="mid quiet small" x=${cell.end + scene.fold / 2} y=${BOX / 2 + 7}>⋯${cell.folded}</text>`
@@ -101,7 +103,7 @@ function Boxes({ scene, answer, marked, choose, can }) {
         }
         ${cell.tool ? html`<text class="mid small" x=${cell.end} y="13">🔧</text>` : null}
         ${cell.clipped && revealed.value.has("rho") ? html`<text class="mid scissors" x=${cell.x + 14} y="26" style=${strength === null ? null : { fill: ink(strength) }}>✂</text>` : null}
-        <title>i = ${cell.i}</title>
+        <title>${cell.text} · i = ${cell.i}</title>
       </g>
     `;
     })
@@ -112,12 +114,6 @@ function Boxes({ scene, answer, marked, choose, can }) {
           ]
         : [],
     );
-}
-
-// About 8 px a letter, twice that for Chinese: longer words are squeezed.
-function tooWide(text, gap) {
-  const width = [...text].reduce((sum, c) => sum + (c.codePointAt(0) > 0x2e80 ? 15 : 8.4), 0);
-  return width > gap - 12 ? gap - 12 : null;
 }
 
 function AnswerPicture({ answer, who, width, choose }) {
@@ -210,6 +206,13 @@ export function Picture({ choose }) {
             <p class="tour-name">
               <span class="quiet">${t(who ? "tour.second" : "tour.answer")}</span> <${Score} answer=${answer} />
             </p>
+            ${
+              who && answer.prompt && answer.prompt !== tour.value.prompt
+                ? html`<p class="tour-prompt" id="tour-second">
+                    <span class="quiet">${t("tour.otherPrompt")}</span> ${answer.prompt}
+                  </p>`
+                : null
+            }
             <${AnswerPicture} answer=${answer} who=${who} width=${width} choose=${choose} />
           </div>
         `,

@@ -26,12 +26,25 @@ function tenth(x) {
 
 const signed = (text, x) => (x > 0 && text !== "0" ? `+${text}` : text);
 
+// For a child a factor of 1.005 is half a percent more.
+function change(x) {
+  const percent = 100 * (x - 1);
+  return `${signed(tenth(percent), percent)} %`;
+}
+
+// How far apart two written numbers are, in the same unit.
+export function apart(one, other) {
+  const number = (text) => Number(text.replaceAll("−", "-").replace(/[^\d.e-]/g, ""));
+  const text = short(Math.abs(number(one) - number(other)));
+  return one.endsWith("%") ? `${text} %` : text;
+}
+
 // unit: points, percent, factor or plain
 export function shown(x, { unit = "points", sign = false } = {}) {
   if (!has(x)) return "–";
   if (unit === "percent") return `${trimmed((100 * x).toFixed(1))} %`;
   let text = short(x);
   if (isKid.value) text = unit === "points" ? points(x) : tenth(x);
-  if (unit === "factor") return `×${text}`;
+  if (unit === "factor") return isKid.value ? change(x) : `×${text}`;
   return sign ? signed(text, x) : text;
 }

@@ -1,6 +1,6 @@
 // The tour: one picture that grows, a guess before each truth.
 
-import { sampleShown, stepShown } from "../core/data.js";
+import { run, sampleShown, stepShown } from "../core/data.js";
 import { Loaded, Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
@@ -28,7 +28,9 @@ import { TourEnd } from "./tour_end.js";
 
 const leave = () => go({ view: state.example.value ? "run" : "samples", stop: 0 });
 
-// The steps as buttons with their symbols.
+const toCurves = () => go({ view: "run", stop: 0, example: null });
+
+// The steps as buttons with their symbols and names.
 function Progress() {
   return html`
     <nav class=${isKid.value ? "tour-progress kid" : "tour-progress"} aria-label=${t("tour.steps")}>
@@ -47,6 +49,7 @@ function Progress() {
             onClick=${() => goTo(2 * n)}
           >
             <span>${n + 1}</span> <b>${say(step.symbol)}</b>
+            ${isKid.value ? null : html`<small>${t(`tour.name.${step.id}`)}</small>`}
           </button>
         `;
       })}
@@ -124,6 +127,13 @@ function Bar() {
             />`
       }
       <span class="spring"></span>
+      ${
+        run.value === null
+          ? null
+          : html`<button id="tour-curves" class="tour-main" type="button" onClick=${toCurves}>
+              ${t("tour.toCurves")}
+            </button>`
+      }
       <button id="tour-leave" type="button" aria-label=${t("tour.leave")} onClick=${leave}>
         <span class="wide">${t("tour.leave")} </span>✕
       </button>
