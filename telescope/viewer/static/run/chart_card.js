@@ -60,8 +60,9 @@ function At({ chart, model, cursor }) {
   const step = cursor.value === null ? null : model.steps[cursor.value];
   if (step === null || step === undefined) {
     const metric = groups.value && !chart.extra ? html`<code>${model.metric}</code>` : null;
+    const first = model.linear ? t("run.linear") : metric;
     return html`<span class="chart-at">
-      ${model.linear ? t("run.linear") : metric} <span class="last">${t("run.last")}</span>
+      ${first} ${first ? "· " : null}<span class="last">${t("run.last")}</span>
     </span>`;
   }
   const opens = stepToOpen(step);
