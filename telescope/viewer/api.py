@@ -52,6 +52,7 @@ class Api:
             "/api/runs": self._listing,
             RUN: self._header,
             rf"{RUN}/metrics": self._metrics,
+            rf"{RUN}/prompts": self._prompts,
             rf"{RUN}/prompts/([0-9a-f]{{1,64}})": self._prompt,
             STEP: self._step,
             rf"{STEP}/columns": self._columns,
@@ -94,6 +95,9 @@ class Api:
         data = self.runs[run]
         data.check_exists()
         return {"series": data.metrics.refresh().to_json(wanted, _step_or_none(after))}
+
+    def _prompts(self, query: Query, run: str) -> Any:
+        return {"prompts": self.runs[run].recurring_prompts()}
 
     def _prompt(self, query: Query, run: str, key: str) -> Any:
         return {"rows": self.runs[run].prompt_rows(key)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
 from telescope.viewer.columns import has_critic, numbers_per_row
 from telescope.viewer.payload import number_of
-from telescope.viewer.rows import prompt_key
+from telescope.viewer.rows import asked, prompt_key
 
 _COLUMNS = ("prompt", "score", "values", "response_mask")
 _THREADS = 4
 """Files that are read at once."""
+MOST_RECURRING = 200
+"""Prompts in the list of those that come back."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,25 @@ class _Row:
     """What one file says about one response."""
 
     key: str
+    user: str
     position: int
     score: float | None
     v0: float | None
     length: int
+
+
+def recurring_prompts(found: Iterable[tuple[int, str, str]]) -> list[dict[str, Any]]:
+    """Of (step, key, user) the prompts of several steps, those of most steps first."""
+    steps: dict[str, set[int]] = {}
+    users: dict[str, str] = {}
+    for step, key, user in found:
+        steps.setdefault(key, set()).add(step)
+        users[key] = user
+    several = sorted((key for key in steps if len(steps[key]) > 1), key=lambda k: -len(steps[k]))
+    return [
+        {"key": key, "user": users[key], "steps": len(steps[key])}
+        for key in several[:MOST_RECURRING]
+    ]
 
 
 class PromptIndex:
@@ -40,8 +58,7 @@ class PromptIndex:
 
     def rows(self, key: str, steps: list[int], correct_score: float) -> list[dict[str, Any]]:
         """The responses to the prompt with this key, in the order of steps."""
-        with self._lock, ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(self._rows_of, steps))
+        found = self._rows_of_all(steps)
         return [
             {
                 "step": step,
@@ -55,6 +72,15 @@ class PromptIndex:
             for row in rows
             if row.key == key
         ]
+
+    def recurring(self, steps: list[int]) -> list[dict[str, Any]]:
+        """The prompts that several of these steps recorded, those of most steps first."""
+        pairs = zip(steps, self._rows_of_all(steps), strict=True)
+        return recurring_prompts((step, row.key, row.user) for step, rows in pairs for row in rows)
+
+    def _rows_of_all(self, steps: list[int]) -> list[list[_Row]]:
+        with self._lock, ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(self._rows_of, steps))
 
     def _rows_of(self, step: int) -> list[_Row]:
         """The step's rows; none for a file that is damaged or gone."""
@@ -79,5 +105,7 @@ def _read(run: Path, step: int) -> list[_Row]:
     for position, prompt in enumerate(table.column("prompt").to_pylist()):
         mask = masks[position] > 0
         v0 = float(values[position][mask][0]) if critic and mask.any() else None
-        rows.append(_Row(prompt_key(prompt), position, scores[position], v0, len(mask)))
+        rows.append(
+            _Row(prompt_key(prompt), asked(prompt), position, scores[position], v0, len(mask))
+        )
     return rows

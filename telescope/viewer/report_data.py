@@ -18,6 +18,7 @@ from telescope.viewer.api import Api
 from telescope.viewer.columns import only_samples
 from telescope.viewer.formulas import shape_of, translate_shape
 from telescope.viewer.payload import MAX_TRACE_TEXT, dumps, page_sample, page_traces
+from telescope.viewer.prompts import recurring_prompts
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
 from telescope.viewer.tour import example_tour, run_tour
@@ -142,12 +143,13 @@ class _Report:
 
     def _add_prompts(self) -> None:
         """Each prompt through training, as far as its responses are in the report."""
-        keys = {
-            row["prompt_key"]
+        found = [
+            (step, row["prompt_key"], row["user"])
             for step in self.held
             for row in self.answers[f"{self.base}/steps/{step}"]["index"]
-        }
-        for key in sorted(keys):
+        ]
+        self.answers[f"{self.base}/prompts"] = {"prompts": recurring_prompts(found)}
+        for key in sorted({key for _, key, _ in found}):
             rows = self.run.prompt_rows(key)
             held = [row for row in rows if row["position"] in self.held.get(row["step"], ())]
             self.answers[f"{self.base}/prompts/{key}"] = {"rows": held}

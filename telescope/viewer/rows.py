@@ -21,6 +21,11 @@ def prompt_key(prompt: str) -> str:
     return hashlib.blake2s(prompt.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
+def asked(prompt: str) -> str:
+    """The beginning of the user's last turn."""
+    return user_turn(prompt).strip()[:FIRST_WORDS]
+
+
 def index_rows(table: pa.Table, correct_score: float, *, critic: bool) -> list[dict[str, Any]]:
     """One row per sample of a step, made from a few columns. `critic`: V means something."""
     columns = {name: table.column(name).to_pylist() for name in ("prompt", "response", "score")}
@@ -36,7 +41,7 @@ def index_rows(table: pa.Table, correct_score: float, *, critic: bool) -> list[d
                 "position": position,
                 "prompt_key": prompt_key(prompt),
                 "group": groups[position],
-                "user": user_turn(prompt).strip()[:FIRST_WORDS],
+                "user": asked(prompt),
                 "answer": columns["response"][position][:FIRST_WORDS],
                 "score": number_of(score),
                 "parts": parts_of(dict(table.column("parts")[position].as_py() or ())),

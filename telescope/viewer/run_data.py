@@ -180,6 +180,7 @@ class RunData:
             "settings": None,
             "whiten": None,
             "paths": None,
+            "part_weights": {},
         }
         if table.num_rows:
             answer["settings"] = page_settings(self.step_settings(step)) | {
@@ -189,6 +190,7 @@ class RunData:
             answer["offers"] = [offer.to_json() for offer in offers(recorded)]
             answer["losses"] = [offer.to_json() for offer in loss_offers(recorded)]
             answer["whiten"] = recorded.whitening()
+            answer["part_weights"] = recorded.part_weights
             if has_critic(table):
                 answer["paths"] = value_paths(table, self.correct_score)
         return answer
@@ -261,6 +263,11 @@ class RunData:
         """Every recorded response to a prompt, step by step."""
         self.check_exists()
         return self._prompts.rows(key, self.steps(), self.correct_score)
+
+    def recurring_prompts(self) -> list[dict[str, Any]]:
+        """The prompts that several steps recorded, those of most steps first."""
+        self.check_exists()
+        return self._prompts.recurring(self.steps())
 
     # ---- files ----
 

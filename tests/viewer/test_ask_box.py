@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from telescope.explain.settings import Settings
 from telescope.viewer.report import write_report
 from tests.viewer.conftest import until
-from tests.viewer.fake import fake_run
+from tests.viewer.fake import EOS, fake_run, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
@@ -34,6 +35,7 @@ def test_the_box_answers_follows_up_and_offers_the_nearest(
     page = open_page(serve_run(fake_run(tmp_path / "run")) + TOKEN)
     page.locator("#ask-input").wait_for()
     assert page.locator("#ask-title").text_content() == "提问"
+    assert "λ=1 呢" in page.locator("#ask-follow").text_content()  # the run's λ is 0.95
     send(page, "为什么不直接令 A = δ？")
     until_answer(page, "0.102")
     assert page.locator("#ask-nearest button").count() == 2
@@ -66,6 +68,17 @@ def test_a_question_that_failed_can_be_asked_again(
     until_answer(page, "0.102")
     assert page.locator("#ask .trouble").count() == 0
     page.trouble.clear()
+
+
+def test_the_hint_asks_for_another_lambda_than_the_runs(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    one = sample(["a", EOS], [0.1, 0.2], [0.0, 0.0], score=1.0, settings=Settings.of(lam=1.0))
+    page = open_page(
+        serve_run(fake_run(tmp_path / "run", {1: step_of([one], 1)})) + "#view=samples"
+    )
+    page.locator("#ask-follow").wait_for()
+    assert "λ=0.95 呢" in page.locator("#ask-follow").text_content()
 
 
 def test_a_report_has_no_box(open_page: Open, tmp_path: Path) -> None:

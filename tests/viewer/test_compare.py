@@ -88,6 +88,18 @@ def test_a_prompt_is_chosen_from_the_list_and_a_token_opens(
         assert part in page.url
 
 
+def test_prompts_that_come_back_are_offered_first_with_their_count(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    page = open_page(serve_run(growing(tmp_path / "run")) + "#view=compare&step=20&lang=en")
+    until(page, "document.querySelector('#prompt-choice optgroup option') !== null")
+    until(page, "document.querySelectorAll('#prompt-choice optgroup').length === 2")
+    groups = page.locator("#prompt-choice optgroup").evaluate_all(
+        "all => all.map((part) => [...part.children].map((one) => one.textContent.trim()))"
+    )
+    assert groups == [[f"3 steps · {QUESTION}"], ["别的题 20"]]  # it stands second in the step
+
+
 # ---- two runs, two settings ----
 
 
@@ -323,7 +335,8 @@ def test_a_child_reads_the_group_without_symbols(
     text = page.locator("#group-said").text_content()
     group = [outcomes()[k] for k in (0, 1, 4, 7)]
     how = "more" if group[0] > np.mean(group) else "less"
-    assert f"answered this question 4 times and got {np.mean(group):.1f} points" in text
+    points = f"{100 * np.mean(group):.1f}".removesuffix(".0")
+    assert f"answered this question 4 times and got {points} points" in text
     assert f"{how} than average" in text
     assert not re.search(r"[γλμσδρÂ=]|\.\d\d", text)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from tests.viewer.conftest import until
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
@@ -124,6 +125,45 @@ def test_score_parts_are_shown(read: Callable[..., Any]) -> None:
     ]
 
 
+def test_parts_stand_with_their_weights_where_they_add_up(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    rows = [
+        replace(words("a", EOS, score=0.1), parts={"exact": 0.0, "form": 1.0}),
+        replace(words("b", EOS, score=1.0), parts={"exact": 1.0, "form": 1.0}),
+    ]
+    run = fake_run(tmp_path / "run", {1: step_of(rows, 1)})
+    config = '[reward]\nfunctions = ["mine.py:exact", "mine.py:form"]\n'
+    (run / "config.toml").write_text(config + "[reward.weights]\nexact = 0.9\nform = 0.1\n")
+    page = open_page(f"{serve_run(run)}#view=samples&sample=0&lang=en")
+    page.locator("#parts").wait_for()
+    said = " ".join(page.locator("#parts").inner_text().split())
+    assert said.startswith("= 0.9 × exact 0.00 + 0.1 × form 1.00")
+    why = page.locator('[data-part="form"]').get_attribute("title")
+    assert "mine.py:form" in why
+    assert "0.1" in why
+
+
+@pytest.mark.parametrize(("lam", "kl"), [(1.0, 0.0), (0.9, 0.0), (1.0, 0.1)])
+def test_where_only_the_end_pays_it_says_that_tokens_differ_only_through_v(
+    read: Callable[..., Any], lam: float, kl: float
+) -> None:
+    tokens = ["a", "b", "c", EOS]
+    settings = Settings.of(kl_coef=0.1, lam=lam, gamma=1.0)
+    one = sample(tokens, [0.3, 0.5, 0.2, 0.1], [kl] * 4, score=1.0, settings=settings)
+    page = read([one], "lang=en")
+    page.locator("#facts").wait_for()
+    columns = step_of([one], 1)[0].columns
+    sums = [a + v for a, v in zip(columns["advantages"], columns["values"], strict=True)]
+    is_one_number = max(sums) - min(sums) < 1e-6
+    assert is_one_number == (lam == 1.0 and kl == 0.0)
+    assert page.locator("#only-v").count() == int(is_one_number)
+    if is_one_number:
+        assert f"A = {sums[0]:.3f} − V" in page.locator("#only-v").text_content()
+        worst = page.locator("[data-fact=blamed]").get_attribute("data-at")
+        assert worst == "1"  # V is highest there
+
+
 def test_the_facts_name_the_most_blamed_token_and_what_the_critic_expected(
     read: Callable[..., Any],
 ) -> None:
@@ -132,8 +172,8 @@ def test_the_facts_name_the_most_blamed_token_and_what_the_critic_expected(
     worst = min(range(7), key=lambda i: columns["whitened"][i])
     fact = page.locator("[data-fact=blamed]")
     assert fact.get_attribute("data-at") == str(worst)
-    assert f"Â −{abs(columns['whitened'][worst]):.2f}" in fact.text_content()
-    assert page.locator("#v0 b").text_content() == f"{columns['values'][0]:.2f}"
+    assert f"Â −{abs(columns['whitened'][worst]):.3f}" in fact.text_content()  # as the sentence
+    assert page.locator("#v0 b").text_content() == f"{columns['values'][0]:.3f}"
     fact.click()
     until(page, f"location.hash.includes('token={worst}')")
     fall = min(range(7), key=lambda i: columns["deltas"][i])
@@ -305,6 +345,39 @@ def test_dark_and_light_have_readable_tokens(read: Callable[..., Any]) -> None:
             " getComputedStyle(node).backgroundColor])"
         )
         assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_every_shade_and_mark_can_be_read_in_a_what_if(
+    read: Callable[..., Any], theme: str
+) -> None:
+    """One ink on all shades: mid-purple under black has 4.5, and nobody can read it."""
+    n = 40
+    words = [f" w{i}\n" for i in range(n)]
+    ramp = sample(words, [i * i % 41 / 41 for i in range(n)], [0.0] * n, score=1.0)
+    page = read([ramp], f"lam=0.7&colour=values&theme={theme}", height=2400)
+    until(page, "document.querySelectorAll('#answer .tok[style]').length === 40")
+    look = """all => all.map((node) => {
+      const own = getComputedStyle(node);
+      const mark = getComputedStyle(node.querySelector(".break"), "::before");
+      return [own.color, own.backgroundColor, mark.color, mark.opacity];
+    })"""
+    for quantity in ("values", "whitened", "deltas"):
+        page.locator(f'#colour [data-value="{quantity}"]').click()
+        page.wait_for_timeout(300)  # tokens out of sight are painted once the numbers rest
+        found = page.locator("#answer .tok").evaluate_all(look)
+        assert len({ground for _, ground, _, _ in found}) > 2
+        assert len({ink for ink, _, _, _ in found}) == 1
+        assert min(contrast(ink, ground) for ink, ground, _, _ in found) >= 4.5
+        assert min(contrast(mark, ground) for _, ground, mark, _ in found) >= 4.5
+        assert {opacity for *_, opacity in found} == {"1"}
+        boxes = page.locator("#picture .box").evaluate_all(
+            "all => all.map((node) => getComputedStyle(node).fill)"
+        )
+        inks = page.locator("#picture .box ~ text.ui").evaluate_all(
+            "all => all.map((node) => getComputedStyle(node).fill)"
+        )
+        assert min(contrast(inks[-1], ground) for ground in boxes) >= 4.5
 
 
 def contrast(one: str, other: str) -> float:

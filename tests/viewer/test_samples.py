@@ -285,6 +285,73 @@ def test_one_prompt_across_training_steps(
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
 
 
+def test_the_chosen_answer_follows_its_prompt_to_another_step(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    """The prompt stands at another place of each step, and its answer is shorter there."""
+    here, there = lesson(30), lesson(40)
+    moved = step_of([here[2], here[5], here[1]], 30)  # its only answer is 1
+    run = fake_run(tmp_path / "run", {20: step_of(lesson(20)[:3], 20), 30: moved, 40: there})
+    page = open_page(at(serve_run(run), "step=40&sample=4&token=7&lang=en"))
+    asked: list[str] = []
+    page.on("response", lambda answer: asked.append(f"{answer.status} {answer.url}"))
+    page.locator('[data-filter="prompt"]').click()
+    wait_for_rows(page, [4, 5])
+    page.locator("#earlier").click()
+    wait_for_rows(page, [1])
+    until(page, "document.querySelector('#reader .bar').textContent.includes('step 30, answer 1')")
+    assert "2+3=5" in page.locator("#prompt").text_content()
+    assert page.locator("tr.chosen").get_attribute("data-row") == "1"
+    assert "recorded step 1 of 2 with this prompt" in " ".join(
+        page.locator("#steps .of").text_content().split()
+    )
+    page.locator("#later").click()
+    until(page, "document.querySelector('#reader .bar').textContent.includes('step 40, answer 4')")
+    page.locator("#earlier").click()
+    until(page, "document.querySelector('#reader .bar').textContent.includes('step 30, answer 1')")
+    page.locator('[data-filter="prompt"]').click()
+    wait_for_rows(page, [0, 1, 2])
+    assert page.locator("tr.chosen").get_attribute("data-row") == "1"  # the answer that was read
+    page.locator("#traces .ok").first.wait_for()
+    assert [line for line in asked if not line.startswith(("200", "304"))] == []
+
+
+def test_no_panel_covers_another_while_the_page_scrolls(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    rows = answers(count=20, tokens=200)
+    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows})), "lang=en"))
+    page.locator("#traces .ok").first.wait_for()
+    overlaps = """() => {
+      const boxes = [...document.querySelectorAll("main .panel")].map((node) => {
+        const { left, right, top, bottom } = node.getBoundingClientRect();
+        return { id: node.id, left, right, top, bottom };
+      });
+      const meet = (a, b) =>
+        a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+      return boxes.flatMap((a, k) =>
+        boxes.slice(k + 1).filter((b) => meet(a, b)).map((b) => `${a.id} ${b.id}`),
+      );
+    }"""
+    height = page.evaluate("document.documentElement.scrollHeight")
+    assert height > 1800
+    for top in range(0, height, 300):
+        page.evaluate(f"window.scrollTo(0, {top})")
+        assert page.evaluate(overlaps) == [], top
+
+
+def test_the_question_has_room(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+    parts = {"gsm8k": 0.0, "lenient": 0.5, "form": 1.0}
+    rows = [replace(each, parts=parts) for each in answers(count=4)]
+    url = serve_run(fake_run(tmp_path / "run", {1: rows}))
+    for width, least in ((1280, 200), (390, 130)):
+        page = open_page(at(url, "lang=en"), width=width)
+        cell = page.locator('tr[data-row="0"] [data-column="user"]')
+        assert cell.evaluate("node => node.clientWidth") >= least, width
+        box = page.locator("#table-box").evaluate("node => [node.scrollWidth, node.clientWidth]")
+        assert box[0] == box[1]
+
+
 def test_another_step_keeps_the_sample_and_the_token(
     serve_run: Serve, open_page: Open, tmp_path: Path
 ) -> None:

@@ -75,14 +75,26 @@ def test_recorded_numbers_stand_in_the_table_beside_the_picture(show: Show) -> N
 def test_a_formula_is_mathml_and_its_tex_can_be_copied(show: Show) -> None:
     page = show()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator('[data-trace="delta"] math').wait_for()
-    space = page.locator('[data-trace="delta"] math').evaluate("node => node.namespaceURI")
+    page.locator('[data-trace="delta"] math').first.wait_for()
+    space = page.locator('[data-trace="delta"] math').first.evaluate("node => node.namespaceURI")
     assert space == "http://www.w3.org/1998/Math/MathML"
-    assert "δ" in page.locator('[data-trace="delta"] math').text_content()
+    assert "δ" in page.locator('[data-trace="delta"] .formula').text_content()
     page.locator('[data-trace="delta"] .copy-tex').click()
     until(page, "document.querySelector('[data-trace=delta] .copy-tex').textContent === 'copied'")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith(r"\delta_{3} = r_{3} + \gamma")
+
+
+def test_formulas_stay_inside_their_boxes(show: Show) -> None:
+    page = show(TOKEN)
+    page.locator(".terms:not(.old) [data-trace=value_loss]").wait_for()
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        sizes = page.locator(".formula").evaluate_all(
+            "all => all.map((node) => [node.scrollWidth, node.clientWidth])"
+        )
+        assert len(sizes) > 5
+        assert [size for size in sizes if size[0] > size[1]] == []
 
 
 def test_a_formula_holds_elements_and_attributes_of_the_list_only(show: Show) -> None:
@@ -278,6 +290,58 @@ def test_a_child_sees_no_power_of_ten_no_greek_and_one_decimal(show: Show) -> No
         leaves = page.locator(f"{panel} :not(:has(*))").all_text_contents()
         assert [text for text in leaves if re.search(strange, text)] == [], panel
     assert "guess" in page.locator("#picture").text_content()
+
+
+def test_a_child_reads_points_and_hears_of_shares_only_where_there_are_some(show: Show) -> None:
+    def one(lam: float) -> list[Sample]:
+        settings = Settings.of(kl_coef=0.1, lam=lam, gamma=1.0)
+        values = [0.323, 0.327, 0.325, 0.31]
+        made = sample(["a", "b", "c", EOS], values, [0.0] * 4, score=0.1, settings=settings)
+        return step_of([made], 1)
+
+    page = show("sample=0&token=1&step=1&lang=en&kid=1", {1: one(1.0)})
+    shown = page.locator("#picture").text_content()
+    assert "the farther, the less" not in shown
+    assert "all of them in full" in shown
+    page.locator("#as-table").click()
+    assert page.locator("#table tr[data-i='1'] [data-column=deltas]").text_content() == "−0.2"
+    assert page.locator("#table tr[data-i='1'] [data-column=values]").text_content() == "32.7"
+    assert "guessed 32.7 points before it and 32.5 after it" in " ".join(
+        page.locator("#token-line").text_content().split()
+    )
+    assert "10" in page.locator("#score").text_content()
+    until(page, "document.querySelector('[data-trace=delta]') !== null")
+    assert "about −0.2 points" in page.locator("[data-trace=delta]").text_content()
+    assert "farther" not in page.locator("#traces").text_content()
+
+
+def test_a_child_hears_that_far_surprises_count_less_where_they_do(show: Show) -> None:
+    page = show("sample=0&token=0&step=40&lang=en&kid=1")
+    assert "the farther, the less" in page.locator("#picture").text_content()
+
+
+@pytest.mark.parametrize("state", ["lang=zh", "lang=en", "lang=zh&kid=1", "lang=en&kid=1"])
+def test_the_fence_fits_a_phone(show: Show, state: str) -> None:
+    """Four tokens at least, captions left of the first post, no number over another."""
+    n = 30
+    tokens = [f" w{i}" for i in range(n - 1)] + [EOS]
+    one = sample(tokens, [0.1 + 0.01 * (i % 7) for i in range(n)], [0.01] * n, score=0.0)
+    page = show(f"sample=0&token=9&{state}", {1: step_of([one], 1)}, width=390, height=844)
+    page.locator("#picture .hit").first.wait_for()
+    assert page.locator("#picture .hit").count() >= 4
+    first = page.locator("#picture .post").first.bounding_box()["x"]
+    captions = page.locator("#picture text.start.ui").evaluate_all(
+        "all => all.map((node) => [node.textContent, node.getBoundingClientRect().right])"
+    )
+    assert [caption for caption in captions if caption[1] > first] == []
+    rows = page.locator("#picture text.mid:not(.start):not(.end)").evaluate_all(
+        "all => all.map((node) => { const box = node.getBoundingClientRect();"
+        " return [Number(node.getAttribute('y')), box.left, box.right, node.textContent]; })"
+    )
+    beside = [
+        (a, b) for a in rows for b in rows if a[0] == b[0] and a[1] < b[1] and b[1] < a[2] - 1
+    ]
+    assert beside == []
 
 
 def test_languages_switch(show: Show) -> None:

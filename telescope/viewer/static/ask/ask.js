@@ -70,6 +70,12 @@ function Nearest({ sample, reply }) {
   `;
 }
 
+// A λ worth asking for: not the recorded one.
+function followText({ settings }) {
+  if (settings.lam === null || settings.lam === undefined) return t("ask.follow.plain");
+  return t("ask.follow", { lam: settings.lam === 1 ? "0.95" : "1" });
+}
+
 export function AskBox({ sample }) {
   if (!isLive) return null;
   const { asked, reply, error, retry } = shown.value;
@@ -93,7 +99,7 @@ export function AskBox({ sample }) {
         />
         <button id="ask-send" type="button" onClick=${send}>${t("ask.send")}</button>
       </div>
-      <p id="ask-follow" class="quiet">${t("ask.follow")}</p>
+      <p id="ask-follow" class="quiet">${followText(sample)}</p>
       <p id="ask-asked" class="quiet">${asked}</p>
       <div id="ask-answer" aria-live="polite">${reply ? reply.text : asked && !error ? t("ask.wait") : ""}</div>
       ${error ? html`<${Trouble} error=${error} retry=${retry} />` : null}

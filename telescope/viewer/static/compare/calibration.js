@@ -7,6 +7,7 @@ import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { pressable } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
+import { figureOf } from "../token/figure.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 import { gaeOf, writtenOf } from "../whatif/gae.js";
 import { calibrationOf, explainedVariance } from "./bins.js";
@@ -50,7 +51,7 @@ function Plot({ data, gamma }) {
           ? html`<${TokenList}
               tokens=${chosen.tokens}
               title=${t("compare.cell.title", { n: chosen.count })}
-              show=${(i) => `V ${num(made.values[i])} G ${num(made.returns[i])}`}
+              show=${(i) => `${isKid.value ? t("compare.kid.guess") : "V"} ${figureOf("values", made.values[i])} ${isKid.value ? t("compare.kid.came") : "G"} ${figureOf("returns", made.returns[i])}`}
             />`
           : null
       }
@@ -62,7 +63,7 @@ function saidOf({ explained, at, values, returns }) {
   const gap = at.reduce((sum, i) => sum + values[i] - returns[i], 0) / Math.max(at.length, 1);
   const bias = Math.abs(gap) < 0.005 ? "none" : gap > 0 ? "high" : "low";
   const biasSaid = t(`compare.bias.${bias}`, {
-    gap: num(Math.abs(gap), { digits: isKid.value ? 1 : 3 }),
+    gap: figureOf("values", Math.abs(gap)),
   });
   if (explained === null) return `${t("compare.explained.flat")} ${biasSaid}`;
   const share = Math.round(100 * explained);
@@ -93,8 +94,8 @@ function Dots({ bins, bin }) {
         <${Diagonal} ...${{ xRange, yRange, x, y }} />
         ${bins.map((each, k) => {
           const label = t("compare.calibration.bin", {
-            v: num(each.x),
-            g: num(each.y),
+            v: figureOf("values", each.x),
+            g: figureOf("returns", each.y),
             n: each.count.toLocaleString("en"),
           });
           const open = () => go({ bin: bin === k ? null : String(k) });

@@ -6,8 +6,9 @@ import { num } from "../core/number.js";
 import { Loaded, Panel, Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
-import { pressable, ticksOf, tickText } from "../core/ticks.js";
+import { pressable, ticksOf } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
+import { figure, figureOf, tickOf } from "../token/figure.js";
 import { symbolOf } from "../token/view.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 import { binOf, histogram } from "./bins.js";
@@ -97,6 +98,8 @@ function saidOf({ at, numbers, range }, name, settings) {
   return `${said} ${t("compare.outside", numbersSaid)}`;
 }
 
+const said = (name, x) => (name === "ratio" ? figure(x) : figureOf(name, x));
+
 function Bars({ made, name, settings, bin }) {
   const box = useRef(null);
   const width = useWidth(box);
@@ -116,7 +119,7 @@ function Bars({ made, name, settings, bin }) {
         ${ticks.map(
           (tick) => html`
             <line class="rule-line" x1=${x(tick)} x2=${x(tick)} y1=${ROOF} y2=${HEIGHT - FLOOR} />
-            <text class="mid" x=${x(tick)} y=${HEIGHT - 8}>${tickText(tick, ticks)}</text>
+            <text class="mid" x=${x(tick)} y=${HEIGHT - 8}>${tickOf(name, tick, ticks)}</text>
           `,
         )}
         <text class="end" x=${SIDE - 6} y=${ROOF + 8}>${most.toLocaleString("en")}</text>
@@ -124,7 +127,7 @@ function Bars({ made, name, settings, bin }) {
         ${counts.map((count, k) => {
           const [from, to] = edgesOf(made, k);
           const middle = (from + to) / 2;
-          const label = t("compare.bin", { low: num(from), high: num(to), n: count });
+          const label = t("compare.bin", { low: said(name, from), high: said(name, to), n: count });
           const open = () => go({ bin: bin === k ? null : String(k) });
           const wide = Math.max(1, x(to) - x(from) - 1);
           return html`
@@ -156,6 +159,10 @@ function BinTokens({ made, name, bin }) {
   const { at, numbers, range } = made;
   const tokens = at.filter((i) => binOf(numbers[i], range, BINS) === bin);
   const [low, high] = edgesOf(made, bin);
-  const title = t("compare.bin", { low: num(low), high: num(high), n: tokens.length });
-  return html`<${TokenList} tokens=${tokens} title=${title} show=${(i) => `${symbolOf(name)} ${num(numbers[i])}`} />`;
+  const title = t("compare.bin", {
+    low: said(name, low),
+    high: said(name, high),
+    n: tokens.length,
+  });
+  return html`<${TokenList} tokens=${tokens} title=${title} show=${(i) => `${symbolOf(name)} ${said(name, numbers[i])}`} />`;
 }

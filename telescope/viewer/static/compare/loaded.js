@@ -7,6 +7,7 @@ import { useEffect, useState } from "../vendor/preact.js";
 const inRun = (id) => `api/runs/${encodeURIComponent(id)}`;
 export const samplePath = ({ run = runId.value, step, position }) =>
   `${inRun(run)}/steps/${step}/samples/${position}`;
+export const promptsPath = () => `${inRun(runId.value)}/prompts`;
 export const promptPath = (key, run = runId.value) => `${inRun(run)}/prompts/${key}`;
 export const stepPath = (step, run) => `${inRun(run)}/steps/${step}`;
 export const runPath = (run) => inRun(run);

@@ -1,10 +1,12 @@
-// Which prompt is compared: one of the shown step's.
+// Which prompt is compared. Those that come back at several steps are offered first.
 
 import { sampleShown } from "../core/data.js";
+import { get } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
 import { html } from "../vendor/preact.js";
+import { promptsPath, useAnswer } from "./loaded.js";
 
 // The rows of a step by prompt, each prompt once: [{key, user, rows}].
 export function promptsOf(index) {
@@ -23,22 +25,42 @@ export function promptShown(index) {
   return index.find((row) => row.position === sampleShown.value)?.prompt_key ?? null;
 }
 
-export function PromptChoice({ index, shared = null }) {
-  const prompts = promptsOf(index);
-  const key = promptShown(index);
-  const isListed = prompts.some((prompt) => prompt.key === key);
+function Choices({ prompts, shownKey, shared = null, counts = new Map() }) {
+  return prompts.map(({ key, user }) => {
+    const mark = shared?.has(key) ? "● " : "";
+    const n = counts.get(key);
+    const times = n ? t("compare.times", { n }) : "";
+    return html`
+      <option key=${key} value=${key} selected=${key === shownKey}>
+        ${mark}${times}${oneLine(user, 90)}
+      </option>
+    `;
+  });
+}
+
+// `anywhere`: also prompts of other steps. Those that several steps recorded come first.
+export function PromptChoice({ index, shared = null, anywhere = false }) {
+  const recurring = useAnswer(promptsPath(), get).value?.prompts ?? [];
+  const counts = new Map(recurring.map(({ key, steps }) => [key, steps]));
+  const here = promptsOf(index);
+  const keysHere = new Set(here.map(({ key }) => key));
+  const several = anywhere ? recurring : recurring.filter(({ key }) => keysHere.has(key));
+  const once = here.filter(({ key }) => !counts.has(key));
+  const shownKey = promptShown(index);
+  const isListed = [...several, ...once].some(({ key }) => key === shownKey);
+  const part = (label, prompts) =>
+    prompts.length
+      ? html`<optgroup label=${label}><${Choices} ...${{ prompts, shownKey, shared, counts }} /></optgroup>`
+      : null;
   return html`
     <label class="field wide" for="prompt-choice">
       <span>${t("compare.choose")}</span>
-      <select id="prompt-choice" value=${key} onChange=${(event) => go({ prompt: event.target.value })}>
-        ${isListed ? null : html`<option value=${key} selected>…</option>`}
-        ${prompts.map(
-          (prompt) => html`
-            <option key=${prompt.key} value=${prompt.key} selected=${prompt.key === key}>
-              ${shared?.has(prompt.key) ? "● " : ""}${oneLine(prompt.user, 90)}
-            </option>
-          `,
-        )}
+      <select
+        id="prompt-choice" value=${shownKey} onChange=${(event) => go({ prompt: event.target.value })}
+      >
+        ${isListed ? null : html`<option value=${shownKey} selected>…</option>`}
+        ${part(t("compare.several"), several)}
+        ${part(t("compare.once"), once)}
       </select>
     </label>
   `;

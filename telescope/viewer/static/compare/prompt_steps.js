@@ -1,12 +1,11 @@
 // One prompt at several steps, stacked, in one scale of colours: how the answer changed.
 
-import { num } from "../core/number.js";
 import { Panel, Trouble } from "../core/parts.js";
 import { go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
 import { Prompt } from "../samples/prompt.js";
-import { figure } from "../token/figure.js";
+import { figureOf, scoreOf } from "../token/figure.js";
 import { html } from "../vendor/preact.js";
 import { Coloured } from "./coloured.js";
 import { promptPath, samplePath, useAnswer } from "./loaded.js";
@@ -33,7 +32,7 @@ export function PromptThroughTraining({ found }) {
   const recorded = answer.value?.rows.length ?? 0;
   return html`
     <${Panel} id="prompt-steps" title=${t("compare.prompt.title")}>
-      <div class="bar"><${PromptChoice} index=${found.index} /></div>
+      <div class="bar"><${PromptChoice} index=${found.index} anywhere /></div>
       ${answer.error ? html`<${Trouble} error=${answer.error} />` : null}
       ${first ? html`<${Prompt} key=${key} sample=${first} />` : null}
       ${
@@ -64,8 +63,8 @@ function Row({ row }) {
           ${t("compare.at", { step, position })}
         </button>
         <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
-        <span>${t("token.score")} <b class="mono score">${num(score, { digits: 2 })}</b></span>
-        ${v0 === null ? null : html`<span>${t("compare.v0")} <b class="mono v0">${figure(v0, { digits: 2 })}</b></span>`}
+        <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
+        ${v0 === null ? null : html`<span>${t("compare.v0")} <b class="mono v0">${figureOf("v0", v0, { digits: 2 })}</b></span>`}
         <span class="quiet">${t("reader.length", { n: length })}</span>
       </div>
       ${error ? html`<${Trouble} error=${error} />` : null}

@@ -7,7 +7,7 @@ import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groups } from "../core/token_text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
-import { figure } from "../token/figure.js";
+import { figureOf, scoreOf } from "../token/figure.js";
 import { html } from "../vendor/preact.js";
 import { Controls } from "../whatif/controls.js";
 import { viewOf } from "../whatif/whatif.js";
@@ -148,8 +148,8 @@ function Head({ row }) {
     <div class="stack-head">
       <span>${t("compare.at", { step, position })}</span>
       <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
-      <span>${t("token.score")} <b class="mono score">${num(score, { digits: 2 })}</b></span>
-      ${has(v0) ? html`<span>${t("compare.v0")} <b class="mono">${figure(v0, { digits: 2 })}</b></span>` : null}
+      <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
+      ${has(v0) ? html`<span>${t("compare.v0")} <b class="mono">${figureOf("v0", v0, { digits: 2 })}</b></span>` : null}
       <span class="quiet">${t("reader.length", { n: length })}</span>
     </div>
   `;

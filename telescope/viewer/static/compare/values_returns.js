@@ -1,11 +1,12 @@
 // V against R: a grid of counts, with the diagonal on which the critic would be exact.
 
-import { num } from "../core/number.js";
 import { Panel } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
-import { pressable, ticksOf, tickText } from "../core/ticks.js";
+import { pressable, ticksOf } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
+import { figureOf, tickOf } from "../token/figure.js";
+import { symbolOf } from "../token/view.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 import { binOf, grid } from "./bins.js";
 import { TokenList } from "./token_list.js";
@@ -40,13 +41,13 @@ export function Axes({ xRange, yRange, x, y, width, height, names }) {
     ${xTicks.map(
       (tick) => html`
         <line class="rule-line" x1=${x(tick)} x2=${x(tick)} y1=${ROOF} y2=${height - FLOOR} />
-        <text class="mid" x=${x(tick)} y=${height - FLOOR + 14}>${tickText(tick, xTicks)}</text>
+        <text class="mid" x=${x(tick)} y=${height - FLOOR + 14}>${tickOf("values", tick, xTicks)}</text>
       `,
     )}
     ${yTicks.map(
       (tick) => html`
         <line class="rule-line" x1=${SIDE} x2=${width - 8} y1=${y(tick)} y2=${y(tick)} />
-        <text class="end" x=${SIDE - 5} y=${y(tick) + 4}>${tickText(tick, yTicks)}</text>
+        <text class="end" x=${SIDE - 5} y=${y(tick) + 4}>${tickOf("returns", tick, yTicks)}</text>
       `,
     )}
     <text class="mid name" x=${(SIDE + width) / 2} y=${height - 5}>${names[0]}</text>
@@ -90,8 +91,8 @@ function Grid({ made, cell }) {
           const left = x(at(xRange, i));
           const top = y(at(yRange, j + 1));
           const label = t("compare.cell", {
-            v: num(at(xRange, i + 0.5), { digits: 2 }),
-            r: num(at(yRange, j + 0.5), { digits: 2 }),
+            v: figureOf("values", at(xRange, i + 0.5), { digits: 2 }),
+            r: figureOf("returns", at(yRange, j + 0.5), { digits: 2 }),
             n: count,
           });
           return html`
@@ -117,5 +118,8 @@ function CellTokens({ data, made, cell: [i, j] }) {
     binOf(values[k], xRange, CELLS) === i && binOf(returns[k], yRange, CELLS) === j;
   const tokens = at.filter(isInside);
   const title = t("compare.cell.title", { n: tokens.length });
-  return html`<${TokenList} tokens=${tokens} title=${title} show=${(k) => `V ${num(values[k])} R ${num(returns[k])}`} />`;
+  const show = (k) =>
+    `${symbolOf("values")} ${figureOf("values", values[k])} ` +
+    `${symbolOf("returns")} ${figureOf("returns", returns[k])}`;
+  return html`<${TokenList} tokens=${tokens} title=${title} show=${show} />`;
 }

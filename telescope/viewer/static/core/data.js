@@ -207,8 +207,16 @@ export const columns = resource(() => inStep("/columns"), {
 
 // ---- a sample ----
 
+// The prompt that alone is listed, if one is.
+export const onlyPrompt = computed(() =>
+  state.filter.value?.includes("prompt") ? state.prompt.value : null,
+);
+
+// The address's sample, or another answer to the prompt that alone is listed.
 export const sampleShown = computed(() => {
-  const index = step.value?.index ?? [];
+  const all = step.value?.index ?? [];
+  const same = all.filter((row) => row.prompt_key === onlyPrompt.value);
+  const index = same.length ? same : all;
   const recorded = (position) => index.some((row) => row.position === position); // a report has few
   if (recorded(state.sample.value)) return state.sample.value;
   const chosen = run.value?.instructive;
@@ -224,11 +232,21 @@ function mostStriking(index) {
   return from.reduce((best, row) => (size(row) > size(best) ? row : best)).position;
 }
 
+// The position is known once the step's list is there: until then the path stays.
+let pathBefore = null;
+const samplePath = computed(() => {
+  const isThere = !step.value || step.value.step === stepShown.value;
+  if (isThere) {
+    pathBefore = sampleShown.value === null ? null : inStep(`/samples/${sampleShown.value}`);
+  }
+  return pathBefore;
+});
+
 // The sample before stays until the next one is there: its `position` tells which it is.
-export const sample = resource(
-  () => (sampleShown.value === null ? null : inStep(`/samples/${sampleShown.value}`)),
-  { ownerOf: () => runId.value },
-);
+export const sample = resource(() => samplePath.value, {
+  make: (answer, path) => ({ ...answer, path }),
+  ownerOf: () => runId.value,
+});
 
 // The token that is shown: the address's, or the one that `telescope explain` begins with.
 export const tokenShown = computed(() => {
@@ -239,7 +257,8 @@ export const tokenShown = computed(() => {
   return length ? found.token : null;
 });
 
-export const tokenPath = (rest = "") => inStep(`/samples/${sampleShown.value}${rest}`);
+// An address about the sample that is there, not about one that is on its way.
+export const tokenPath = (rest = "") => `${sample.value?.path}${rest}`;
 
 export const chooseToken = (token, options) =>
   go({ step: stepShown.peek(), sample: sampleShown.peek(), token }, options);

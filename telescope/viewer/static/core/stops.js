@@ -1,13 +1,7 @@
 // The steps at which the page can stand: all recorded ones, or those that recorded one prompt.
 
 import { computed } from "../vendor/preact.js";
-import { pathIn, resource, run } from "./data.js";
-import { state } from "./state.js";
-
-// The prompt that alone is listed, if one is.
-export const onlyPrompt = computed(() =>
-  state.filter.value?.includes("prompt") ? state.prompt.value : null,
-);
+import { onlyPrompt, pathIn, resource, run } from "./data.js";
 
 const ofPrompt = resource(
   () => (onlyPrompt.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),

@@ -1,10 +1,9 @@
 // Which samples the table lists, and in which order.
 
-import { pathIn, resource, step, stepShown } from "../core/data.js";
+import { onlyPrompt, pathIn, resource, sampleShown, step, stepShown } from "../core/data.js";
 import { has } from "../core/number.js";
 import { get, isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
-import { onlyPrompt } from "../core/stops.js";
 import { groups } from "../core/token_text.js";
 import { computed, effect, signal } from "../vendor/preact.js";
 
@@ -110,7 +109,8 @@ export function togglePrompt(row) {
   const others = now.filter((each) => each !== "prompt");
   const isOn = now.includes("prompt");
   const filter = isOn ? others : [...others, "prompt"];
-  go({ filter: filter.length ? filter : null, prompt: isOn ? null : (row?.prompt_key ?? null) });
+  const prompt = isOn ? null : (row?.prompt_key ?? null);
+  go({ filter: filter.length ? filter : null, prompt, sample: sampleShown.peek() });
 }
 
 export const isFiltered = computed(
@@ -120,8 +120,17 @@ export const isFiltered = computed(
     [state.low, state.high, state.group].some((each) => each.value !== null),
 );
 
+// The answer that is read stays.
 export const clearFilters = () =>
-  go({ filter: null, search: "", low: null, high: null, group: null, prompt: null });
+  go({
+    filter: null,
+    search: "",
+    low: null,
+    high: null,
+    group: null,
+    prompt: null,
+    sample: onlyPrompt.peek() ? sampleShown.peek() : state.sample.peek(),
+  });
 
 // First press: the column's own direction; second: the other one.
 export function sortBy(column, downFirst) {

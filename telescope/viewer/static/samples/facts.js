@@ -1,13 +1,15 @@
 // What to know about a sample before reading it: verdict, score, what the critic expected, and
 // which tokens got the blame and the praise.
 
-import { has, num } from "../core/number.js";
+import { has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { pin } from "../token/chosen.js";
-import { figure } from "../token/figure.js";
+import { figureOf, scoreOf } from "../token/figure.js";
 import { symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
+import { OnlyThroughV } from "./only_through_v.js";
+import { Parts } from "./parts_of_score.js";
 
 // The written token whose number is smallest (sign −1) or largest (sign 1), if it has that sign.
 function extreme(sample, column, sign) {
@@ -32,7 +34,7 @@ export function remarkable(sample) {
 function TokenButton({ sample, kind, column, i }) {
   const { columns } = viewOf(sample);
   const word = visible(groupOf(sample, i).text, 16) || "∅";
-  const number = figure(columns[column][i], { sign: true, digits: 2 });
+  const number = figureOf(column, columns[column][i], { sign: true });
   return html`
     <button
       type="button" class="fact" data-fact=${kind} data-at=${i}
@@ -44,12 +46,6 @@ function TokenButton({ sample, kind, column, i }) {
   `;
 }
 
-function partsOf(sample) {
-  const parts = Object.entries(sample.parts ?? {});
-  const says = parts.length > 1 || parts.some(([, x]) => x !== sample.score);
-  return says ? parts : [];
-}
-
 export function Facts({ sample, right }) {
   const v0 = sample.columns.values?.find((_, i) => sample.mask[i]);
   return html`
@@ -57,20 +53,14 @@ export function Facts({ sample, right }) {
       <span class=${`verdict ${right ? "right" : "wrong"}`}>
         ${right ? "✓" : "✗"} ${t(right ? "samples.right" : "samples.wrong")}
       </span>
-      <span id="score">${t("token.score")} <b class="mono">${num(sample.score, { digits: 2 })}</b></span>
-      ${partsOf(sample).map(
-        ([name, x]) => html`
-          <span key=${name} class="part" data-part=${name}>
-            ${name} <b class="mono">${num(x, { digits: 2 })}</b>
-          </span>
-        `,
-      )}
+      <span id="score">${t("token.score")} <b class="mono">${scoreOf(sample.score)}</b></span>
+      <${Parts} sample=${sample} />
       <span>${t("reader.length", { n: sample.length })}</span>
       ${sample.truncated ? html`<span class="cut">${t("samples.truncated")}</span>` : null}
       ${
         has(v0)
           ? html`<span id="v0" title=${t("reader.v0.why")}>
-              ${t("reader.v0")} <b class="mono">${figure(v0, { digits: 2 })}</b>
+              ${t("reader.v0")} <b class="mono">${figureOf("v0", v0)}</b>
             </span>`
           : null
       }
@@ -79,5 +69,6 @@ export function Facts({ sample, right }) {
           html`<${TokenButton} key=${kind} sample=${sample} kind=${kind} column=${column} i=${i} />`,
       )}
     </div>
+    <${OnlyThroughV} sample=${sample} />
   `;
 }

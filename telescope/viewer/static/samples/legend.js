@@ -4,7 +4,7 @@ import { colour, isDark, scaleOf } from "../core/colour.js";
 import { Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
-import { figure } from "../token/figure.js";
+import { figure, figureOf } from "../token/figure.js";
 import { isClipped, isFlipped, quantitiesOf, symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
@@ -15,7 +15,7 @@ const KID_QUANTITIES = ["whitened", "advantages", "deltas", "values", "token_lev
 const edgeOf = (quantity, part) => {
   const x = part * scaleOf(quantity);
   if (quantity === "ratio") return figure(1 + x, { digits: 2 });
-  return part === 0 ? "0" : figure(x, { sign: true, digits: 2 });
+  return part === 0 ? "0" : figureOf(quantity, x, { sign: true, digits: 2 });
 };
 
 // The signs that some token of the sample has.

@@ -4,7 +4,7 @@ import { level, scaleOf } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { t } from "../core/text.js";
 import { lens, pin, tokenPanel, tokenSeen } from "../token/chosen.js";
-import { figure } from "../token/figure.js";
+import { figureOf } from "../token/figure.js";
 import { symbolOf, viewOf } from "../token/view.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 
@@ -36,7 +36,7 @@ function lineOf(values, mask, { x, range: { low, high } }) {
 
 // What the line and the bars are, with the line's highest and lowest number.
 function Names({ range, quantity }) {
-  const number = (v) => figure(v, { digits: 2 });
+  const number = (v) => figureOf("values", v, { digits: 2 });
   return html`
     <div class="minimap-names">
       ${

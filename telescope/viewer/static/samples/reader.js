@@ -10,15 +10,15 @@ import { Minimap } from "./minimap.js";
 import { Prompt } from "./prompt.js";
 import { TokenLine } from "./token_line.js";
 
-export function Reader({ sample, row, step }) {
+export function Reader({ sample, right }) {
   const place = t("reader.place", {
-    step,
+    step: sample.step,
     position: sample.position,
     count: sample.count ?? "?",
   });
   return html`
     <${Panel} id="reader" title=${t("reader.title")} bar=${html`<span class="quiet">${place}</span>`}>
-      <${Facts} sample=${sample} right=${row?.right ?? false} />
+      <${Facts} sample=${sample} right=${right} />
       <${Prompt} key=${sample.position} sample=${sample} />
       <div class="bar under">
         <${ColourChoice} sample=${sample} />

@@ -1,7 +1,8 @@
 // The answers of a step: the table, the reader, and the chosen token under the lens.
 
 import { AskBox } from "../ask/ask.js";
-import { run, sample, sampleShown, step, stepShown } from "../core/data.js";
+import { run, sample, sampleShown, step } from "../core/data.js";
+import { has } from "../core/number.js";
 import { Loaded, Trouble } from "../core/parts.js";
 import { t } from "../core/text.js";
 import { Fence } from "../token/fence.js";
@@ -34,10 +35,10 @@ function Sample({ found }) {
   if (error && (isOther || !value))
     return html`<${Trouble} error=${error} retry=${sample.reload} />`;
   if (!value) return null;
-  const row = found.index.find((each) => each.position === value.position);
+  const right = has(value.score) && value.score >= (run.value?.correct_score ?? 1);
   const hasValues = found.settings?.critic !== false;
   return html`
-    <${Reader} sample=${value} row=${row} step=${stepShown.value} />
+    <${Reader} sample=${value} right=${right} />
     <${Controls} sample=${value} />
     ${asksCritic.value ? null : html`<${GroupPicture} sample=${value} />`}
     ${hasValues ? html`<${Fence} sample=${value} />` : null}

@@ -3,17 +3,17 @@
 import { has, num, percent } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
-import { figure } from "../token/figure.js";
+import { figureOf, scoreOf } from "../token/figure.js";
 import { html } from "../vendor/preact.js";
 
 const MOST_PARTS = 4;
 
-function scoreOf(row) {
+function verdictOf(row) {
   return html`
     <span class=${row.right ? "right" : "wrong"} aria-label=${t(row.right ? "samples.right" : "samples.wrong")}>
       ${row.right ? "✓" : "✗"}
     </span>
-    ${` ${num(row.score, { digits: 2 })}`}
+    ${` ${scoreOf(row.score)}`}
   `;
 }
 
@@ -27,20 +27,20 @@ function marksOf(row) {
   );
 }
 
-const number = (digits) => (row, name) => figure(row[name], { digits });
+const number = (digits) => (row, name) => figureOf(name, row[name], { digits });
 
 // name, cell, whether its first sort is downwards, how much room it needs to be shown
 const COLUMNS = [
   { name: "position", cell: (row) => row.position },
-  { name: "score", cell: scoreOf },
-  { name: "length", cell: (row) => row.length, down: true },
-  { name: "clip_fraction", cell: (row) => percent(row.clip_fraction, 1), down: true, room: "some" },
+  { name: "score", cell: verdictOf },
+  { name: "length", cell: (row) => row.length, down: true, room: "some" },
+  { name: "clip_fraction", cell: (row) => percent(row.clip_fraction, 1), down: true, room: "more" },
   { name: "marks", cell: marksOf, down: true },
   { name: "v0", cell: number(2), down: true, room: "much", expert: true },
   { name: "max_abs_a", cell: number(2), down: true, room: "much", expert: true },
   { name: "group", cell: (row) => row.group, room: "some" },
   { name: "user", cell: (row) => oneLine(row.user), text: true },
-  { name: "answer", cell: (row) => oneLine(row.answer), text: true, room: "more" },
+  { name: "answer", cell: (row) => oneLine(row.answer), text: true, room: "much" },
 ];
 
 const partColumn = (name) => ({
@@ -48,7 +48,7 @@ const partColumn = (name) => ({
   label: oneLine(name, 16),
   cell: (row) => num(row.parts?.[name], { digits: 2 }),
   down: true,
-  room: "some",
+  room: "more",
 });
 
 // Parts that say something besides the score.

@@ -4,7 +4,7 @@ import { has } from "../core/number.js";
 import { lang, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { tokenSeen } from "../token/chosen.js";
-import { figure } from "../token/figure.js";
+import { figureOf } from "../token/figure.js";
 import { symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
@@ -12,9 +12,10 @@ import { html } from "../vendor/preact.js";
 function expectedAt(sample, { values }, i) {
   if (!has(values?.[i])) return null;
   const next = sample.mask.findIndex((m, k) => m && k > i);
-  const before = figure(values[i]);
-  if (next >= 0) return t("reader.line.expected", { before, after: figure(values[next]) });
-  return t("reader.line.last", { before, after: figure(sample.bootstrap ?? 0) });
+  const said = (v) => figureOf("values", v);
+  const before = said(values[i]);
+  if (next >= 0) return t("reader.line.expected", { before, after: said(values[next]) });
+  return t("reader.line.last", { before, after: said(sample.bootstrap ?? 0) });
 }
 
 // Which way the actor's advantage pushes the token.
@@ -23,7 +24,8 @@ function learnedFrom(columns, i) {
   const x = columns[quantity]?.[i];
   if (!has(x)) return null;
   const way = x === 0 ? "same" : x < 0 ? "less" : "more";
-  return t(`reader.line.${way}`, { symbol: symbolOf(quantity), x: figure(x, { sign: true }) });
+  const number = figureOf(quantity, x, { sign: true });
+  return t(`reader.line.${way}`, { symbol: symbolOf(quantity), x: number });
 }
 
 export function TokenLine({ sample }) {

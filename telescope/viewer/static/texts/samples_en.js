@@ -5,7 +5,7 @@ export const samplesEn = {
   "samples.count": "{n} of {all}",
   "samples.nothing": "This run has no recorded tokens yet.",
   "samples.none": "No answer matches.",
-  "samples.stops.prompt": "with this prompt",
+  "samples.stops.prompt": " with this prompt",
   "samples.filters": "filters",
   "samples.search": "find in prompts and answers",
   "samples.clear": "clear filters",
@@ -37,6 +37,13 @@ export const samplesEn = {
   "reader.title": "Question and answer",
   "reader.place": "step {step}, answer {position} (from 0, of {count})",
   "reader.earlier": "earlier turns: {n}",
+  "reader.parts": "(weight × reward function)",
+  "reader.part.why":
+    "reward function {source}: it gave {x}, its weight is {weight} (reward.weights)",
+  "reader.part.unweighed": "reward function {source}: it gave {x}",
+  "reader.only_v":
+    "γ = λ = 1 and only the end pays, so A = {x} − V: tokens differ only through V, and the most " +
+    "blamed one is where V was highest. Where the expectation fell, δ shows.",
   "reader.template": "show template markup",
   "reader.prompt_cut": "a long prompt: {n} characters are left out",
   "reader.role.system": "system",
@@ -87,5 +94,6 @@ export const samplesEn = {
   "ask.nearest": "Near questions",
   "ask.wait": "…",
   "ask.follow":
-    "Follow-ups: what if λ=1 · what about token 3 · give an example · why · for a 12-year-old",
+    "Follow-ups: what if λ={lam} · what about token 3 · give an example · why · for a 12-year-old",
+  "ask.follow.plain": "Follow-ups: what about token 3 · give an example · why · for a 12-year-old",
 };

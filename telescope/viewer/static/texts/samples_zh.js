@@ -37,6 +37,12 @@ export const samplesZh = {
   "reader.title": "问与答",
   "reader.place": "第 {step} 步第 {position} 条（从 0 数，共 {count} 条）",
   "reader.earlier": "前面 {n} 轮",
+  "reader.parts": "（权重 × 奖励函数）",
+  "reader.part.why": "奖励函数 {source}：给出 {x}，权重 {weight}（reward.weights）",
+  "reader.part.unweighed": "奖励函数 {source}：给出 {x}",
+  "reader.only_v":
+    "γ = λ = 1，而且只有结尾有奖励，所以 A = {x} − V：各 token 之间只差在 V，" +
+    "最受责备的就是 V 最高的那个。预期在哪里跌下来，要看 δ。",
   "reader.template": "显示模板标记",
   "reader.prompt_cut": "提示太长，开头少了 {n} 个字符",
   "reader.role.system": "系统",
@@ -85,5 +91,6 @@ export const samplesZh = {
   "ask.send": "问",
   "ask.nearest": "相近的问题",
   "ask.wait": "……",
-  "ask.follow": "可以追问：λ=1 呢？ · 第 3 个 token 呢 · 举个例子 · 为什么 · 给 12 岁讲",
+  "ask.follow.plain": "可以追问：第 3 个 token 呢 · 举个例子 · 为什么 · 给 12 岁讲",
+  "ask.follow": "可以追问：λ={lam} 呢？ · 第 3 个 token 呢 · 举个例子 · 为什么 · 给 12 岁讲",
 };

@@ -9,9 +9,20 @@ import { Formula } from "./math.js";
 const simple = (text) => (isKid.value ? plain(text, t("token.almost")) : text);
 const exact = (x) => (typeof x === "string" ? x : simple(num(x, { digits: 5 })));
 
+// What a term's result is, where that has a unit.
+const QUANTITY_OF = {
+  reward: "token_level_rewards",
+  delta: "deltas",
+  advantage_sum: "advantages",
+  advantage: "advantages",
+  return: "returns",
+};
+
 export function Equation({ trace, verdict = null }) {
-  const { formula, substituted, result, recorded, math } = trace;
-  if (isKid.value) return html`<div class="math">${about(result)}${verdict}</div>`;
+  const { name, formula, substituted, result, recorded, math } = trace;
+  if (isKid.value) {
+    return html`<div class="math">${about(QUANTITY_OF[name] ?? name, result)}${verdict}</div>`;
+  }
   const was = recorded === null || recorded === undefined ? null : exact(recorded);
   return html`
     <div class="math">

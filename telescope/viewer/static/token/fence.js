@@ -12,6 +12,7 @@ import { lens, tokenPanel, tokenSeen } from "./chosen.js";
 import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
 import { sceneOf } from "./fence_scene.js";
 import { Arrows, Bands, BeforeAndAfter, Captions, Posts, Values } from "./fence_values.js";
+import { scoreOf } from "./figure.js";
 import { saveSvg } from "./save_svg.js";
 import { TokenTable } from "./token_table.js";
 import { viewOf } from "./view.js";
@@ -78,7 +79,7 @@ export function Fence({ sample }) {
 const nameOf = (sample, token) => `token-${sample.step}-${sample.position}-${token ?? 0}.svg`;
 
 function aboutSample(sample) {
-  const score = `${t("token.score")} ${num(sample.score, { digits: 2 })}`;
+  const score = `${t("token.score")} ${scoreOf(sample.score)}`;
   const place = `#${sample.position} · ${score}`;
   if (isKid.value) return place;
   const { label, gamma, lam, kl_coef } = settingsShown(sample);

@@ -13,7 +13,7 @@ import { badges, isFlipped, symbolOf } from "./view.js";
 
 // ---- rewards, surprises, advantages ----
 
-function bar(scene, i, x, top, y) {
+function bar(scene, i, { quantity, x, top, y }) {
   if (!has(x)) return null;
   const left = scene.mid(i) - scene.gap * 0.36;
   const right = scene.mid(i) + scene.gap * 0.36;
@@ -21,7 +21,7 @@ function bar(scene, i, x, top, y) {
   return html`
     <line x1=${left} x2=${right} y1=${y} y2=${y} class="bar-line" />
     <rect x=${left} width="9" y=${x < 0 ? y : y - height} height=${height} fill=${tone(x)} />
-    ${said(scene.mid(i) + 6, y - 4, figure(x, { sign: true }), { bold: scene.isChosen(i) })}
+    ${said(scene.mid(i) + 6, y - 4, figureOf(quantity, x, { sign: true }), { bold: scene.isChosen(i) })}
   `;
 }
 
@@ -29,10 +29,15 @@ function bar(scene, i, x, top, y) {
 function was(scene, i, column, y) {
   const x = scene.recorded[column]?.[i];
   if (!scene.changed || !has(x)) return null;
-  return said(scene.mid(i) + (column === "deltas" ? 6 : 0), y, figure(x, { sign: true }), {
-    kind: "was",
-    size: 10,
-  });
+  return said(
+    scene.mid(i) + (column === "deltas" ? 6 : 0),
+    y,
+    figureOf(column, x, { sign: true }),
+    {
+      kind: "was",
+      size: 10,
+    },
+  );
 }
 
 export function Numbers(scene) {
@@ -56,12 +61,12 @@ function numbersOf(scene, i, tops) {
   const inFan = scene.isChosen(i) && weights.length;
   const mark = isFlipped(columns, i) ? "⇅" : "";
   return html`
-    ${bar(scene, i, r[i], tops.r, row.r)}
-    ${bar(scene, i, d[i], tops.d, row.d)}
+    ${bar(scene, i, { quantity: "token_level_rewards", x: r[i], top: tops.r, y: row.r })}
+    ${bar(scene, i, { quantity: "deltas", x: d[i], top: tops.d, y: row.d })}
     ${was(scene, i, "deltas", row.d + 12)}
-    ${inFan ? null : said(mid(i), row.A, figure(a[i], { sign: true }))}
+    ${inFan ? null : said(mid(i), row.A, figureOf("advantages", a[i], { sign: true }))}
     ${was(scene, i, "advantages", row.A + 15)}
-    ${said(mid(i), row.W, figure(w, { sign: true }) + mark, {
+    ${said(mid(i), row.W, figureOf("whitened", w, { sign: true }) + mark, {
       bold: scene.isChosen(i),
       fill: has(w) ? tone(w) : null,
     })}
@@ -127,7 +132,9 @@ function tokenIn(scene, i, word) {
   const fill = ink(strengthOf(scene, i));
   const { text, size } = fitted(word, gap - 14);
   const name = isKid.value ? "" : `${symbolOf(quantity)} `;
-  const number = sample.mask[i] ? name + figureOf(quantity, columns[quantity]?.[i]) : "–";
+  const number = sample.mask[i]
+    ? name + figureOf(quantity, columns[quantity]?.[i], { sign: true })
+    : "–";
   return html`
     ${said(mid(i), row.box + 18, text, { kind: "ui", bold: 650, fill, size })}
     ${said(mid(i), row.box + 32, number, { size: 10, fill })}
@@ -172,7 +179,7 @@ function sumOf({ token, a, mid, gap, row }) {
   const name = gap > 88 && !isKid.value ? `A${sub(token)} ` : "";
   return html`
     <rect x=${x0 - width / 2} y=${row.A - 17} width=${width} height="23" rx="6" class="sum" />
-    ${said(x0, row.A, name + figure(a[token], { sign: true }), {
+    ${said(x0, row.A, name + figureOf("advantages", a[token], { sign: true }), {
       id: "picture-A",
       bold: true,
       fill: tone(a[token]),

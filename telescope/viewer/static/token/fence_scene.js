@@ -4,8 +4,9 @@ import { has } from "../core/number.js";
 
 const NARROW = 560; // below it, captions are one word
 const WIDE_EDGES = { left: 142, right: 46 }; // room for the captions and for the end
-const NARROW_EDGES = { left: 92, right: 30 };
+const NARROW_EDGES = { left: 68, right: 26 };
 const NARROWEST = 74; // a gap
+const NARROWEST_OF_NARROW = 60;
 const WIDEST = 120;
 const MOST = 20; // tokens
 const BREAK = 34; // height of a broken axis
@@ -36,12 +37,13 @@ function rowsOf(changed) {
 
 // The tokens around the chosen one that fit into the width. `before`: the first one shown so far.
 export function windowOf(count, token, width, before) {
-  const { left, right } = width < NARROW ? NARROW_EDGES : WIDE_EDGES;
+  const isNarrow = width < NARROW;
+  const { left, right } = isNarrow ? NARROW_EDGES : WIDE_EDGES;
   const inner = width - left - right;
-  const fits = Math.max(3, Math.floor(inner / NARROWEST));
+  const fits = Math.max(3, Math.floor(inner / (isNarrow ? NARROWEST_OF_NARROW : NARROWEST)));
   const size = Math.min(count, fits, MOST);
   const isOutside = token !== null && (token < before || token >= before + size);
-  const follows = token !== null && width < NARROW; // a few tokens: the chosen one in their middle
+  const follows = token !== null && isNarrow; // a few tokens: the chosen one in their middle
   const start = isOutside || follows ? token - Math.floor(size / 3) : before;
   const from = Math.max(0, Math.min(start, count - size));
   const gap = Math.min(WIDEST, inner / Math.max(size, 1));

@@ -4,7 +4,7 @@ import { tone } from "../core/colour.js";
 import { has, sub } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
-import { figure } from "./figure.js";
+import { figureOf } from "./figure.js";
 
 // A text of the picture.
 export function said(x, y, content, { kind = "", fill, size, bold, id } = {}) {
@@ -29,22 +29,23 @@ export function Bands({ width, token, post, gap, row }) {
 
 export function Captions({ weights, row, isNarrow }) {
   const caption = (y, name, small, fill) => html`
-    ${said(10, y, name, { kind: "ui start", bold: 650, fill })}
+    ${said(isNarrow ? 6 : 10, y, name, { kind: "ui start", bold: 650, fill, size: isNarrow ? 10 : undefined })}
     ${isNarrow ? null : said(10, y + 13, small, { kind: "ui start quiet", size: 10.5 })}
   `;
   const quiet = { kind: "ui start quiet", size: 10.5 };
   const hasFan = weights.length > 0;
+  const fanSub = weights.some((weight) => weight < 1) ? "token.fan.sub" : "token.fan.sub.full";
   return html`
     ${caption(row.state, t("token.state"), "", "var(--state)")}
     ${caption(row.box + 16, t("token.row"), t("token.row.sub"))}
     ${caption(row.plot + 36, t("token.V"), t("token.V.sub"), "var(--state)")}
-    ${said(10, row.plot + 72, t(isNarrow ? "token.R.short" : "token.R"), quiet)}
-    ${said(10, row.plot + 87, t("token.arrow"), quiet)}
+    ${said(isNarrow ? 6 : 10, row.plot + 72, t(isNarrow ? "token.R.short" : "token.R"), quiet)}
+    ${said(isNarrow ? 6 : 10, row.plot + 87, t("token.arrow"), quiet)}
     ${caption(row.r - 4, t("token.r"), t("token.r.sub"))}
     ${caption(row.d - 4, t("token.d"), t("token.d.sub"))}
-    ${hasFan ? caption(row.fan + 40, t("token.fan"), t("token.fan.sub")) : null}
+    ${hasFan ? caption(row.fan + 40, t(isNarrow ? "token.fan.short" : "token.fan"), t(fanSub)) : null}
     ${caption(row.A - 4, t("token.A"), hasFan ? t("token.A.sub") : "")}
-    ${caption(row.W - 2, t("token.W"), t("token.W.sub"))}
+    ${caption(row.W - 2, t(isNarrow ? "token.W.short" : "token.W"), t("token.W.sub"))}
   `;
 }
 
@@ -128,7 +129,7 @@ export function Values(scene) {
 const diamond = (x, y) => `M${x} ${y - 5} l5 5 l-5 5 l-5 -5 Z`;
 
 function onPost(
-  { R, recorded, changed, y, post, isFar, row, isChosen },
+  { R, recorded, changed, y, post, isFar, row, isChosen, isNarrow },
   i,
   { value, isEnd, isNear },
 ) {
@@ -137,9 +138,10 @@ function onPost(
   const hasTarget = has(R[i]) && !isEnd;
   const rise = hasTarget ? y(value) - y(R[i]) : -1; // of the target above the dot
   const below = rise >= 0 && rise < 24;
-  const number = figure(value);
-  const symbol = isKid.value ? number : `V${isEnd ? "" : sub(i)}=${number}`;
-  const target = isKid.value ? figure(R[i]) : `R${sub(i)}=${figure(R[i])}`;
+  const number = figureOf("values", value);
+  const symbol = isKid.value || isNarrow ? number : `V${isEnd ? "" : sub(i)}=${number}`;
+  const returned = figureOf("returns", R[i]);
+  const target = isKid.value ? returned : `R${sub(i)}=${returned}`;
   const was = changed && hasTarget ? recorded.returns?.[i] : null;
   const ghost = has(was) ? Math.max(row.plot - 14, Math.min(row.plotEnd + 14, y(was))) : null;
   return html`

@@ -54,13 +54,42 @@ export function mathNode(tree) {
   return node;
 }
 
+// ---- lines: browsers do not break a formula, so it is several, side by side ----
+
+const BETWEEN = new Set(["=", "≈", "+", "−", "-", "±"]);
+const OPENING = new Set(["(", "[", "{"]);
+const isSign = (tree, signs) => Array.isArray(tree) && tree[0] === "mo" && signs.has(tree[2]);
+const asInfix = ([name, attributes, ...signs]) => [
+  name,
+  { ...attributes, form: "infix" },
+  ...signs,
+];
+const COMMA = new Set([","]);
+
+// The stretches of a row: a line may break before a sign between two terms and after a comma.
+export function stretchesOf(tree) {
+  if (tree[0] !== "mrow") return [["mrow", {}, tree]];
+  const out = [[]];
+  tree.slice(2).forEach((child, k, children) => {
+    const follows = k > 0 && !isSign(children[k - 1], OPENING) && !isSign(children[k - 1], COMMA);
+    const breaks = follows && isSign(child, BETWEEN);
+    if (breaks) out.push([]);
+    out.at(-1).push(breaks || isSign(child, COMMA) ? asInfix(child) : child);
+    if (isSign(child, COMMA)) out.push([]);
+  });
+  return out.filter((row) => row.length).map((row) => ["mrow", {}, ...row]);
+}
+
 // A formula. Without a tree, or where it is a single text, its plain writing stands.
 export function Formula({ tree, plain }) {
   const box = useRef(null);
   useLayoutEffect(() => {
     if (!tree) return;
-    const isWhole = tree[0] === "math";
-    box.current.replaceChildren(mathNode(isWhole ? tree : ["math", {}, tree]));
+    const row = tree[0] === "math" ? ["mrow", {}, ...tree.slice(2)] : tree;
+    const nodes = stretchesOf(row).map((stretch) => mathNode(["math", {}, stretch]));
+    box.current.replaceChildren(
+      ...nodes.flatMap((node, k) => (k ? [document.createElement("wbr"), node] : [node])),
+    );
   }, [tree]);
   return tree
     ? html`<span class="formula" ref=${box} key="math" aria-label=${plain}></span>`

@@ -1,6 +1,6 @@
 // The arithmetic of the token that is shown, asked once the pointer rests on it.
 
-import { resource, sample, stepShown, tokenPath } from "../core/data.js";
+import { resource, sample, tokenPath } from "../core/data.js";
 import { get } from "../core/source.js";
 import { computed, effect, signal } from "../vendor/preact.js";
 import { tokenSeen } from "./chosen.js";
@@ -41,7 +41,7 @@ effect(() => {
 export const terms = resource(() => rested.value, {
   ask: remembered,
   make: (answer, path) => ({ ...answer, path }),
-  ownerOf: () => `${stepShown.value}/${sample.value?.position}`,
+  ownerOf: () => sample.value?.path,
 });
 
 // Whether the terms that are there belong to the token that is shown.

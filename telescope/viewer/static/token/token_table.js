@@ -3,7 +3,7 @@
 import { t } from "../core/text.js";
 import { groups, hex, visible } from "../core/token_text.js";
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
-import { figure } from "./figure.js";
+import { figureOf } from "./figure.js";
 import { badges, symbolOf, viewOf } from "./view.js";
 
 const MOST_ROWS = 300;
@@ -21,7 +21,7 @@ const REST = 120; // ms
 const UNSIGNED = ["values", "ratio"];
 
 function cellOf(sample, columns, name, i) {
-  const number = figure(columns[name]?.[i], { sign: !UNSIGNED.includes(name) });
+  const number = figureOf(name, columns[name]?.[i], { sign: !UNSIGNED.includes(name) });
   return html`<td data-column=${name}>${sample.mask[i] ? number : "–"}</td>`;
 }
 
@@ -85,7 +85,7 @@ function Table({ sample, token, columns }) {
         ${
           end
             ? html`<tr><th scope="row">${t("token.end")}</th><td></td>
-                <td>${figure(sample.bootstrap ?? 0)}</td></tr>`
+                <td>${figureOf("values", sample.bootstrap ?? 0)}</td></tr>`
             : null
         }
       </tbody>

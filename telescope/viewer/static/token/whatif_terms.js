@@ -1,6 +1,6 @@
 // The chosen token under a what-if: recorded and now side by side, and the arithmetic of now.
 
-import { pathIn, resource, sampleShown, stepShown } from "../core/data.js";
+import { resource, sample as sampleThere } from "../core/data.js";
 import { has } from "../core/number.js";
 import { Trouble } from "../core/parts.js";
 import { t } from "../core/text.js";
@@ -8,7 +8,7 @@ import { computed, effect, html, signal } from "../vendor/preact.js";
 import { queryOf, tried } from "../whatif/tried.js";
 import { tokenSeen } from "./chosen.js";
 import { Equation } from "./equation.js";
-import { figure } from "./figure.js";
+import { figureOf } from "./figure.js";
 import { remembered } from "./terms_data.js";
 import { symbolOf, viewOf } from "./view.js";
 
@@ -20,9 +20,9 @@ const REST = 200; // ms without a change before Python is asked
 
 const wanted = computed(() => {
   const now = tried.value;
-  if (!now?.changed || tokenSeen.value === null || stepShown.value === null) return null;
-  const place = `/samples/${sampleShown.value}/tokens/${tokenSeen.value}`;
-  return pathIn(`/steps/${stepShown.value}/whatif${place}?${queryOf(now)}`);
+  if (!now?.changed || tokenSeen.value === null) return null;
+  const path = sampleThere.value?.path.replace(/\/samples\/(\d+)$/, "/whatif/samples/$1");
+  return path ? `${path}/tokens/${tokenSeen.value}?${queryOf(now)}` : null;
 });
 
 const rested = signal(null);
@@ -61,7 +61,7 @@ export function WhatIfTerms({ sample, token }) {
   const { columns } = viewOf(sample);
   const rows = ROWS.filter((name) => has(columns[name]?.[token]));
   const number = (column, name) =>
-    figure(column?.[token], { sign: !UNSIGNED.includes(name), digits: 5 });
+    figureOf(name, column?.[token], { sign: !UNSIGNED.includes(name), digits: 5 });
   return html`
     <div class="note if" id="if">
       <table class="numbers">

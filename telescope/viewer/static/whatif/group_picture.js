@@ -2,13 +2,14 @@
 // and the chosen one's advantage as its distance from what it is compared with.
 
 import { tone } from "../core/colour.js";
-import { clamp, num } from "../core/number.js";
+import { clamp } from "../core/number.js";
 import { Panel } from "../core/parts.js";
 import { go } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
-import { pressable, ticksOf, tickText } from "../core/ticks.js";
+import { pressable, ticksOf } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
 import { tokenSeen } from "../token/chosen.js";
+import { figureOf, tickOf } from "../token/figure.js";
 import { html, useRef } from "../vendor/preact.js";
 import { groupOf } from "./group.js";
 import { tried } from "./tried.js";
@@ -18,7 +19,7 @@ const AXIS = 112; // y of the axis
 const HEIGHT = 190;
 const DOT = 7;
 
-const figure = (x, options) => num(x, { digits: isKid.value ? 1 : 3, ...options });
+const figure = (x, options) => figureOf("score", x, options);
 
 // Ends of the axis: all outcomes, and room for one σ.
 function rangeOf({ members, mean, std, baseline }) {
@@ -111,7 +112,7 @@ function Axis({ range, x }) {
     ${ticks.map(
       (tick) => html`
         <line x1=${x(tick)} x2=${x(tick)} y1=${AXIS} y2=${AXIS + 4} class="axis" />
-        <text class="mid quiet" x=${x(tick)} y=${AXIS + 17}>${tickText(tick, ticks)}</text>
+        <text class="mid quiet" x=${x(tick)} y=${AXIS + 17}>${tickOf("score", tick, ticks)}</text>
       `,
     )}
   `;
