@@ -11,7 +11,7 @@ import pytest
 from telescope.viewer.typed_run import write_run
 from tests.viewer.conftest import until
 from tests.viewer.fake import sample, step_of, write_step
-from tests.viewer.training import training_run
+from tests.viewer.training import metric_rows, training_run, write_rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -21,17 +21,17 @@ ENGLISH = {"locale": "en-US"}
 TOUCH = """nodes => {
   const boxes = nodes.map((node) => node.getBoundingClientRect());
   return boxes.some((a, i) => boxes.slice(i + 1).some((b) =>
-    a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom));
+    a.left < b.right + 4 && b.left < a.right + 4 && a.top + 3 < b.bottom && b.top + 3 < a.bottom));
 }"""
-"""Whether two of the texts overprint each other."""
+"""Whether two of the texts touch or overprint each other."""
 CUT = "nodes => nodes.filter((node) => node.scrollWidth > node.clientWidth + 1).length"
 
 
 @pytest.fixture
 def long(tmp_path: Path, serve_run: Serve) -> str:
     """A long answer with numbers of three decimals, and one to another question."""
-    count = 30
-    words = ["Therefore", "␣", ".", "miles"] * 7 + ["so", "<|im_end|>"]
+    count = 202
+    words = ["Therefore", "␣", ".", "miles"] * 50 + ["so", "<|im_end|>"]
     values = [0.254 + 0.0137 * (i * 5 % 7) for i in range(count)]
     ratios = [1.0 + 0.0071 * (i * 3 % 5 - 2) for i in range(count)]
     made = [
@@ -186,7 +186,10 @@ def test_settings_are_not_cut(tmp_path: Path, serve_run: Serve, open_page: Open)
 def test_names_of_metrics_are_not_cut_on_a_phone(
     tmp_path: Path, serve_run: Serve, open_page: Open
 ) -> None:
-    page = open_run(open_page, serve_run, training_run(tmp_path / "r"), width=390)
+    run = training_run(tmp_path / "r")
+    name = "reward/a_function_whose_name_says_everything_it_looks_at"
+    write_rows(run, [row | {name: 0.01 * row["step"]} for row in metric_rows(40)])
+    page = open_run(open_page, serve_run, run, width=390)
     assert page.locator(".chart-legend .name, .chart h3").evaluate_all(CUT) == 0
     assert page.locator(".chart-legend").evaluate_all(CUT.replace("Width", "Height")) == 0
 
