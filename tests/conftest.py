@@ -66,7 +66,6 @@ LAYERS = {
     ),
     "browser": (
         "viewer/test_ask_box.py",
-        "viewer/test_browser.py",
         "viewer/test_compare.py",
         "viewer/test_dashboard.py",
         "viewer/test_newcomer.py",
