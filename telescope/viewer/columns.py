@@ -81,8 +81,10 @@ def last_update(table: pa.Table, *names: str) -> dict[str, list[Numbers]] | None
     none = np.zeros(0, np.float32)
     found: dict[str, list[Numbers]] = {}
     for name in names:
-        rows = numbers_per_row(structs.field(name))
-        found[name] = [rows[end - 1] if end > start else none for start, end in ends]
+        found[name] = [none for _ in ends]
+        if structs.type.get_field_index(name) >= 0:  # another trainer may not have recorded it
+            rows = numbers_per_row(structs.field(name))
+            found[name] = [rows[end - 1] if end > start else none for start, end in ends]
     return found
 
 

@@ -97,9 +97,9 @@ class PromptIndex:
 
 def _read(run: Path, step: int) -> list[_Row]:
     table = ledger.read(run, step, list(_COLUMNS))
-    critic = has_critic(table)
+    critic = has_critic(table) and "values" in table.column_names
     masks = numbers_per_row(table.column("response_mask").combine_chunks())
-    values = numbers_per_row(table.column("values").combine_chunks())
+    values = numbers_per_row(table.column("values").combine_chunks()) if critic else []
     scores = table.column("score").to_pylist()
     rows = []
     for position, prompt in enumerate(table.column("prompt").to_pylist()):

@@ -58,16 +58,16 @@ class _Numbers:
 
     def __init__(self, table: pa.Table) -> None:
         self.masks = numbers_per_row(table.column("response_mask").combine_chunks())
-        self.advantages = numbers_per_row(table.column("advantages").combine_chunks())
-        self.whitened = numbers_per_row(table.column("whitened").combine_chunks())
+        self.advantages = _optional_numbers(table, "advantages")
+        self.whitened = _optional_numbers(table, "whitened")
         self.values = _optional_numbers(table, "values")
         self.update = last_update(table, "clipped", "dual_clipped")
 
     def of(self, position: int, *, critic: bool) -> dict[str, Any]:
         mask = self.masks[position] > 0
         written = int(mask.sum())
-        a = self.advantages[position][mask]
-        w = self.whitened[position][mask]
+        a = self._credit(self.advantages or self.whitened, position, mask)
+        w = self._credit(self.whitened or self.advantages, position, mask)
         v0 = None
         if critic and self.values is not None and written:
             v0 = number_of(float(self.values[position][mask][0]))
@@ -80,6 +80,10 @@ class _Numbers:
             "max_abs_a": number_of(float(np.abs(a).max(initial=0.0))),
             "v0": v0,
         }
+
+    def _credit(self, column: list[Numbers] | None, position: int, mask: Any) -> Numbers:
+        """The credit of the written tokens; zeros where a trainer recorded none."""
+        return np.zeros(int(mask.sum()), np.float32) if column is None else column[position][mask]
 
     def _clip_fraction(self, position: int, mask: Any, written: int) -> float | None:
         """Share of the tokens that the last update clipped; None without an update."""

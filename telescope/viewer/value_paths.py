@@ -24,6 +24,8 @@ def value_paths(table: pa.Table, correct_score: float) -> dict[str, Any] | None:
 
     None if no critic gave values.
     """
+    if "values" not in table.column_names:
+        return None
     values = numbers_per_row(table.column("values").combine_chunks())
     masks = numbers_per_row(table.column("response_mask").combine_chunks())
     scores = table.column("score").to_pylist()

@@ -17,7 +17,7 @@ def answer(values: list[float], score: float, mask: list[int] | None = None) -> 
 
 def paths(tmp_path: Path, samples: list[Sample]):
     run = fake_run(tmp_path / "run", {1: step_of(samples, 1)})
-    return RunData(run).paths(1)
+    return RunData(run).step(1)["paths"]
 
 
 def test_right_and_wrong_answers_are_kept_apart_with_mean_and_spread(tmp_path: Path) -> None:
