@@ -11,6 +11,7 @@ imports at the start of a line; no cycles.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -150,6 +151,7 @@ def bundle(files: Mapping[str, bytes] | None = None) -> Bundle:
     return Bundle(html, style, script(files, entry[1].decode()))
 
 
+@functools.cache
 def bundled_files() -> dict[str, bytes]:
     """The page as three files, for a server."""
     page = bundle()

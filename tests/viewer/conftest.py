@@ -101,20 +101,25 @@ def until(page: Any, condition: str, seconds: float = 20.0) -> None:
 
 
 @pytest.fixture
-def serve_run() -> Iterator[Callable[[Path], str]]:
-    """Serves a run folder, or a folder of runs, and returns the page's address."""
+def serve_run(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str]]:
+    """Serves a run folder, or a folder of runs, and returns the page's address.
+
+    As one script, which opens four times as fast; as single modules for a test file that says
+    `IMPORTS_MODULES = True`.
+    """
     import uvicorn
 
     from telescope.viewer import server
     from telescope.viewer.runs import Runs
 
     running: list[tuple[Any, threading.Thread]] = []
+    modules = getattr(request.module, "IMPORTS_MODULES", False)
 
     def serve(folder: Path) -> str:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        page = server.app(Runs(folder), names=set(), port=port, modules=True)
+        page = server.app(Runs(folder), names=set(), port=port, modules=modules)
         made = uvicorn.Server(uvicorn.Config(page, log_level="warning"))
         thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -17,6 +17,9 @@ from tests.viewer.fake import big_run, data_of_report, fake_run, hostile
 Open = Callable[..., Any]
 
 
+IMPORTS_MODULES = True
+
+
 def test_a_report_opens_without_an_error_and_shows_every_level(
     tmp_path: Path, open_page: Open
 ) -> None:

@@ -22,6 +22,7 @@ Serve = Callable[[Path], str]
 Open = Callable[..., Any]
 Show = Callable[..., Any]
 
+IMPORTS_MODULES = True
 TOKEN = "step=40&sample=0&token=3&lang=en"
 
 

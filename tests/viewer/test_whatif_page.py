@@ -22,6 +22,7 @@ from tests.viewer.real_step import credited, flat, real_batch, step_of, table_of
 Open = Callable[..., Any]
 Serve = Callable[[Path], str]
 
+IMPORTS_MODULES = True
 SETTLED = """async () => {
   const { isPending } = await import("/whatif/whatif.js");
   const { columns, step } = await import("/core/data.js");
