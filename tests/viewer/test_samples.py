@@ -257,6 +257,7 @@ def test_enter_opens_the_reader_and_escape_clears_the_filters(
 ) -> None:
     page = open_page(at(serve_run(fake_run(tmp_path / "run")), "filter=wrong&lang=en"))
     wait_for_rows(page, [1, 4])
+    page.wait_for_selector("#answer")
     page.locator("#table-box").focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "answer"
