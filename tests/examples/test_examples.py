@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import re
 import subprocess
@@ -77,7 +79,10 @@ def test_own_estimator_trains_and_is_explained_in_both_languages(tmp_path: Path)
     assert re.search(r"A₁ = fade\^\(T−1−i\)·o = 0\.8\^\d·\S+ = \S+ +✓ recorded", printed)
     assert re.search(r"A₁ = fade\^\(T−1−i\)·o = 0\.8\^\d·\S+ = \S+ +✓ 记录值", printed)
     assert "fade" in (tmp_path / "runs" / "fading" / "config.toml").read_text("utf-8")
-    assert "fading" in (tmp_path / "runs" / "fading" / "report.html").read_text("utf-8")
+    report = (tmp_path / "runs" / "fading" / "report.html").read_text("utf-8")
+    packed = re.search(r'id="data"[^>]*>([^<]+)<', report)
+    assert packed is not None
+    assert b"fading" in gzip.decompress(base64.b64decode(packed[1]))
 
 
 def test_every_example_is_listed() -> None:
