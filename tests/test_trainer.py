@@ -96,6 +96,7 @@ def test_a_batch_has_the_documented_shapes_and_columns(make_config) -> None:
         "attention",
         "baselines",
         "scale",
+        "entropy",
         "selected",
     }  # others' columns
     rows, prompt = batch["prompts"].shape

@@ -160,6 +160,12 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "the advantage the actor's loss uses; μ, σ over all valid tokens of the whole "
                "batch",
                "actor 损失所用的优势；μ、σ 取自整批有效 token"),
+        Column("entropy", "state", "float", _UPDATE, "H[i] = −Σ_v π(v|s_i)·log π(v|s_i)",
+               "how undecided the policy is before token i, in nats, at the first update that the "
+               "response takes part in; only in the ledger, because it is the update's own forward "
+               "that computes it",
+               "写 token i 之前策略有多犹豫，单位 nat，取该回答参与的第一次更新；由更新自己的前向算出，"
+               "所以只在账本里"),
         Column("selected", "action", "bool", _UPDATE, "",
                "tokens of a minibatch that the policy loss treats differently; exists during "
                "its update only",

@@ -27,6 +27,7 @@ SAMPLE_COLUMNS = (
     "advantages",
     "returns",
     "whitened",
+    "entropy",
 )
 """Columns of the batch that a sample may have, in the order in which PPO makes them."""
 

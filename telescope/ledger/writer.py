@@ -150,6 +150,11 @@ class Ledger(Notes):
             if name in batch:
                 flat = batch[name][:count].cpu().numpy()[exists]
                 columns[name] = list_column(flat, lengths, kind)
+        entropy = _first_noted(notes["actor"], "entropy", lengths, exists.shape)
+        if entropy is not None:
+            written = batch.mask[:count].cpu().numpy()
+            flat = np.where(written, entropy, 0.0)[exists]
+            columns["entropy"] = list_column(flat, lengths, PER_TOKEN["entropy"])
         columns["actor_updates"] = _updates(notes["actor"], ACTOR_UPDATE, lengths)
         columns["critic_updates"] = _updates(notes["critic"], CRITIC_UPDATE, lengths)
         meta = {
@@ -212,6 +217,25 @@ class _Update(NamedTuple):
     terms: dict[str, Array]
     place: int
     length: int
+
+
+def _first_noted(
+    notes: Sequence[Noted], name: str, lengths: Array, shape: tuple[int, ...]
+) -> Array | None:
+    """A term [N, T] as the first update of each row noted it; NaN for a row without one.
+
+    None if no update noted it.
+    """
+    found = np.full(shape, np.nan, np.float32)
+    has_term = False
+    # The last first, so that the first one stays; notes of several processes come in any order.
+    for _, _, rows, terms in sorted(notes, key=lambda noted: noted[:2], reverse=True):
+        if name in terms:
+            has_term = True
+            values = terms[name].float().cpu().numpy()
+            for place, row in enumerate(rows):
+                found[row, : lengths[row]] = values[place, : lengths[row]]
+    return found if has_term else None
 
 
 def _updates(

@@ -20,6 +20,7 @@ WHAT_IT_SHOWS = {
     "old_log_probs": "the ratio ρ and clipping",
     "log_probs": "the ratio ρ and clipping",
     "ref_log_prob": "the KL to the reference",
+    "entropy": "where the policy was undecided",
     "scores": "which answers are right",
     "group": "the group that an answer is compared with",
 }

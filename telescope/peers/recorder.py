@@ -296,7 +296,7 @@ def record(step: int, *, folder: Path | str = "runs/watched", **given: Any) -> N
 
     `responses` are token ids, as lists or as a padded [B, T] array with `mask` (1 = the policy
     wrote the token). Every other array is optional: old_log_probs, ref_log_prob, values,
-    token_level_rewards, advantages, whitened, returns, …, `scores`, `prompts`, `group`,
+    token_level_rewards, advantages, whitened, returns, entropy, …, `scores`, `prompts`, `group`,
     `truncated`, `tokenizer`, `settings`, `metrics`. What is missing stays absent.
     """
     place = Path(folder).resolve()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -286,7 +286,8 @@ class Actor:
             tensors.append(rows["selected"])
         terms: PolicyTerms = config.definition.call(*tensors, settings=config)
         weight = self._importance_weight(rows, old_log_probs, meter)
-        self._note_terms(rows, report, log_probs, old_log_probs, weight, terms)
+        noted = {"log_probs": log_probs, "old_log_probs": old_log_probs, "entropy": entropy}
+        self._note_terms(rows, report, noted, weight, terms)
         if report.on_policy and config.reject == "off":
             gap = (rows["rollout_log_probs"] - log_probs).abs()
             meter.tokens("rollout/logprob_diff", gap, mask)
@@ -328,13 +329,12 @@ class Actor:
         self,
         rows: TokenBatch,
         report: LossReport,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
+        noted: Mapping[str, Tensor],
         weight: Tensor,
         terms: PolicyTerms,
     ) -> None:
         """Gives the ledger what the loss computed of every token."""
-        recorded = {"log_probs": log_probs, "old_log_probs": old_log_probs, **vars(terms)}
+        recorded = {**noted, **vars(terms)}
         if self.loss.importance != "off" or self.loss.reject != "off":
             recorded["weight"] = weight
         if "selected" in rows:

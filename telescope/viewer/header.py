@@ -13,7 +13,16 @@ from telescope.viewer.series import Metrics
 
 ACCURACIES = ("eval/greedy_accuracy", "eval/sampled_accuracy")
 """Metrics that tell how often held-out answers are right, the preferred one first."""
-SCALED = ("whitened", "advantages", "deltas", "values", "returns", "kl", "token_level_rewards")
+SCALED = (
+    "whitened",
+    "advantages",
+    "deltas",
+    "values",
+    "returns",
+    "kl",
+    "token_level_rewards",
+    "entropy",
+)
 PERCENTILE = 98
 """A colour scale ends at this percentile of |x|, so that a few outliers do not fade the rest."""
 

@@ -18,6 +18,7 @@ from telescope.errors import TelescopeError
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, PER_TOKEN, SCHEMA
 from telescope.ledger.table import TokenBytes
+from telescope.models.forward import policy_forward
 
 
 def reward(response_ids):
@@ -51,8 +52,9 @@ def test_what_is_read_back_is_what_the_batch_held(recorded) -> None:
     for i, sample in enumerate(samples):
         n = len(sample)
         assert sample.token_ids == batch.info[i].response.ids
-        for name, values in sample.columns.items():
-            assert values == batch[name][i, :n].tolist()
+        assert set(sample.columns) - set(batch) == {"entropy"}  # the update's own
+        for name in sample.columns.keys() & set(batch):
+            assert sample.columns[name] == batch[name][i, :n].tolist()
         assert (sample.whiten_mean, sample.whiten_std) == (
             float(batch["whiten_mean"][i]),
             float(batch["whiten_std"][i]),
@@ -102,6 +104,43 @@ def test_the_recorded_kl_coef_is_the_one_of_the_step_not_of_the_config(make_conf
     for step in (1, 2):
         sample = ledger.samples(trainer.config.run_dir, step)[0]
         assert sample.settings.credit.kl_coef == used[step]
+
+
+def test_the_entropy_is_that_of_the_policy_before_the_first_update(make_config) -> None:
+    config = make_config(
+        ("steps", "1"), ("actor.epochs", "2"), ("actor.minibatches", "1"), ("actor.lr", "0.1")
+    )
+    trainer = Trainer(config, reward=reward)
+    actor = trainer.roles.actor
+    original = actor.update_actor
+    seen = {}
+
+    def update(batch, ledger):
+        temperature = config.rollout.temperature
+        with torch.no_grad():
+            seen["before"] = policy_forward(
+                actor.model, batch, temperature=temperature, entropy="value"
+            ).entropy
+        metrics = original(batch, ledger)
+        seen["mask"] = batch.mask
+        return metrics
+
+    actor.update_actor = update
+    trainer.fit()
+    samples = ledger.samples(config.run_dir, 1)
+    assert samples[0].actor_updates[0].log_probs != samples[0].actor_updates[1].log_probs
+    for i, sample in enumerate(samples):
+        n = len(sample)
+        before = seen["before"][i, :n].where(seen["mask"][i, :n], 0.0)
+        assert sample.columns["entropy"] == pytest.approx(before.tolist(), abs=1e-5)
+        assert max(sample.columns["entropy"]) > 0.1
+
+
+def test_a_step_without_a_policy_update_has_no_entropy(make_config) -> None:
+    config = make_config(("steps", "1"), ("critic_warmup", "1"))
+    Trainer(config, reward=reward).fit()
+    assert "entropy" not in ledger.read(config.run_dir, 1).column_names
+    assert "entropy" not in ledger.samples(config.run_dir, 1)[0].columns
 
 
 def test_the_schema_is_made_from_the_column_table() -> None:

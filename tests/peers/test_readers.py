@@ -50,6 +50,7 @@ def test_prime_rl_sequences_are_cut_at_the_first_token_of_the_loss(tmp_path: Pat
     update = first.actor_updates[0]
     assert update.log_probs == pytest.approx(rows[0]["trainer_logprobs"][4:])
     assert update.old_log_probs == pytest.approx(rows[0]["inference_logprobs"][4:])
+    assert first.columns["entropy"] == pytest.approx(rows[0]["entropy"][4:])
     assert "values" not in first.columns
     assert {"values", "scores", "group", "ref_log_prob"} <= found.missing.keys()
 

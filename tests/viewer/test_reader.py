@@ -12,6 +12,7 @@ import pytest
 
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
+from telescope.viewer.report import write_report
 from tests.viewer.conftest import until
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
@@ -204,7 +205,10 @@ def test_every_recorded_quantity_colours_and_the_legend_has_numbers(
     until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
     offered = page.locator("#colour button").evaluate_all("all => all.map((x) => x.dataset.value)")
     assert offered[:5] == ["whitened", "advantages", "deltas", "kl", "values"]
-    assert "entropy" not in offered  # it was not recorded
+    assert "entropy" not in offered  # it was not recorded, and that is said
+    greyed = page.locator("#no-entropy")
+    assert greyed.is_disabled()
+    assert "this step has no record of it" in greyed.get_attribute("title")
     seen = [colours(page)]
     for quantity in ("deltas", "values", "kl", "token_level_rewards", "ratio"):
         page.locator(f'#colour [data-value="{quantity}"]').click()
@@ -217,6 +221,28 @@ def test_every_recorded_quantity_colours_and_the_legend_has_numbers(
     edges = [float(x.replace("−", "-")) for x in page.locator("#legend text").all_text_contents()]
     assert edges == sorted(edges)
     assert edges[0] == -edges[-1] != 0
+
+
+def test_recorded_entropy_colours_the_answer_and_stands_in_the_table(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    plain = words("a", "b", "c", EOS)
+    one = replace(plain, columns=plain.columns | {"entropy": [0.0, 2.0, 1.0, 0.0]})
+    run = fake_run(tmp_path / "run", {1: step_of([one], 1)})
+    report = tmp_path / "report.html"
+    write_report(run, report)
+    for url in (serve_run(run), report.as_uri()):
+        page = open_page(f"{url}#view=samples&colour=entropy&lang=en")
+        page.locator("#legend").wait_for()
+        until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
+        sure, wavering, between, end = colours(page)
+        assert len({sure, wavering, between}) == 3
+        assert sure == end
+        legend = page.locator("#legend text").all_text_contents()
+        assert legend == ["0", "0.97", "1.94"]  # from 0 to the 98th percentile: never negative
+        cells = page.locator('#table [data-column="entropy"]').all_text_contents()
+        assert [float(cell) for cell in cells] == [0.0, 2.0, 1.0, 0.0]
+        assert page.locator("#no-entropy").count() == 0
 
 
 def test_colours_keep_their_scale_from_step_to_step(

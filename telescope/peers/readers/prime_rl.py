@@ -15,6 +15,7 @@ _COLUMNS = {
     "rollout_log_probs": "inference_logprobs",
     "old_log_probs": "inference_logprobs",
     "log_probs": "trainer_logprobs",
+    "entropy": "entropy",
 }
 """Our column -> the field of the export. The ratio is trainer over inference."""
 _NEEDED = ("token_ids", "loss_mask")

@@ -19,6 +19,7 @@ _COLUMNS = {
     "advantages": "advantages",
     "returns": "returns",
     "kl": "kl",
+    "entropy": "entropy",
 }
 
 

@@ -10,12 +10,21 @@ import { html } from "../vendor/preact.js";
 
 const STRIPES = 40;
 const WIDTH = 200;
-const KID_QUANTITIES = ["whitened", "advantages", "deltas", "values", "token_level_rewards"];
+const KID_QUANTITIES = [
+  "whitened",
+  "advantages",
+  "deltas",
+  "values",
+  "token_level_rewards",
+  "entropy",
+];
+const NEVER_NEGATIVE = new Set(["entropy"]);
 
 const edgeOf = (quantity, part) => {
   const x = part * scaleOf(quantity);
   if (quantity === "ratio") return figure(1 + x, { digits: 2 });
-  return part === 0 ? "0" : figureOf(quantity, x, { sign: true, digits: 2 });
+  const sign = !NEVER_NEGATIVE.has(quantity);
+  return part === 0 ? "0" : figureOf(quantity, x, { sign, digits: 2 });
 };
 
 // The signs that some token of the sample has.
@@ -33,20 +42,25 @@ export function Legend({ sample }) {
   const quantity = state.colour.value;
   isDark.value;
   const wide = WIDTH / STRIPES;
-  const stripes = Array.from({ length: STRIPES }, (_, k) => k);
-  const edges = [-1, -0.5, 0, 0.5, 1];
+  const edges = NEVER_NEGATIVE.has(quantity) ? [0, 0.5, 1] : [-1, -0.5, 0, 0.5, 1];
+  const [low] = edges;
+  const along = (part) => (part - low) / (1 - low); // 0 at the left end, 1 at the right one
+  const stripes = Array.from(
+    { length: STRIPES },
+    (_, k) => low + (1 - low) * ((k + 0.5) / STRIPES),
+  );
   const said = edges.map((part) => edgeOf(quantity, part));
   return html`
     <span id="legend" class="legend" title=${t("reader.scale")}>
       <svg viewBox=${`0 0 ${WIDTH + 40} 24`} role="img" aria-label=${`${symbolOf(quantity)} ${said.join(" … ")}`}>
         ${stripes.map(
-          (k) => html`<rect
-            x=${20 + k * wide} width=${wide + 0.3} height="9" fill=${colour((2 * (k + 0.5)) / STRIPES - 1)}
+          (part, k) => html`<rect
+            x=${20 + k * wide} width=${wide + 0.3} height="9" fill=${colour(part)}
           />`,
         )}
         ${edges.map(
           (part, k) =>
-            html`<text x=${20 + ((part + 1) / 2) * WIDTH} y="21" text-anchor="middle">${said[k]}</text>`,
+            html`<text x=${20 + along(part) * WIDTH} y="21" text-anchor="middle">${said[k]}</text>`,
         )}
       </svg>
       <span class="means">${t(`reader.means.${quantity}`)}</span>
@@ -67,6 +81,17 @@ export function ColourChoice({ sample }) {
         value=${state.colour.value}
         choose=${(colour) => go({ colour })}
       />
+      ${there.includes("entropy") ? null : html`<${NoEntropy} />`}
     </span>
+  `;
+}
+
+// Runs from before the ledger had the column, and trainers that do not write it.
+function NoEntropy() {
+  const why = `${symbolOf("entropy")}: ${t("reader.no_entropy")}`;
+  return html`
+    <button id="no-entropy" type="button" disabled title=${why} aria-label=${why}>
+      ${symbolOf("entropy")}
+    </button>
   `;
 }

@@ -34,6 +34,8 @@ export const tokenKidEn = {
   "reader.means.deltas": "purple: a bad surprise; orange: a good one",
   "reader.means.values": "what the forecaster guessed before it",
   "reader.means.token_level_rewards": "the mark it earned on the spot",
+  "reader.means.entropy": "how unsure the writer was before it; no colour: quite sure",
+  "reader.no_entropy": "how unsure the writer was; nobody wrote it down here",
   "reader.mark.clipped": "✂ step too big, held back",
   "reader.mark.flipped": "⇅ turned around when compared",
   "reader.mark.tool": "🔧 a tool wrote it",

@@ -31,6 +31,8 @@ export const tokenKidZh = {
   "reader.means.deltas": "紫：坏的惊喜；橙：好的惊喜",
   "reader.means.values": "写它之前，预测员猜的分",
   "reader.means.token_level_rewards": "它当场得的小分",
+  "reader.means.entropy": "写它之前写作者有多犹豫；没有颜色：很有把握",
+  "reader.no_entropy": "写作者有多犹豫；这里没有记下来",
   "reader.mark.clipped": "✂ 步子太大，收回一点",
   "reader.mark.flipped": "⇅ 比一比以后变了方向",
   "reader.mark.tool": "🔧 工具写的",

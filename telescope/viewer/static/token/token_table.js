@@ -16,9 +16,10 @@ const COLUMNS = [
   "whitened",
   "kl",
   "ratio",
+  "entropy",
 ];
 const REST = 120; // ms
-const UNSIGNED = ["values", "ratio"];
+const UNSIGNED = ["values", "ratio", "entropy"];
 
 function cellOf(sample, columns, name, i) {
   const number = figureOf(name, columns[name]?.[i], { sign: !UNSIGNED.includes(name) });
