@@ -16,6 +16,8 @@ from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.data import gym
 from telescope.data.loader import DataLoader
+from telescope.doctor import Watcher
+from telescope.doctor.terminal import live_line
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
@@ -38,6 +40,10 @@ class Interrupted(Exception):  # noqa: N818 -- not an error
     """The run was asked to stop. The message names the last step, which is saved."""
 
 
+class Diagnosed(Interrupted):
+    """A finding of `doctor.stop_on` ended the run. The last step is saved."""
+
+
 class Trainer:
     """PPO on one config. `Trainer(config, reward=fn).fit()` trains and returns the last metrics.
 
@@ -58,6 +64,7 @@ class Trainer:
             )
         if config.data.task is not None:  # find mistakes there before the models are loaded
             gym.make(config.data.task, config.data.options)
+        self.watcher = Watcher(config.model_dump(), config.doctor.stop_on)
         create_folder(config)
         self.step = 0
         self.restarts = 0
@@ -161,8 +168,15 @@ class Trainer:
             metrics = metrics | self._evaluate()
         log.write(self.step, metrics)
         progress.update(self.step, metrics)
+        ends = self._look(self.step, metrics, progress)
         if is_last:
             return
+        if ends is not None:
+            self.save()
+            raise Diagnosed(
+                f"stopped by doctor.stop_on = {ends} after step {self.step}, which is saved: "
+                "change a setting and continue with --resume"
+            )
         if stop.requested:
             self.save()
             raise Interrupted(
@@ -183,6 +197,7 @@ class Trainer:
             # Without a checkpoint, nothing that was logged counts.
             log = MetricsLog(config, after_step=self.step or -1)
             session.callback(log.close)
+            self.watcher = self._new_watcher()
             progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
             session.callback(progress.close)
             for note in self.notes:
@@ -195,7 +210,23 @@ class Trainer:
                 after = self._evaluate()
                 if after:
                     log.write(config.steps, after)
+                    self._look(config.steps, after, progress)
                 self.save()
+
+    def _new_watcher(self) -> Watcher:
+        """Knows the steps before the one to resume from, so that nothing is said twice."""
+        config = self.config
+        return Watcher(config.model_dump(), config.doctor.stop_on, self.history())
+
+    def _look(self, step: int, metrics: dict[str, float], progress: Progress) -> str | None:
+        """Prints the problems that start at a step. Returns the one that ends the run, if any."""
+        if not self.config.doctor.watch:
+            return None
+        new = self.watcher.step(step, metrics)
+        for finding in new:
+            progress.say(live_line(finding, step))
+        ends = self.watcher.stops(new)
+        return None if ends is None else ends.id
 
     def _evaluate(self) -> dict[str, float]:
         return evaluate(self.roles.actor, self.roles.reward, self.held_out, self.config)

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "train a model on a recipe",
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
     "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
+    "doctor": "find what is wrong with a run, since when, and which setting to change",
     "explain": "recompute and explain every number of a response",
     "dialogue": "list the rounds of a saved dialogue, or save chat messages as one",
     "ask": "answer a question about PPO in your own words, with a sample's numbers",

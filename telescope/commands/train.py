@@ -14,7 +14,11 @@ from telescope.errors import TelescopeError
 if TYPE_CHECKING:
     from telescope.config import Config
 
-USAGE = "telescope train [RECIPE] [--resume | --smoke] [--section.key value ...]"
+USAGE = (
+    "telescope train [RECIPE] [--resume | --smoke] [--stop-on ID[,ID]] [--section.key value ...]"
+)
+_DIAGNOSED = 3
+"""Exit code of a run that --stop-on ended."""
 _WHAT_TO_TRAIN = {"model.path", "data.files", "data.task"}
 
 
@@ -39,7 +43,14 @@ def run(arguments: list[str]) -> None:
         action="store_true",
         help="2 steps of 8 prompts, in a folder of their own, to see whether the recipe works here",
     )
+    parser.add_argument(
+        "--stop-on",
+        metavar="ID",
+        help="findings of the doctor that end the run after a checkpoint, e.g. collapse,kl_runaway",
+    )
     options, recipe, settings = parse_with_settings(parser, arguments)
+    if options.stop_on:
+        settings.append(("doctor.stop_on", options.stop_on))
     if options.smoke and options.resume:
         raise TelescopeError(
             "--smoke starts a new run in a folder of its own, so there is nothing to --resume: "
@@ -50,14 +61,14 @@ def run(arguments: list[str]) -> None:
     from telescope.run.startup import preload
 
     with preload(config):
-        from telescope.trainer import Interrupted, Trainer
+        from telescope.trainer import Diagnosed, Interrupted, Trainer
 
     trainer = Trainer(config, resume=options.resume)
     try:
         trainer.fit()
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
-        sys.exit(130)
+        sys.exit(_DIAGNOSED if isinstance(stopped, Diagnosed) else 130)
     if options.smoke:
         shutil.rmtree(trainer.checkpoints)  # a smoke run is never resumed; checkpoints may be large
     report = None

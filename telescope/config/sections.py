@@ -533,6 +533,17 @@ class LogConfig(Section):
     every: int = Field(1, ge=1, description="training steps between lines on a plain terminal")
 
 
+class DoctorConfig(Section):
+    watch: bool = Field(
+        True, description="look for problems after each training step, and print those that start"
+    )
+    stop_on: list[str] = Field(
+        [],
+        description="findings that end the run after a checkpoint, e.g. collapse; "
+        "`docs/doctor.md` lists them",
+    )
+
+
 class EvalConfig(Section):
     every: int = Field(
         0, ge=0, description="training steps between evaluations; 0: only before and after training"
@@ -635,6 +646,7 @@ class Config(Section):
     ledger: LedgerConfig = LedgerConfig()
     ray: RayConfig = RayConfig()
     log: LogConfig = LogConfig()
+    doctor: DoctorConfig = DoctorConfig()
     eval: EvalConfig = EvalConfig()
 
     @model_validator(mode="after")

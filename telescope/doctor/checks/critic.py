@@ -1,0 +1,125 @@
+"""The critic: whether V predicts returns, and whether it may move towards them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.thresholds import (
+    CRITIC_STEPS,
+    CRITIC_WINDOW,
+    PERSIST,
+    SMOOTH,
+    USELESS,
+    VALUE_BIAS,
+    VALUE_CLIP,
+    WRONG_SCALE,
+)
+
+_VARIANCE = "critic/explained_variance"
+
+
+def _has_critic(run: Curves) -> bool:
+    """Without a critic there are values of 0, and no loss of theirs."""
+    return "critic/vf_loss" in run
+
+
+@curve_check(
+    "critic_useless",
+    "critic",
+    "warning",
+    charts=(_VARIANCE, "critic/vf_loss"),
+    settings=("critic.lr", "critic.epochs", "critic_warmup", "critic.clip_value"),
+    explains=("whitening_flips",),
+)
+def critic_useless(run: Curves) -> Sign | None:
+    """After its first updates the critic is still no better than a constant."""
+    variance = run.get(_VARIANCE, least=CRITIC_STEPS)
+    if variance is None or not _has_critic(run):
+        return None
+    now = variance.trail(CRITIC_WINDOW)
+    late = np.arange(len(now)) >= CRITIC_STEPS - 1
+    place = onset((now <= USELESS) & late & ~run.solved(variance.steps), PERSIST)
+    if place is None:
+        return None
+    lr = run.setting("critic.lr")
+    return Sign(
+        since=int(variance.steps[place]),
+        numbers={"variance": float(now[place + PERSIST - 1])},
+        confidence=0.8,
+        change={"critic.lr": lr * 10} if lr and lr <= 1e-5 else {"critic.epochs": 4},
+    )
+
+
+@curve_check(
+    "value_scale",
+    "critic",
+    "serious",
+    charts=(_VARIANCE, "critic/value_mean", "critic/return_mean", "critic/vf_loss"),
+    settings=("critic.head_init", "critic.lr", "critic_warmup", "reward.normalise"),
+    explains=("critic_useless", "value_clip_binds", "whitening_flips", "grad_spike"),
+)
+def value_scale(run: Curves) -> Sign | None:
+    """V varies more than the returns, or lies far beside them, and stays there."""
+    variance = run.get(_VARIANCE, least=2 * PERSIST)
+    if variance is None or not _has_critic(run):
+        return None
+    steps = variance.steps
+    wild = variance.trail(SMOOTH) < WRONG_SCALE
+    bias = _bias(run, steps)
+    for bad, variant in ((wild, ""), (bias > VALUE_BIAS, "bias")):
+        place = onset(bad, 2 * PERSIST)
+        if place is not None:
+            value = run.get("critic/value_mean")
+            returns = run.get("critic/return_mean")
+            begin = float(steps[place])
+            return Sign(
+                since=int(begin),
+                numbers={
+                    "variance": float(variance.trail(SMOOTH)[place]),
+                    "value": value.value_at(begin) if value else np.nan,
+                    "target": returns.value_at(begin) if returns else np.nan,
+                },
+                variant=variant,
+                confidence=0.8,
+                change={"critic.head_init": "zero", "critic_warmup": 10},
+            )
+    return None
+
+
+def _bias(run: Curves, steps: np.ndarray) -> np.ndarray:
+    """|mean V − mean R| in standard deviations of the advantage."""
+    value = run.get("critic/value_mean")
+    returns = run.get("critic/return_mean")
+    spread = run.get("credit/advantage_std")
+    if value is None or returns is None or spread is None:
+        return np.zeros(len(steps))
+    apart = np.abs(value.at(steps, value.trail(SMOOTH)) - returns.at(steps, returns.trail(SMOOTH)))
+    return np.nan_to_num(apart / np.maximum(spread.at(steps, spread.trail(SMOOTH)), 0.02))
+
+
+@curve_check(
+    "value_clip_binds",
+    "critic",
+    "warning",
+    charts=("critic/vf_clipfrac", _VARIANCE),
+    settings=("critic.clip_value",),
+    explains=("critic_useless", "whitening_flips", "value_scale"),
+)
+def value_clip_binds(run: Curves) -> Sign | None:
+    """Value clipping stops most of the critic's updates, step after step."""
+    clipped = run.get("critic/vf_clipfrac", least=2 * PERSIST)
+    if clipped is None:
+        return None
+    now = clipped.trail(SMOOTH)
+    place = onset(now > VALUE_CLIP, 2 * PERSIST)
+    if place is None:
+        return None
+    limit = run.setting("critic.clip_value")
+    return Sign(
+        since=int(clipped.steps[place]),
+        numbers={"share": float(now[place + PERSIST]), "limit": limit if limit else np.nan},
+        confidence=0.85,
+        change={"critic.clip_value": 10 * limit} if limit else {},
+    )

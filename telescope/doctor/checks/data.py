@@ -1,0 +1,202 @@
+"""Prompts and tools."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.recorded import Recorded, RecordedStep
+from telescope.doctor.thresholds import (
+    DATA_STUCK,
+    PERSIST,
+    REPEATED,
+    SMOOTH,
+    TOOL_FAILURES,
+    TOOL_FAILURES_SERIOUS,
+    TOOLS_UNUSED,
+)
+
+_CALLS = "response/tool_calls"
+_FAILURES = "response/tool_failures"
+_LEAST_PROMPTS = 4
+
+_UNRENDERED = re.compile(
+    r"\{\{.*?\}\}|\{%.*?%\}|\[\{['\"]role['\"]:|\{(prompt|question|instruction|input)\}"
+)
+"""What a template leaves behind that was not rendered."""
+_TEMPLATES = {
+    "ChatML": "<|im_start|>",
+    "Llama 2": "[INST]",
+    "Llama 3": "<|start_header_id|>",
+    "Gemma": "<start_of_turn>",
+    "Phi": "<|user|>",
+}
+"""Chat formats and what marks a turn in each."""
+_CHAT_MODEL = re.compile(r"instruct|chat|-it\b|smollm2$", re.IGNORECASE)
+
+
+@ledger_check(
+    "prompt_format",
+    "data",
+    "serious",
+    charts=("response/truncated", "reward/score_mean"),
+    settings=("data.prompt_key", "data.instruction", "model.path"),
+    explains=(
+        "mostly_truncated",
+        "constant_reward",
+        "flat_groups",
+        "looping",
+        "length_drift",
+        "same_response",
+        "kl_runaway",
+        "no_gradient",
+        "critic_useless",
+    ),
+)
+def prompt_format(run: Curves, recorded: Recorded) -> Sign | None:
+    """Prompts show a template that was not filled in, two formats at once, or none."""
+    for step in recorded.steps()[:1]:
+        prompts = [str(text) for text in step.known_rows("prompt") if text]
+        if not prompts:
+            continue
+        variant, shown = _format_problem(prompts, run)
+        if variant:
+            return Sign(
+                since=step.step,
+                numbers={"shown": shown},
+                variant=variant,
+                severity="warning" if variant == "plain" else "serious",
+                places=(step.response_place(0),),
+                confidence=0.6 if variant == "plain" else 0.85,
+            )
+    return None
+
+
+def _format_problem(prompts: list[str], run: Curves) -> tuple[str, str]:
+    """Which problem most prompts have, and what shows it; two empty texts if none."""
+    most = len(prompts) / 2
+    left = [found[0] for text in prompts if (found := _UNRENDERED.search(text))]
+    if len(left) > most:
+        return "unrendered", left[0]
+    twice = [text for text in prompts if _is_templated_twice(text)]
+    if len(twice) > most:
+        return "twice", twice[0][:40]
+    unknown = [text for text in prompts if "<unk>" in text or "�" in text]
+    if len(unknown) > most:
+        return "unknown", unknown[0][:40]
+    model = str(run.setting("model.path") or "")
+    plain = [text for text in prompts if not any(mark in text for mark in _TEMPLATES.values())]
+    if _CHAT_MODEL.search(model) and len(plain) == len(prompts) and "<" not in plain[0]:
+        return "plain", plain[0].strip()[:40]
+    return "", ""
+
+
+def _is_templated_twice(text: str) -> bool:
+    """Marks of two formats, or two assistant turns opened at the end."""
+    formats = [name for name, mark in _TEMPLATES.items() if mark in text]
+    opened = text.count("<|im_start|>assistant")
+    answered = text.count("<|im_end|>\n<|im_start|>user")
+    return len(formats) > 1 or opened > 1 + answered
+
+
+@ledger_check(
+    "repeated_data",
+    "data",
+    "warning",
+    charts=("reward/score_mean", "eval/sampled_score"),
+    settings=("data.files", "data.size", "data.shuffle", "rollout.n"),
+    explains=("overfitting", "over_optimisation", "collapse", "saturated_reward", "same_response"),
+)
+def repeated_data(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same prompts stand in one step several times, or in every step again."""
+    steps = recorded.steps()
+    within = [(step.step, _repeated_within(step)) for step in steps]
+    over = [(step, share) for step, share in within if share is not None and share > REPEATED]
+    if len(over) >= 2 and 2 * len(over) > len(steps):
+        share = float(np.mean([share for _, share in over]))
+        return Sign(since=over[0][0], numbers={"share": share}, confidence=0.85)
+    shared = [(later.step, _shared(earlier, later)) for earlier, later in pairwise(steps)]
+    stuck = [(step, part) for step, part in shared if part is not None and part > DATA_STUCK]
+    if len(stuck) >= 2 and len(stuck) >= len(steps) / 2:
+        share = float(np.mean([part for _, part in stuck]))
+        return Sign(
+            since=stuck[0][0],
+            numbers={"share": share},
+            variant="stuck",
+            severity="serious",
+            confidence=0.9,
+        )
+    return None
+
+
+def _prompts_of(step: RecordedStep) -> list[str]:
+    """The prompt of each group."""
+    prompts = step.known_rows("prompt")
+    own = [str(prompts[rows[0]]) for rows in step.groups.values()] if prompts else []
+    by_prompt = not step.known_rows("group")
+    return [] if by_prompt or not any(own) or len(own) < _LEAST_PROMPTS else own
+
+
+def _repeated_within(step: RecordedStep) -> float | None:
+    """Share of a step's groups whose prompt another group of the step has too."""
+    prompts = _prompts_of(step)
+    return 1 - len(set(prompts)) / len(prompts) if prompts else None
+
+
+def _shared(earlier: RecordedStep, later: RecordedStep) -> float | None:
+    """Share of the later step's prompts that were in the earlier one."""
+    first = set(_prompts_of(earlier))
+    then = set(_prompts_of(later))
+    return len(first & then) / len(then) if first and then else None
+
+
+@curve_check(
+    "failing_tools",
+    "data",
+    "warning",
+    charts=(_FAILURES, _CALLS),
+    settings=("rollout.environment", "rollout.tool_seconds", "rollout.corpus"),
+    explains=("tools_unused", "length_drift", "constant_reward", "flat_groups", "mostly_truncated"),
+)
+def failing_tools(run: Curves) -> Sign | None:
+    """Many tool calls raise an error or take too long."""
+    calls = run.get(_CALLS, least=PERSIST)
+    failures = run.get(_FAILURES, least=PERSIST)
+    if calls is None or failures is None:
+        return None
+    steps = failures.steps
+    made = np.maximum(calls.at(steps, calls.trail(SMOOTH)), 1e-9)
+    share = np.where(made > TOOLS_UNUSED, failures.trail(SMOOTH) / made, 0.0)
+    place = onset(share > TOOL_FAILURES, PERSIST)
+    if place is None:
+        return None
+    worst = float(share[place : place + PERSIST].mean())
+    return Sign(
+        since=int(steps[place]),
+        numbers={"share": worst},
+        severity="serious" if worst > TOOL_FAILURES_SERIOUS else "warning",
+        confidence=0.95,
+    )
+
+
+@curve_check(
+    "tools_unused",
+    "data",
+    "warning",
+    charts=(_CALLS,),
+    settings=("rollout.environment", "data.instruction", "model.path"),
+    explains=(),
+)
+def tools_unused(run: Curves) -> Sign | None:
+    """There are tools, and the policy does not call them."""
+    calls = run.get(_CALLS, least=2 * PERSIST)
+    if calls is None:
+        return None
+    place = onset((calls.trail(SMOOTH) < TOOLS_UNUSED) & ~run.solved(calls.steps), 2 * PERSIST)
+    if place is None:
+        return None
+    return Sign(since=int(calls.steps[place]), numbers={"calls": float(calls.values[-1])})

@@ -1,0 +1,92 @@
+"""Entropy: of the policy's next token, mean over tokens, in nats."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.thresholds import (
+    COLLAPSED,
+    COLLAPSED_EARLY,
+    EXPLODED,
+    EXPLODED_NATS,
+    PERSIST,
+    SCORE_WINDOW,
+    SMOOTH,
+    STUCK_STEPS,
+)
+
+
+@curve_check(
+    "collapse",
+    "entropy",
+    "serious",
+    charts=("actor/entropy", "reward/score_mean"),
+    settings=("actor.entropy_coef", "actor.lr", "credit.kl_coef"),
+    explains=("same_response", "flat_groups", "no_gradient", "lr_too_low"),
+)
+def collapse(run: Curves) -> Sign | None:
+    """Entropy that falls while the score rises is learning. Without a gain it is collapse."""
+    entropy = run.get("actor/entropy", least=PERSIST)
+    if entropy is None:
+        return None
+    start = entropy.start()
+    now = entropy.trail(SMOOTH)
+    steps = entropy.steps
+    open_task = ~run.solved(steps)
+    unlearned = (now < COLLAPSED * start) & ~run.learned(steps) & open_task
+    stuck = (now < COLLAPSED_EARLY * start) & _stands_still(run, steps) & open_task
+    for bad, variant in ((unlearned, ""), (stuck, "early")):
+        place = onset(bad, PERSIST)
+        if place is not None:
+            numbers = {"before": start, "now": float(now[place + PERSIST - 1])}
+            coef = run.setting("actor.entropy_coef") or 0.0
+            return Sign(
+                since=int(steps[place]),
+                numbers=numbers,
+                variant=variant,
+                severity="warning" if variant else "serious",
+                confidence=0.6 if variant else 0.85,
+                change={"actor.entropy_coef": max(2 * coef, 0.01)},
+            )
+    return None
+
+
+def _stands_still(run: Curves, steps: np.ndarray) -> np.ndarray:
+    """Whether the score gained nothing within the last STUCK_STEPS steps."""
+    score = run.get("reward/score_mean")
+    if score is None:
+        return np.zeros(len(steps), bool)
+    smooth = score.trail(SCORE_WINDOW, "mean")
+    before = score.at(steps - STUCK_STEPS, smooth)
+    return score.at(steps, smooth) - before < run.chance()
+
+
+@curve_check(
+    "entropy_explosion",
+    "entropy",
+    "serious",
+    charts=("actor/entropy", "reward/score_mean"),
+    settings=("actor.entropy_coef", "actor.lr"),
+    explains=("kl_runaway", "mostly_truncated", "length_drift", "kl_negative", "lr_too_high"),
+)
+def entropy_explosion(run: Curves) -> Sign | None:
+    """Entropy far above its start: with a bonus the bonus pays for noise."""
+    entropy = run.get("actor/entropy", least=PERSIST)
+    if entropy is None:
+        return None
+    start = entropy.start()
+    now = entropy.trail(SMOOTH)
+    place = onset((now > EXPLODED * start) & (now > start + EXPLODED_NATS), PERSIST)
+    if place is None:
+        return None
+    coef = run.setting("actor.entropy_coef")
+    bonus = bool(coef)
+    return Sign(
+        since=int(entropy.steps[place]),
+        numbers={"before": start, "now": float(now[-1]), "coef": coef or 0.0},
+        variant="bonus" if bonus else "",
+        confidence=0.9 if bonus else 0.7,
+        change={"actor.entropy_coef": 0.0} if bonus else {},
+    )

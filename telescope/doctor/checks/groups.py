@@ -1,0 +1,157 @@
+"""Answers to one prompt, and answers that are all alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign, witness
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.finding import Finding, Place
+from telescope.doctor.recorded import Recorded, RecordedStep
+from telescope.doctor.thresholds import (
+    FLAT_GROUPS,
+    LOOP_DISTINCT,
+    LOOPING,
+    PERSIST,
+    SAME_RESPONSE,
+    SMOOTH,
+    SOLVED,
+)
+
+_LEAST_GROUPS = 4
+_LEAST_PROMPTS = 8
+_LOOP_TOKENS = 32
+"""A shorter response is not judged."""
+
+
+@curve_check(
+    "flat_groups",
+    "groups",
+    "serious",
+    charts=("rollout/flat_groups", "reward/score_mean"),
+    settings=("rollout.n", "rollout.dynamic_sampling", "data.files", "data.task"),
+    explains=("no_gradient", "lr_too_low"),
+)
+def flat_groups(run: Curves) -> Sign | None:
+    """In most groups all scores are equal, so that no answer is better than another."""
+    flat = run.get("rollout/flat_groups", least=PERSIST)
+    if flat is None:
+        return None
+    groups = run.setting("rollout.batch_size") or 1  # other trainers log a share
+    share = flat.trail(SMOOTH) / groups
+    place = onset((share > FLAT_GROUPS) & ~run.solved(flat.steps), PERSIST)
+    if place is None:
+        return None
+    return _flat_sign(run, int(flat.steps[place]), float(share[-1]))
+
+
+def _flat_sign(run: Curves, since: int, share: float) -> Sign:
+    n = run.setting("rollout.n")
+    return Sign(
+        since=since,
+        numbers={"share": share},
+        confidence=0.9,
+        change={"rollout.n": 2 * n, "rollout.dynamic_sampling": 4} if n else {},
+    )
+
+
+@ledger_sign("flat_groups")
+def recorded_flat_groups(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same from the recorded groups, in at least half of the steps."""
+    shares = [(step.step, _flat_share(step, run.top_score)) for step in recorded.steps()]
+    known = [(step, share) for step, share in shares if share is not None]
+    over = [(step, share) for step, share in known if share > FLAT_GROUPS]
+    if len(over) < 2 or 2 * len(over) < len(known):
+        return None
+    return _flat_sign(run, over[0][0], float(np.mean([share for _, share in over])))
+
+
+def _flat_share(step: RecordedStep, top: float | None) -> float | None:
+    """Share of groups with equal scores below the top; None if there are too few groups."""
+    scores = step.known_rows("score")
+    groups = [rows for rows in step.groups.values() if len(rows) > 1]
+    if not scores or len(groups) < _LEAST_GROUPS:
+        return None
+    flat = 0
+    for rows in groups:
+        own = [scores[row] for row in rows]
+        solved = top is not None and min(own) >= SOLVED * top
+        flat += max(own) - min(own) < 1e-9 and not solved
+    return flat / len(groups)
+
+
+@ledger_check(
+    "same_response",
+    "groups",
+    "serious",
+    charts=("actor/entropy", "reward/score_mean"),
+    settings=("actor.entropy_coef", "credit.kl_coef", "actor.lr"),
+    explains=("flat_groups", "no_gradient"),
+)
+def same_response(run: Curves, recorded: Recorded) -> Sign | None:
+    """Different prompts get the same answer, and it is not right."""
+    for step in recorded.steps():
+        texts = step.known_rows("response")
+        prompts = step.known_rows("prompt")
+        if len(set(prompts)) < _LEAST_PROMPTS:
+            continue
+        text, count = Counter(texts).most_common(1)[0]
+        share = count / len(texts)
+        scores = step.known_rows("score")
+        top = run.top_score
+        good = bool(scores) and top is not None and float(np.mean(scores)) >= SOLVED * top
+        if share >= SAME_RESPONSE and not good:
+            rows = [row for row, each in enumerate(texts) if each == text][:3]
+            places = tuple(step.response_place(row) for row in rows)
+            return Sign(
+                since=step.step,
+                numbers={"share": share, "text": text.strip()[:40]},
+                places=places,
+                confidence=0.85,
+            )
+    return None
+
+
+@ledger_check(
+    "looping",
+    "groups",
+    "warning",
+    charts=("response/length_mean", "response/truncated"),
+    settings=("actor.lr", "credit.kl_coef", "reward.overlong_tokens"),
+    explains=("mostly_truncated", "length_drift"),
+)
+def looping(run: Curves, recorded: Recorded) -> Sign | None:
+    """Many responses say the same few tokens over and over."""
+    for step in recorded.steps():
+        rows = [
+            row for row, ids in enumerate(step.rows("responses")) if _distinct(ids) < LOOP_DISTINCT
+        ]
+        if len(rows) >= LOOPING * len(step):
+            places = tuple(step.response_place(row) for row in rows[:3])
+            numbers = {"share": len(rows) / len(step)}
+            return Sign(since=step.step, numbers=numbers, places=places, confidence=0.8)
+    return None
+
+
+def _distinct(ids: list[int]) -> float:
+    """Share of different 4-grams; 1 for a short response."""
+    if len(ids) < _LOOP_TOKENS:
+        return 1.0
+    grams = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
+    return len(set(grams)) / len(grams)
+
+
+@witness("flat_groups")
+def flat_examples(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
+    """The answers of the first group with equal scores."""
+    step = recorded.near(finding.since)
+    scores = [] if step is None else step.known_rows("score")
+    if step is None or not scores:
+        return ()
+    for rows in step.groups.values():
+        own = [scores[row] for row in rows]
+        if len(rows) > 1 and max(own) == min(own):
+            return tuple(step.response_place(row, score=scores[row]) for row in rows[:3])
+    return ()

@@ -1,0 +1,93 @@
+"""The distance between the policy and the reference, in nats per token."""
+
+from __future__ import annotations
+
+from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.thresholds import (
+    KL_FAR,
+    KL_FAR_UNLEARNED,
+    KL_NEGATIVE,
+    KL_PINNED,
+    KL_STRONG,
+    LOW_STEPS,
+    PERSIST,
+    SMOOTH,
+)
+
+_CHARTS = ("reward/kl", "reward/kl_coef", "reward/score_mean")
+
+
+@curve_check(
+    "kl_runaway",
+    "kl",
+    "serious",
+    charts=_CHARTS,
+    settings=("credit.kl_coef", "credit.kl_target", "actor.lr"),
+    explains=("collapse", "same_response", "looping", "length_drift", "mostly_truncated"),
+)
+def kl_runaway(run: Curves) -> Sign | None:
+    """Far from the reference, or less far but with nothing gained for it."""
+    kl = run.get("reward/kl", least=PERSIST)
+    if kl is None:
+        return None
+    now = kl.trail(SMOOTH)
+    unlearned = (now > KL_FAR_UNLEARNED) & ~run.learned(kl.steps) & ~run.solved(kl.steps)
+    place = onset((now > KL_FAR) | unlearned, PERSIST)
+    if place is None:
+        return None
+    coef = run.setting("credit.kl_coef")
+    return Sign(
+        since=int(kl.steps[place]),
+        numbers={"kl": float(now[-1]), "coef": coef or 0.0},
+        severity="serious" if now[-1] > KL_FAR else "warning",
+        confidence=0.8,
+        change={"credit.kl_coef": max(4 * (coef or 0.0), 0.05)},
+    )
+
+
+@curve_check(
+    "kl_negative",
+    "kl",
+    "warning",
+    charts=_CHARTS,
+    settings=("rollout.temperature", "rollout.top_p", "rollout.top_k"),
+)
+def kl_negative(run: Curves) -> Sign | None:
+    """The mean of log π/π_ref over the policy's own samples cannot stay below 0."""
+    kl = run.get("reward/kl", least=2 * PERSIST)
+    if kl is None:
+        return None
+    now = kl.trail(2 * SMOOTH)
+    place = onset(now < KL_NEGATIVE, PERSIST)
+    if place is None:
+        return None
+    return Sign(since=int(kl.steps[place]), numbers={"kl": float(now[-1])}, confidence=0.8)
+
+
+@curve_check(
+    "kl_too_strong",
+    "kl",
+    "warning",
+    charts=_CHARTS,
+    settings=("credit.kl_coef", "actor.kl_loss_coef"),
+    explains=("lr_too_low",),
+)
+def kl_too_strong(run: Curves) -> Sign | None:
+    """A large β holds the policy at the reference, and the score does not move."""
+    kl = run.get("reward/kl", least=LOW_STEPS)
+    coef = max(run.setting("credit.kl_coef") or 0.0, run.setting("actor.kl_loss_coef") or 0.0)
+    if kl is None or coef < KL_STRONG:
+        return None
+    steps = kl.steps
+    pinned = (abs(kl.trail(SMOOTH)) < 10 * KL_PINNED) & ~run.learned(steps) & ~run.solved(steps)
+    place = onset(pinned, LOW_STEPS)
+    if place is None:
+        return None
+    key = "credit.kl_coef" if run.setting("credit.kl_coef") else "actor.kl_loss_coef"
+    return Sign(
+        since=int(steps[place]),
+        numbers={"kl": float(kl.trail(SMOOTH)[-1]), "coef": coef},
+        confidence=0.75,
+        change={key: coef / 20},
+    )

@@ -1,0 +1,306 @@
+"""Laws that recorded numbers cannot break: masks, shifts, and every formula recomputed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
+from telescope.doctor.curves import Curves
+from telescope.doctor.finding import Place
+from telescope.doctor.recorded import Recorded, RecordedStep
+from telescope.doctor.thresholds import CREDIT_LOST, FIRST_RATIO, LAW_SAMPLES, LAW_STEPS
+from telescope.errors import TelescopeError
+from telescope.explain.trace import Tracer
+from telescope.peers.faults import Fault, Given, find_faults
+
+_LEADS_TO = (
+    "critic_useless",
+    "value_scale",
+    "value_clip_binds",
+    "lr_too_high",
+    "lr_too_low",
+    "collapse",
+    "kl_runaway",
+    "kl_negative",
+    "entropy_explosion",
+    "whitening_flips",
+    "no_gradient",
+    "grad_spike",
+    "not_finite",
+    "flat_groups",
+    "same_response",
+    "length_drift",
+    "mostly_truncated",
+    "constant_reward",
+    "reward_scale",
+    "looping",
+    "partial_credit",
+    "sampler_mismatch",
+    "first_ratio",
+)
+_EOS_SHARE = 0.5
+"""Share of finished responses that end with the same token, so that it is EOS."""
+_TOKENS = 24
+"""Tokens of a response that are recomputed: its first and last ones."""
+_LEAST_TOKENS = 200
+"""Tokens that the statistic of `values_after_token` needs."""
+_SURE = 0.25
+"""By how much one correlation must exceed the other."""
+
+
+# ---- the faults of any batch: telescope.peers.faults ----
+
+FAULTS = {
+    "nan_in_padding": (),
+    "score_on_padding": ("reward.functions",),
+    "mask_shifted": (),
+    "values_after_token": (),
+    "returns_from_whitened": ("credit.whiten",),
+    "other_temperature": ("rollout.temperature",),
+}
+"""Fault of a batch -> settings that it is about."""
+
+
+def _fault_check(fault_id: str) -> LedgerFunction:
+    def check(run: Curves, recorded: Recorded) -> Sign | None:
+        for step in recorded.steps():
+            for fault in _faults_of(step):
+                if fault.id == fault_id:
+                    return _sign_of(step, fault)
+        return None
+
+    return check
+
+
+for _id, _settings in FAULTS.items():
+    ledger_check(_id, "laws", "serious", settings=_settings, explains=_LEADS_TO)(_fault_check(_id))
+
+
+def _sign_of(step: RecordedStep, fault: Fault) -> Sign:
+    inside = (
+        fault.row < len(step)
+        and fault.token < step.offsets[fault.row + 1] - step.offsets[fault.row]
+    )
+    places: tuple[Place, ...] = ()
+    if inside:
+        places = (step.place(int(step.offsets[fault.row]) + fault.token),)
+    numbers = {"said_en": fault.en, "said_zh": fault.zh}
+    return Sign(since=step.step, numbers=numbers, places=places, confidence=0.95)
+
+
+def _faults_of(step: RecordedStep) -> list[Fault]:
+    """Faults that were found when the step was recorded, and those that its rows show."""
+    kept = [Fault(**each) for each in step.meta.get("faults", ())]
+    own = find_faults(_given(step))
+    statistic = _values_follow_their_token(step)
+    return kept + own + ([statistic] if statistic is not None else [])
+
+
+def _given(step: RecordedStep) -> Given:
+    columns = {}
+    names = ("values", "returns", "whitened", "token_level_rewards", "token_level_scores")
+    for name in (*names, "old_log_probs", "rollout_log_probs"):
+        rows = step.tokens_of(name)
+        if rows:
+            columns[name] = rows
+    if not step.settings.estimator_definition.needs.critic:
+        columns.pop("values", None)
+    prompts = step.known_rows("prompt_ids") or step.known_rows("prompt")
+    return Given(
+        responses=[np.array(row) for row in step.rows("responses")],
+        mask=step.tokens_of("response_mask"),
+        columns=columns,
+        prompts=prompts if any(len(prompt) for prompt in prompts) else None,
+        eos=_eos(step),
+    )
+
+
+def _eos(step: RecordedStep) -> int | None:
+    """The token that ends most finished responses, if it ends them only."""
+    cut = step.rows("truncated") or [False] * len(step)
+    ends = [
+        ids[-1] for ids, late in zip(step.rows("responses"), cut, strict=True) if ids and not late
+    ]
+    if not ends or any(tool == 0 for mask in step.rows("response_mask") for tool in mask[:-1]):
+        return None  # with tools, the mask may end anywhere
+    values, counts = np.unique(ends, return_counts=True)
+    best = int(counts.argmax())
+    return int(values[best]) if counts[best] > _EOS_SHARE * len(ends) else None
+
+
+def _values_follow_their_token(step: RecordedStep) -> Fault | None:
+    """V changes where a surprising token was written: before it, or only after it?
+
+    V[i] − V[i−1] is due to token i−1. Where it goes with how surprising token i is instead, V[i]
+    has seen token i.
+    """
+    values = step.flat("values")
+    logs = step.flat("old_log_probs")
+    if values is None or logs is None or not step.settings.estimator_definition.needs.critic:
+        return None
+    inner = step.mask.copy()
+    inner[step.offsets[:-1][step.offsets[:-1] < len(inner)]] = False
+    at = np.flatnonzero(inner)
+    at = at[step.mask[at - 1]] if len(at) else at
+    if len(at) < _LEAST_TOKENS:
+        return None
+    moved = np.abs(values[at] - values[at - 1])
+    own = _rank_correlation(moved, -logs[at])
+    before = _rank_correlation(moved, -logs[at - 1])
+    if own - before < _SURE or own < _SURE:
+        return None
+    worst = int(at[np.argmax(moved * -logs[at])])
+    row = int(step.row_of[worst])
+    token = worst - int(step.offsets[row])
+    return Fault(
+        "values_after_token",
+        row,
+        token,
+        f"V[i] − V[i−1] goes with how surprising token i is (rank correlation {own:.2f}), not "
+        f"with token i−1 ({before:.2f}). V[i] is from before token i and cannot know it: these "
+        "values have seen their token. Take them one position earlier.",
+        f"V[i] − V[i−1] 跟着 token i 的意外程度走（秩相关 {own:.2f}），而不是 token i−1"
+        f"（{before:.2f}）。V[i] 是写 token i 之前的，不可能知道它：这些值已经看到了自己的 token。"
+        "请往前取一位。",
+    )
+
+
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    if x.std() < 1e-9 or y.std() < 1e-9:
+        return 0.0
+    ranks = [np.argsort(np.argsort(each)).astype(float) for each in (x, y)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+# ---- every formula recomputed ----
+
+
+@ledger_check(
+    "law_broken",
+    "laws",
+    "serious",
+    settings=("credit.estimator", "credit.gamma", "credit.lam"),
+    explains=_LEADS_TO,
+)
+def law_broken(run: Curves, recorded: Recorded) -> Sign | None:
+    """A recorded number does not follow from the recorded numbers that it is made of."""
+    steps = recorded.steps()
+    stride = max(1, -(-len(steps) // LAW_STEPS))
+    for step in steps[::stride]:
+        wrong = _wrong_numbers(step)
+        if wrong:
+            names = sorted({name for name, _ in wrong})
+            count = len({name for name, _ in wrong})
+            places = tuple(place for _, place in wrong[:3])
+            return Sign(
+                since=step.step,
+                numbers={"names": ", ".join(names), "count": len(wrong)},
+                places=places,
+                confidence=0.9 if count else 0.0,
+            )
+    return None
+
+
+def _wrong_numbers(step: RecordedStep) -> list[tuple[str, Place]]:
+    """(quantity, token) of recorded numbers that recomputing does not give."""
+    if step.meta.get("rules"):  # another trainer, whose rules differ from ours
+        return []
+    found: list[tuple[str, Place]] = []
+    for row in range(min(len(step), LAW_SAMPLES)):
+        sample = step.sample(row)
+        try:
+            tracer = Tracer(sample)
+            valid = [t for t, m in enumerate(sample.mask) if m]
+            half = _TOKENS // 2
+            for t in dict.fromkeys(valid[:half] + valid[-half:]):
+                verdicts = tracer.verdicts(t)
+                place = int(step.offsets[row]) + t
+                found += [(name, step.place(place)) for name, ok in verdicts.items() if not ok]
+        except (TelescopeError, KeyError, ZeroDivisionError, OverflowError, ValueError):
+            continue  # columns are missing, or not finite: other checks say so
+    return found
+
+
+@ledger_check(
+    "score_lost",
+    "laws",
+    "serious",
+    settings=("reward.functions",),
+    explains=_LEADS_TO,
+)
+def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
+    """The scores on a response's tokens do not add up to the score of the response."""
+    shaped = ("reward.normalise", "reward.clip", "reward.overlong_tokens")
+    if any(run.setting(key) for key in shaped):
+        return None
+    for step in recorded.steps():
+        scores = step.known_rows("score")
+        paid = [float(row.sum()) for row in step.tokens_of("token_level_scores")]
+        lost = [
+            row
+            for row, (score, given) in enumerate(zip(scores, paid, strict=False))
+            if abs(score - given) > 1e-4 * max(1.0, abs(score))
+        ]
+        if lost:
+            row = lost[0]
+            return Sign(
+                since=step.step,
+                numbers={"share": len(lost) / len(step), "score": scores[row], "paid": paid[row]},
+                places=(step.response_place(row, score=scores[row], paid=paid[row]),),
+                confidence=0.9,
+            )
+    return None
+
+
+@ledger_check(
+    "first_ratio",
+    "laws",
+    "serious",
+    charts=("actor/approx_kl", "rollout/logprob_diff"),
+    settings=("actor.old_log_probs", "rollout.temperature", "model.dtype"),
+    explains=("lr_too_high", "collapse", "kl_runaway", "grad_spike", "not_finite"),
+)
+def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
+    """In the first minibatch of a step the policy is still the old one: ρ must be 1."""
+    for step in recorded.steps():
+        terms = step.updates(0, "old_log_probs", "log_probs")
+        first = step.first_minibatch()
+        if terms is None or first is None or not first.any():
+            continue
+        at = step.mask & first[step.row_of]
+        apart = np.abs(terms["log_probs"] - terms["old_log_probs"])
+        if at.any() and float(apart[at].mean()) > FIRST_RATIO:
+            worst = int(np.where(at, apart, 0.0).argmax())
+            ratio = float(np.exp(terms["log_probs"][worst] - terms["old_log_probs"][worst]))
+            return Sign(
+                since=step.step,
+                numbers={"apart": float(apart[at].mean()), "ratio": ratio},
+                places=(step.place(worst, ratio=ratio),),
+                confidence=0.9,
+            )
+    return None
+
+
+@curve_check(
+    "credit_fades",
+    "laws",
+    "warning",
+    charts=("response/length_mean",),
+    settings=("credit.gamma",),
+    explains=("no_progress", "critic_useless"),
+)
+def credit_fades(run: Curves) -> Sign | None:
+    """γ discounts the score so much that the first tokens get next to nothing of it."""
+    length = run.get("response/length_mean", least=3)
+    gamma = run.setting("credit.gamma")
+    if length is None or not isinstance(gamma, int | float) or gamma >= 1:
+        return None
+    share = float(gamma ** float(np.median(length.values)))
+    if share > CREDIT_LOST:
+        return None
+    numbers: dict[str, Any] = {"gamma": gamma, "share": share, "length": length.start(3)}
+    return Sign(
+        since=int(length.steps[0]), numbers=numbers, confidence=0.8, change={"credit.gamma": 1.0}
+    )

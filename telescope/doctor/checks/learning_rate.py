@@ -1,0 +1,228 @@
+"""How far one update moves the policy, and whether gradients stay finite."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor.thresholds import (
+    APPROX_KL_HIGH,
+    APPROX_KL_LOW,
+    CLIP_HIGH,
+    KL_JUMP,
+    KL_PINNED,
+    LOW_STEPS,
+    LR_PERSIST,
+    NEAR_NAN,
+    PERSIST,
+    SMOOTH,
+    SPIKE,
+    SPIKE_ACTOR,
+    SPIKE_CRITIC,
+    SPIKE_WINDOW,
+    SPIKES,
+)
+
+_WATCHED = (
+    "actor/pg_loss",
+    "actor/grad_norm",
+    "actor/entropy",
+    "critic/vf_loss",
+    "critic/grad_norm",
+    "critic/value_mean",
+    "critic/return_mean",
+    "reward/kl",
+    "reward/score_mean",
+)
+"""Metrics that must stay finite, and small enough to."""
+
+
+@curve_check(
+    "not_finite",
+    "learning_rate",
+    "serious",
+    charts=("actor/grad_norm", "actor/pg_loss"),
+    settings=("actor.lr", "critic.lr", "actor.max_grad_norm", "model.dtype"),
+    explains=("no_gradient", "collapse", "reward_scale"),
+)
+def not_finite(run: Curves) -> Sign | None:
+    """A metric that is NaN or infinite, or so large that it is about to be."""
+    places = [(step, name, math.nan) for step, name in run.broken if name in _WATCHED]
+    for name in _WATCHED:
+        curve = run.get(name)
+        if curve is not None:
+            large = np.flatnonzero(np.abs(curve.values) > NEAR_NAN)
+            if len(large):
+                at = int(large[0])
+                places.append((int(curve.steps[at]), name, float(curve.values[at])))
+    if not places:
+        return None
+    step, name, value = min(places, key=lambda place: place[0])
+    lr = run.setting("critic.lr" if name.startswith("critic") else "actor.lr")
+    key = "critic.lr" if name.startswith("critic") else "actor.lr"
+    return Sign(
+        since=step,
+        numbers={"metric": name, "value": value},
+        variant="" if math.isnan(value) else "large",
+        confidence=0.95,
+        change={key: lr / 10} if lr else {},
+    )
+
+
+@curve_check(
+    "lr_too_high",
+    "learning_rate",
+    "serious",
+    charts=("actor/approx_kl", "actor/pg_clipfrac", "actor/lr", "actor/grad_norm"),
+    settings=("actor.lr", "actor.epochs", "actor.minibatches", "actor.target_kl"),
+    explains=(
+        "collapse",
+        "kl_runaway",
+        "kl_negative",
+        "same_response",
+        "looping",
+        "grad_spike",
+        "critic_useless",
+        "value_scale",
+        "value_clip_binds",
+        "length_drift",
+        "mostly_truncated",
+        "flat_groups",
+        "constant_reward",
+        "no_gradient",
+        "whitening_flips",
+        "lr_too_low",
+    ),
+)
+def lr_too_high(run: Curves) -> Sign | None:
+    """One update moves the policy too far: by approximate KL, clipping or the reference."""
+    signs = [
+        _above(run.get("actor/approx_kl"), APPROX_KL_HIGH),
+        _above(run.get("actor/pg_clipfrac"), CLIP_HIGH),
+        _jump(run.get("reward/kl")),
+    ]
+    since = [step for step in signs if step is not None]
+    if not since:
+        return None
+    begin = min(since)
+    lr = run.setting("actor.lr")
+    return Sign(
+        since=begin,
+        numbers={
+            "approx_kl": _largest(run.get("actor/approx_kl"), begin),
+            "clipped": _largest(run.get("actor/pg_clipfrac"), begin),
+            "lr": lr if lr is not None else _largest(run.get("actor/lr"), begin),
+        },
+        confidence=0.7 + 0.1 * (len(since) - 1),
+        change={"actor.lr": lr / 10} if lr else {},
+    )
+
+
+def _above(curve: Curve | None, limit: float) -> int | None:
+    """Since when the running median over LR_PERSIST steps is above a limit."""
+    if curve is None or len(curve) < LR_PERSIST:
+        return None
+    place = onset(curve.trail(LR_PERSIST)[LR_PERSIST - 1 :] > limit, 1)
+    return None if place is None else int(curve.steps[place])
+
+
+def _jump(kl: Curve | None) -> int | None:
+    """When the distance to the reference first grew by KL_JUMP from one step to the next."""
+    if kl is None or len(kl) < LR_PERSIST:
+        return None
+    apart = np.diff(kl.values) > KL_JUMP * np.maximum(np.diff(kl.steps), 1)
+    return int(kl.steps[int(apart.argmax()) + 1]) if apart.any() else None
+
+
+def _largest(curve: Curve | None, since: int) -> float:
+    """The largest value of the SMOOTH steps from `since` on."""
+    if curve is None:
+        return math.nan
+    near = curve.values[(curve.steps >= since) & (curve.steps < since + 2 * SMOOTH)]
+    return float(near.max()) if len(near) else math.nan
+
+
+@curve_check(
+    "lr_too_low",
+    "learning_rate",
+    "warning",
+    charts=("actor/approx_kl", "actor/lr", "reward/kl", "reward/score_mean"),
+    settings=("actor.lr", "actor.warmup_steps"),
+)
+def lr_too_low(run: Curves) -> Sign | None:
+    """The policy stays where it began: next to no movement, and no gain."""
+    moved = run.get("actor/approx_kl", least=LOW_STEPS)
+    kl = run.get("reward/kl", least=LOW_STEPS)
+    basis = moved or kl
+    if basis is None:
+        return None
+    steps = basis.steps
+    still = np.ones(len(steps), bool)
+    if moved is not None:
+        still &= moved.trail(SMOOTH) < APPROX_KL_LOW
+    if kl is not None:
+        still &= np.abs(kl.at(steps, kl.trail(SMOOTH))) < KL_PINNED
+    elif moved is None:
+        return None
+    lr = run.setting("actor.lr")
+    place = onset(still & ~run.learned(steps) & ~run.solved(steps), LOW_STEPS)
+    if place is None:
+        return None
+    return Sign(
+        since=int(steps[place]),
+        numbers={
+            "approx_kl": float(moved.trail(SMOOTH)[-1]) if moved is not None else math.nan,
+            "lr": lr if lr is not None else math.nan,
+        },
+        confidence=0.75,
+        change={"actor.lr": lr * 10} if lr else {},
+    )
+
+
+@curve_check(
+    "no_gradient",
+    "learning_rate",
+    "serious",
+    charts=("actor/grad_norm", "actor/pg_loss"),
+    settings=("rollout.n", "credit.estimator", "model.lora_rank"),
+    explains=("lr_too_low",),
+)
+def no_gradient(run: Curves) -> Sign | None:
+    """The actor's gradient is exactly 0: there is nothing that it could learn from."""
+    norm = run.get("actor/grad_norm", least=PERSIST)
+    if norm is None:
+        return None
+    place = onset((norm.values < 1e-8) & ~run.solved(norm.steps), PERSIST)
+    if place is None:
+        return None
+    return Sign(since=int(norm.steps[place]), numbers={}, confidence=0.95)
+
+
+@curve_check(
+    "grad_spike",
+    "learning_rate",
+    "warning",
+    charts=("actor/grad_norm", "critic/grad_norm"),
+    settings=("actor.max_grad_norm", "critic.max_grad_norm", "actor.lr", "critic.lr"),
+)
+def grad_spike(run: Curves) -> Sign | None:
+    """Several gradients far above the usual size within a short time."""
+    for role, least in (("actor", SPIKE_ACTOR), ("critic", SPIKE_CRITIC)):
+        norm = run.get(f"{role}/grad_norm", least=SPIKES)
+        if norm is None:
+            continue
+        usual = norm.trail(SPIKE_WINDOW)
+        spikes = np.flatnonzero((norm.values > SPIKE * usual) & (norm.values > least))
+        for first, last in zip(spikes, spikes[SPIKES - 1 :], strict=False):
+            if norm.steps[last] - norm.steps[first] <= SPIKE_WINDOW:
+                numbers = {
+                    "role": role,
+                    "largest": float(norm.values[spikes].max()),
+                    "usual": float(usual[last]),
+                    "count": len(spikes),
+                }
+                return Sign(since=int(norm.steps[first]), numbers=numbers, confidence=0.7)
+    return None

@@ -1,0 +1,170 @@
+"""Sampler and trainer: the same policy, or not; and how old the samples are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check, ledger_sign, witness
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.finding import Finding, Place, Severity
+from telescope.doctor.recorded import Recorded, RecordedStep
+from telescope.doctor.thresholds import (
+    MISMATCH,
+    MISMATCH_SERIOUS,
+    MISMATCH_START,
+    PERSIST,
+    SMOOTH,
+    STALE,
+    STALE_SERIOUS,
+)
+
+_DIFFERENCE = "rollout/logprob_diff"
+_LEADS_TO = (
+    "lr_too_high",
+    "collapse",
+    "kl_runaway",
+    "kl_negative",
+    "entropy_explosion",
+    "grad_spike",
+    "critic_useless",
+    "length_drift",
+    "mostly_truncated",
+    "first_ratio",
+    "not_finite",
+)
+_SHOWN = 5
+"""Tokens named as evidence."""
+
+
+@curve_check(
+    "sampler_mismatch",
+    "sampler",
+    "serious",
+    charts=(_DIFFERENCE,),
+    settings=("rollout.engine", "rollout.temperature", "model.dtype", "actor.importance"),
+    explains=_LEADS_TO,
+)
+def sampler_mismatch(run: Curves) -> Sign | None:
+    """Sampler and trainer give the same tokens different log-probs, from the first step on."""
+    difference = run.get(_DIFFERENCE, least=SMOOTH)
+    if difference is None or difference.start() < MISMATCH_START:
+        return None
+    now = difference.trail(SMOOTH)
+    place = onset(now > MISMATCH, PERSIST)
+    if place is None:
+        return None
+    return _mismatch(int(difference.steps[place]), float(now[place]))
+
+
+def _mismatch(since: int, apart: float) -> Sign:
+    severity: Severity = "serious" if apart > MISMATCH_SERIOUS else "warning"
+    return Sign(
+        since=since,
+        numbers={"apart": apart},
+        severity=severity,
+        confidence=0.9,
+        change={"actor.importance": "token"},
+    )
+
+
+@ledger_sign("sampler_mismatch")
+def tokens_mismatch(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same from the tokens, for runs that do not log the difference."""
+    if _DIFFERENCE in run:
+        return None
+    apart = [(step.step, _mean_gap(step)) for step in recorded.steps()]
+    known = [(step, gap) for step, gap in apart if gap is not None]
+    over = [(step, gap) for step, gap in known if gap > MISMATCH]
+    if not over or len(over) < len(known) / 2:
+        return None
+    return _mismatch(*over[0])
+
+
+@curve_check(
+    "stale_samples",
+    "sampler",
+    "warning",
+    charts=("rollout/staleness", _DIFFERENCE),
+    settings=("rollout.one_step_off_policy", "ray.samplers", "actor.importance"),
+    explains=_LEADS_TO,
+)
+def stale_samples(run: Curves) -> Sign | None:
+    """Responses are several updates old, or the sampler falls behind the trainer step by step."""
+    age = run.get("rollout/staleness", least=SMOOTH)
+    if age is not None:
+        now = age.trail(SMOOTH)
+        place = onset(now > STALE, PERSIST)
+        if place is not None:
+            return _stale(int(age.steps[place]), float(now[-1]))
+    difference = run.get(_DIFFERENCE, least=SMOOTH)
+    if difference is None or difference.start() >= MISMATCH_START:
+        return None
+    apart = difference.trail(SMOOTH)
+    place = onset(apart > MISMATCH, PERSIST)
+    if place is None:
+        return None
+    return Sign(
+        since=int(difference.steps[place]),
+        numbers={"before": difference.start(), "apart": float(apart[-1])},
+        severity="serious" if apart[-1] > MISMATCH_SERIOUS else "warning",
+        variant="behind",
+        confidence=0.85,
+    )
+
+
+def _stale(since: int, age: float) -> Sign:
+    return Sign(
+        since=since,
+        numbers={"age": age},
+        severity="serious" if age > STALE_SERIOUS else "warning",
+        confidence=0.9,
+        change={"rollout.one_step_off_policy": False},
+    )
+
+
+@ledger_sign("stale_samples")
+def old_versions(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same from the recorded versions of the policy."""
+    warmup = run.setting("critic_warmup") or 0
+    for step in recorded.steps():
+        versions = step.known_rows("policy_version")
+        if not versions:
+            continue
+        age = float(step.step - 1 - warmup - np.mean(versions))
+        if age > STALE:
+            return _stale(step.step, age)
+    return None
+
+
+@witness("sampler_mismatch", "stale_samples")
+def tokens_apart(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
+    """The tokens on which sampler and trainer are furthest apart."""
+    step = recorded.near(finding.since)
+    logs = None if step is None else _log_probs(step)
+    if step is None or logs is None:
+        return ()
+    sampled, trained = logs
+    apart = np.where(step.mask, np.abs(sampled - trained), 0.0)
+    worst = np.argsort(-apart)[:_SHOWN]
+    return tuple(
+        step.place(int(at), rollout_log_prob=sampled[at], log_prob=trained[at])
+        for at in worst
+        if apart[at] > MISMATCH
+    )
+
+
+def _log_probs(step: RecordedStep) -> tuple[np.ndarray, np.ndarray] | None:
+    """Log-probs of the sampler and of the trainer before its update."""
+    sampled = step.flat("rollout_log_probs")
+    trained = step.flat("old_log_probs")
+    first = step.updates(0, "old_log_probs")
+    if first is not None:
+        trained = first["old_log_probs"]
+    return None if sampled is None or trained is None else (sampled, trained)
+
+
+def _mean_gap(step: RecordedStep) -> float | None:
+    logs = _log_probs(step)
+    if logs is None or not step.mask.any():
+        return None
+    return float(np.abs(logs[0] - logs[1])[step.mask].mean())

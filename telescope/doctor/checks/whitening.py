@@ -1,0 +1,57 @@
+"""Whitening: (A − μ)/σ over the batch. Subtracting μ may turn praise into blame."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telescope.doctor.check import Sign, ledger_check
+from telescope.doctor.curves import Curves
+from telescope.doctor.recorded import Recorded, RecordedStep
+from telescope.doctor.thresholds import FLIP_STEPS, FLIPPED
+
+_SHOWN = 3
+
+
+@ledger_check(
+    "whitening_flips",
+    "whitening",
+    "warning",
+    charts=("credit/advantage_mean", "credit/advantage_std"),
+    settings=("credit.whiten", "critic.lr", "critic_warmup"),
+    explains=("collapse",),
+)
+def whitening_flips(run: Curves, recorded: Recorded) -> Sign | None:
+    """Most advantages have another sign after whitening than before."""
+    shares = [(step, _flipped(step)) for step in recorded.steps()]
+    over = [(step, flips) for step, flips in shares if flips is not None and flips.mean() > FLIPPED]
+    if len(over) < FLIP_STEPS:
+        return None
+    step, flips = over[0]
+    raw = step.flat("advantages")
+    used = step.flat("whitened")
+    assert raw is not None
+    assert used is not None
+    at = np.flatnonzero(step.mask)[flips]
+    worst = at[np.argsort(-np.abs(raw[at]))][:_SHOWN]
+    return Sign(
+        since=step.step,
+        numbers={
+            "share": float(np.mean([flips.mean() for _, flips in over])),
+            "mean": float(raw[step.mask].mean()),
+        },
+        places=tuple(step.place(int(i), A=raw[i], whitened=used[i]) for i in worst),
+        confidence=0.8,
+        change={"credit.whiten": False},
+    )
+
+
+def _flipped(step: RecordedStep) -> np.ndarray | None:
+    """Of the tokens that the policy wrote, which changed sign."""
+    raw = step.flat("advantages")
+    used = step.flat("whitened")
+    if raw is None or used is None or not step.mask.any():
+        return None
+    raw, used = raw[step.mask], used[step.mask]
+    size = np.abs(raw) > 1e-3 * max(float(np.abs(raw).max()), 1e-12)
+    flips: np.ndarray = size & (raw * used < 0)
+    return flips

@@ -1,0 +1,68 @@
+"""Findings in order: the worst first, causes before what they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from telescope.doctor.check import CHECKS, FAMILIES
+from telescope.doctor.finding import SEVERITIES, Finding, Severity
+from telescope.doctor.thresholds import SLACK
+
+
+def ordered(found: Sequence[Finding]) -> list[Finding]:
+    """The findings with their causes, by severity, cause, place in the loop and onset.
+
+    A cause is as serious as the worst that it leads to.
+    """
+    causes = {finding.id: _causes(finding, found) for finding in found}
+    linked = [replace(finding, caused_by=tuple(causes[finding.id])) for finding in found]
+    raised = [replace(finding, severity=_severity(finding, linked)) for finding in linked]
+    return sorted(raised, key=_key)
+
+
+def _causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
+    """Other findings that explain this one and did not begin later."""
+    return [
+        other.id
+        for other in found
+        if other.id != finding.id
+        and explains(other.id, finding.id)
+        and not _is_mutual(other, finding)
+        and other.since <= finding.since + SLACK
+        and other.severity != "note"
+    ]
+
+
+def _is_mutual(other: Finding, finding: Finding) -> bool:
+    """Where each could explain the other, the earlier one does, or the one listed first."""
+    if not explains(finding.id, other.id):
+        return False
+    return (finding.since, _stage(finding)) <= (other.since, _stage(other))
+
+
+def explains(cause: str, consequence: str) -> bool:
+    """Whether one finding leads to another. Outcomes follow from everything."""
+    if CHECKS[consequence].family == "outcome":
+        return CHECKS[cause].family != "outcome"
+    return consequence in CHECKS[cause].explains
+
+
+def _severity(finding: Finding, found: Sequence[Finding]) -> Severity:
+    own = [finding.severity]
+    own += [other.severity for other in found if finding.id in other.caused_by]
+    return min(own, key=SEVERITIES.index)
+
+
+def _stage(finding: Finding) -> int:
+    return FAMILIES.index(CHECKS[finding.id].family)
+
+
+def _key(finding: Finding) -> tuple[int, bool, int, int, float]:
+    return (
+        SEVERITIES.index(finding.severity),
+        bool(finding.caused_by),
+        _stage(finding),
+        finding.since,
+        -finding.confidence,
+    )

@@ -1,0 +1,182 @@
+"""Every threshold of the checks, each once. The rules in words.toml and the docs quote them."""
+
+from __future__ import annotations
+
+ACCURACIES = ("eval/greedy_accuracy", "eval/sampled_accuracy")
+"""Metrics that tell how often held-out answers are right, the preferred one first."""
+
+# ---- smoothing ----
+
+SMOOTH = 5
+"""Steps of the running median that most checks look at."""
+PERSIST = 5
+"""Steps in a row in which a rule must hold."""
+SLACK = 5
+"""Steps by which a cause may be noticed later than what it leads to."""
+
+# ---- does the run learn? ----
+
+SCORE_START = 3
+"""First steps whose mean score is the start."""
+SCORE_WINDOW = 10
+"""Steps of the running mean of the score."""
+GAIN_ERRORS = 2.5
+"""Standard errors by which the score must rise to count as learning."""
+LEAST_GAIN = 0.02
+"""Share of the top score by which it must rise."""
+SOLVED = 0.9
+"""Share of the top score from which a task counts as solved: nothing is left to learn."""
+
+# ---- entropy ----
+
+COLLAPSED = 0.2
+"""Share of the first entropy below which a policy that learns nothing has collapsed."""
+COLLAPSED_EARLY = 0.05
+"""Share of the first entropy below which a policy whose score stands still has collapsed."""
+STUCK_STEPS = 30
+"""Steps without a gain after which a score stands still."""
+EXPLODED = 2.0
+"""Times the first entropy above which it has exploded …"""
+EXPLODED_NATS = 0.5
+"""… if it also rose by so many nats."""
+
+# ---- KL ----
+
+KL_FAR = 1.0
+"""Nats per token from the reference that are far in any run."""
+KL_FAR_UNLEARNED = 0.3
+"""Nats per token that are far if the score gained nothing."""
+KL_NEGATIVE = -0.02
+"""A mean KL estimate below this cannot be chance over a step's tokens."""
+KL_PINNED = 1e-3
+"""Nats per token below which the policy is still at the reference."""
+KL_STRONG = 0.5
+"""β from which the penalty may hold the policy at the reference."""
+
+# ---- learning rate ----
+
+CLIP_HIGH = 0.25
+"""Share of clipped tokens that says the policy moves too far in one step."""
+APPROX_KL_HIGH = 0.05
+"""KL between the policies before and after an update, in nats per token, that is too far."""
+LR_PERSIST = 3
+"""Steps in a row: a high learning rate does its harm quickly."""
+KL_JUMP = 0.3
+"""Nats per token by which the distance to the reference may grow in one step."""
+APPROX_KL_LOW = 1e-5
+"""KL of an update below which the policy hardly moves."""
+LOW_STEPS = 20
+"""Steps that a policy must hardly move in."""
+SPIKE = 10.0
+"""Times its running median that a gradient norm is a spike."""
+SPIKE_ACTOR = 10.0
+"""Gradient norm of the actor below which nothing is a spike."""
+SPIKE_CRITIC = 100.0
+"""The same for the critic."""
+SPIKES = 3
+"""Spikes within SPIKE_WINDOW steps."""
+SPIKE_WINDOW = 50
+NEAR_NAN = 1e5
+"""A loss, value, KL or gradient norm of this size is about to overflow."""
+
+# ---- reward ----
+
+CONSTANT_STEPS = 8
+"""Steps with exactly the same mean score."""
+SATURATED_STEPS = 20
+"""Steps with every answer at the top score."""
+SCALE_LARGE = 8.0
+"""Standard deviation of raw advantages above which rewards are too large for the defaults."""
+SCALE_SMALL = 0.003
+"""Standard deviation of raw advantages below which rewards are too small."""
+SCALE_STEPS = 10
+"""Steps over which that is measured."""
+ACCURACY_FLAT = 0.03
+"""Gain of held-out accuracy that is none, if it is within chance too."""
+ACCURACY_ERROR = 0.1
+"""Largest error that a held-out accuracy is thought to have, however few the responses are."""
+EXPLOITED_GAIN = 0.1
+"""Share of the top score by which the score rises while accuracy does not."""
+ACCURACY_FALL = 0.05
+"""Fall of held-out accuracy from its best that counts, if it is beyond chance."""
+OVERFIT_GAP = 0.3
+"""Distance between the training score and the held-out score, as a share of the top score."""
+LOST = 0.5
+"""Share of what the score had gained that it lost again."""
+WORSE = 0.2
+"""Share of its start by which the score fell below it."""
+NO_PROGRESS_STEPS = 60
+"""Steps without any gain."""
+
+# ---- length ----
+
+TRUNCATED = 0.5
+"""Share of responses that are cut off."""
+LONGER = 1.6
+"""Times the first length, without a better score."""
+SHORTER = 0.5
+"""Share of the first length, without a better score."""
+
+# ---- groups ----
+
+FLAT_GROUPS = 0.8
+"""Share of groups in which all scores are equal."""
+SAME_RESPONSE = 0.7
+"""Share of answers to different prompts that are the same text."""
+LOOPING = 0.3
+"""Share of responses that repeat themselves."""
+LOOP_DISTINCT = 0.3
+"""Share of different 4-grams below which a response repeats itself."""
+
+# ---- critic ----
+
+CRITIC_STEPS = 30
+"""Updates that a critic gets before it is judged."""
+CRITIC_WINDOW = 20
+"""Steps of the running median of explained variance."""
+USELESS = 0.0
+"""Explained variance at or below which the critic is no better than a constant."""
+WRONG_SCALE = -1.0
+"""Explained variance below which V varies more than the returns do."""
+VALUE_BIAS = 2.0
+"""Standard deviations of the advantage by which V is off on average."""
+VALUE_CLIP = 0.3
+"""Share of tokens whose value clipping binds."""
+
+# ---- sampler ----
+
+MISMATCH = 0.05
+"""Mean difference of log-probs between sampler and trainer; rounding to bfloat16 makes 0.005."""
+MISMATCH_SERIOUS = 0.15
+MISMATCH_START = 0.02
+"""Difference at the first step below which sampler and trainer agreed then."""
+STALE = 1.5
+"""Training steps that a response is older than the policy that is trained on it."""
+STALE_SERIOUS = 4.0
+
+# ---- tools and data ----
+
+TOOL_FAILURES = 0.3
+"""Share of tool calls that fail."""
+TOOL_FAILURES_SERIOUS = 0.8
+TOOLS_UNUSED = 0.01
+"""Calls per response below which the tools are not used."""
+REPEATED = 0.5
+"""Share of a step's prompts that stand in the same step again."""
+DATA_STUCK = 0.8
+"""Share of a step's prompts that were those of the step before."""
+
+# ---- ledger laws ----
+
+LAW_STEPS = 4
+"""Recorded steps that the laws look at: the first, the last and some between."""
+LAW_SAMPLES = 8
+"""Responses of each that are recomputed."""
+FLIPPED = 0.5
+"""Share of tokens whose advantage changes its sign by whitening."""
+FLIP_STEPS = 3
+"""Recorded steps in which that must be so."""
+FIRST_RATIO = 0.05
+"""|log ρ| that the first minibatch may have on average: its policy is the old one."""
+CREDIT_LOST = 0.1
+"""γ to the power of the length below which the first token gets next to nothing of the score."""
