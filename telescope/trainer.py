@@ -23,6 +23,7 @@ from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
 from telescope.run.evaluate import evaluate
+from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
     checkpoints_folder,
     config_changes,
@@ -229,6 +230,9 @@ class Trainer:
         return None if ends is None else ends.id
 
     def _evaluate(self) -> dict[str, float]:
+        record_fixed_prompts(
+            self.step, self.roles, self.held_out, self.config, self.ledger, kl_coef=self.kl_coef
+        )
         return evaluate(self.roles.actor, self.roles.reward, self.held_out, self.config)
 
     def _adapt_kl(self, batch: TokenBatch) -> None:

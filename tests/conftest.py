@@ -40,6 +40,7 @@ LAYERS = {
         "models/test_families.py",
         "models/test_lora*.py",
         "models/test_sharded.py",
+        "run/test_fixed_prompts.py",
         "roles/test_bad_rewards.py",
         "roles/test_head_init.py",
         "roles/test_hl_gauss.py",

@@ -524,6 +524,12 @@ class LedgerConfig(Section):
         "all; or off",
     )
     every: int = Field(1, ge=1, description="training steps between ledger files")
+    prompts: int = Field(
+        0,
+        ge=0,
+        description="held-out prompts whose greedy answers every evaluation records, so that one "
+        "prompt can be followed through training; 0: none",
+    )
 
 
 class LogConfig(Section):

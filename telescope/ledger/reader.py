@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -16,25 +16,30 @@ from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, 
 from telescope.explain.settings import Settings
 from telescope.ledger.schema import METADATA, VERSION
 
+Kind = Literal["step", "eval"]
+"""What a file holds: responses of a training step, or answers of an evaluation after it."""
 
-def path_of(run: Path | str, step: int) -> Path:
+
+def path_of(run: Path | str, step: int, kind: Kind = "step") -> Path:
     """The ledger file of a step."""
-    return Path(run) / "ledger" / f"step_{step:06d}.parquet"
+    return Path(run) / "ledger" / f"{kind}_{step:06d}.parquet"
 
 
-def steps(run: Path | str) -> list[int]:
+def steps(run: Path | str, kind: Kind = "step") -> list[int]:
     """The steps that have a ledger file, in order; other files are skipped."""
     found = []
-    for path in (Path(run) / "ledger").glob("step_*.parquet"):
-        name = re.fullmatch(r"step_([0-9]{6,})\.parquet", path.name)
+    for path in (Path(run) / "ledger").glob(f"{kind}_*.parquet"):
+        name = re.fullmatch(rf"{kind}_([0-9]{{6,}})\.parquet", path.name)
         if name:
             found.append(int(name[1]))
     return sorted(found)
 
 
-def read(run: Path | str, step: int, columns: list[str] | None = None) -> pa.Table:
+def read(
+    run: Path | str, step: int, columns: list[str] | None = None, kind: Kind = "step"
+) -> pa.Table:
     """What was recorded for a step, all of it or some columns: one row per response."""
-    return _open(run, step).read(columns)
+    return _open(run, step, kind).read(columns)
 
 
 def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[Sample]:
@@ -67,13 +72,13 @@ def settings_of(table: pa.Table) -> Settings:
     return Settings.recorded(json.loads(table.schema.metadata[METADATA])["settings"])
 
 
-def _open(run: Path | str, step: int) -> parquet.ParquetFile:
+def _open(run: Path | str, step: int, kind: Kind) -> parquet.ParquetFile:
     """The file of a step, checked to be readable by this version."""
-    path = path_of(run, step)
+    path = path_of(run, step, kind)
     try:
         file = parquet.ParquetFile(path)
     except FileNotFoundError:
-        recorded = steps(run)
+        recorded = steps(run, kind)
         has = "it has no ledger (ledger.samples = off?)"
         if recorded:
             has = f"it has steps {recorded[0]} to {recorded[-1]}"

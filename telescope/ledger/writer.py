@@ -33,6 +33,8 @@ Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
 Noted = tuple[int, int, list[int], dict[str, Tensor]]
 """Epoch, minibatch, numbers of the samples, and their terms (one row per sample)."""
 
+_OF_A_TRAINING_BATCH = ("whitened", "whiten_mean", "whiten_std")
+
 
 def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
     """The `Note` of a step that is not recorded."""
@@ -116,6 +118,15 @@ class Ledger(Notes):
         if writing is not None:
             writing.result()
 
+    def write_evaluation(self, step: int, batch: TokenBatch, *, kl_coef: float) -> None:
+        """Writes answers of an evaluation after `step`, which no update has seen, as `eval_…`.
+
+        Whitening is over a whole training batch, so they have none.
+        """
+        table = self._table(step, batch, {"actor": [], "critic": []}, kl_coef, count=len(batch))
+        own = [name for name in table.column_names if name not in _OF_A_TRAINING_BATCH]
+        save_table(table.select(own), path_of(self.config.run_dir, step, "eval"))
+
     def _write(
         self,
         step: int,
@@ -140,8 +151,11 @@ class Ledger(Notes):
         notes: dict[str, list[Noted]],
         kl_coef: float,
         beta: float | None = None,
+        *,
+        count: int | None = None,
     ) -> pa.Table:
-        count = min(self.limit, len(batch))
+        if count is None:
+            count = min(self.limit, len(batch))
         prompt_width = batch["prompts"].shape[1]
         exists = batch["attention_mask"][:count, prompt_width:].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)

@@ -60,6 +60,7 @@ class Api:
             rf"{STEP}/whatif": self._whatif,
             rf"{STEP}/whatif/samples/{NUMBER}/tokens/{NUMBER}": self._whatif_terms,
             SAMPLE: self._sample,
+            rf"{RUN}/evaluations/{NUMBER}/samples/{NUMBER}": self._evaluated,
             rf"{SAMPLE}/tokens/{NUMBER}": self._token,
             rf"{SAMPLE}/ask": self._ask,
             rf"{SAMPLE}/tour": self._tour,
@@ -137,6 +138,10 @@ class Api:
     def _sample(self, query: Query, run: str, step: str, sample: str) -> Any:
         found = self.runs[run].sample(int(step), int(sample))
         return page_sample(found) | {"position": int(sample)}
+
+    def _evaluated(self, query: Query, run: str, step: str, sample: str) -> Any:
+        found = self.runs[run].evaluated(int(step), int(sample))
+        return page_sample(found) | {"position": int(sample), "kind": "eval"}
 
     def _token(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
         words: dict[str, Any] = {}

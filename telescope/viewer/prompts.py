@@ -1,4 +1,7 @@
-"""One prompt through training: every recorded response to it, found without reading whole files."""
+"""One prompt through training: every recorded response to it, found without reading whole files.
+
+Responses are of training steps, or greedy answers of an evaluation after a step.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,10 @@ _THREADS = 4
 """Files that are read at once."""
 MOST_RECURRING = 200
 """Prompts in the list of those that come back."""
+
+
+File = tuple[int, ledger.Kind]
+"""A file of the ledger: its step, and what it holds."""
 
 
 @dataclass(frozen=True)
@@ -53,50 +60,62 @@ class PromptIndex:
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self._known: dict[int, tuple[int, list[_Row]]] = {}
+        self._known: dict[File, tuple[int, list[_Row]]] = {}
         self._lock = Lock()
 
-    def rows(self, key: str, steps: list[int], correct_score: float) -> list[dict[str, Any]]:
+    def files(self) -> list[File]:
+        """The ledger's files in the order of steps; an evaluation comes after its step."""
+        found: list[File] = [(step, "step") for step in ledger.steps(self.run)]
+        found += [(step, "eval") for step in ledger.steps(self.run, "eval")]
+        return sorted(found, key=lambda file: (file[0], file[1] == "eval"))
+
+    def rows(self, key: str, correct_score: float) -> list[dict[str, Any]]:
         """The responses to the prompt with this key, in the order of steps."""
-        found = self._rows_of_all(steps)
+        files = self.files()
+        found = self._rows_of_all(files)
         return [
             {
                 "step": step,
+                "kind": kind,
                 "position": row.position,
                 "score": number_of(row.score),
                 "right": row.score is not None and row.score >= correct_score,
                 "v0": number_of(row.v0),
                 "length": row.length,
             }
-            for step, rows in zip(steps, found, strict=True)
+            for (step, kind), rows in zip(files, found, strict=True)
             for row in rows
             if row.key == key
         ]
 
-    def recurring(self, steps: list[int]) -> list[dict[str, Any]]:
-        """The prompts that several of these steps recorded, those of most steps first."""
-        pairs = zip(steps, self._rows_of_all(steps), strict=True)
-        return recurring_prompts((step, row.key, row.user) for step, rows in pairs for row in rows)
+    def recurring(self) -> list[dict[str, Any]]:
+        """The prompts that several steps recorded, those of most steps first."""
+        files = self.files()
+        pairs = zip(files, self._rows_of_all(files), strict=True)
+        return recurring_prompts(
+            (step, row.key, row.user) for (step, _), rows in pairs for row in rows
+        )
 
-    def _rows_of_all(self, steps: list[int]) -> list[list[_Row]]:
+    def _rows_of_all(self, files: list[File]) -> list[list[_Row]]:
         with self._lock, ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(self._rows_of, steps))
+            return list(pool.map(self._rows_of, files))
 
-    def _rows_of(self, step: int) -> list[_Row]:
-        """The step's rows; none for a file that is damaged or gone."""
+    def _rows_of(self, file: File) -> list[_Row]:
+        """The file's rows; none for one that is damaged or gone."""
         try:
-            written = ledger.path_of(self.run, step).stat().st_mtime_ns
-            known = self._known.get(step)
+            written = ledger.path_of(self.run, *file).stat().st_mtime_ns
+            known = self._known.get(file)
             if known is None or known[0] != written:
-                known = (written, _read(self.run, step))
-                self._known[step] = known
+                known = (written, _read(self.run, file))
+                self._known[file] = known
         except (OSError, TelescopeError):
             return []
         return known[1]
 
 
-def _read(run: Path, step: int) -> list[_Row]:
-    table = ledger.read(run, step, list(_COLUMNS))
+def _read(run: Path, file: File) -> list[_Row]:
+    step, kind = file
+    table = ledger.read(run, step, list(_COLUMNS), kind)
     critic = has_critic(table) and "values" in table.column_names
     masks = numbers_per_row(table.column("response_mask").combine_chunks())
     values = numbers_per_row(table.column("values").combine_chunks()) if critic else []

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from telescope.errors import TelescopeError
@@ -25,7 +25,11 @@ from telescope.viewer.tour import example_tour, run_tour
 
 _log = logging.getLogger("telescope")
 
+T = TypeVar("T")
+
 MAX_STEPS = 5
+MAX_EVALUATIONS = 12
+"""Greedy answers to one fixed prompt."""
 SAMPLES = 8
 """Samples of one step."""
 PER_PROMPT = 4
@@ -148,11 +152,29 @@ class _Report:
             for step in self.held
             for row in self.answers[f"{self.base}/steps/{step}"]["index"]
         ]
+        found += self._add_evaluations()
         self.answers[f"{self.base}/prompts"] = {"prompts": recurring_prompts(found)}
         for key in sorted({key for _, key, _ in found}):
             rows = self.run.prompt_rows(key)
-            held = [row for row in rows if row["position"] in self.held.get(row["step"], ())]
+            held = [row for row in rows if self._path_of(row) in self.answers]
             self.answers[f"{self.base}/prompts/{key}"] = {"rows": held}
+
+    def _add_evaluations(self) -> list[tuple[int, str, str]]:
+        """Greedy answers to the fixed prompts at some evaluations: (step, prompt's key, user)."""
+        added = []
+        for prompt in self.run.recurring_prompts():
+            rows = [r for r in self.run.prompt_rows(prompt["key"]) if r["kind"] == "eval"]
+            for row in spread(rows, MAX_EVALUATIONS):
+                answer = self.api.answer_address(f"/{self._path_of(row)}")
+                if _packed_size(answer) < self.room:
+                    self._add(self._path_of(row), answer)
+                    added.append((row["step"], prompt["key"], prompt["user"]))
+        return added
+
+    def _path_of(self, row: dict[str, Any]) -> str:
+        """The address of a row's sample."""
+        folder = "evaluations" if row["kind"] == "eval" else "steps"
+        return f"{self.base}/{folder}/{row['step']}/samples/{row['position']}"
 
     def _add_tours(self) -> None:
         """The tour of the example, and of every sample in the report."""
@@ -205,7 +227,7 @@ def _lines(trace: dict[str, Any]) -> list[str]:
     return [] if any(len(text) > MAX_TRACE_TEXT for text in texts) else texts
 
 
-def spread(steps: list[int], most: int) -> list[int]:
+def spread(steps: list[T], most: int) -> list[T]:
     """The first step, the last one, and some between."""
     if len(steps) <= most:
         return list(steps)

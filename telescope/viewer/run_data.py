@@ -259,15 +259,23 @@ class RunData:
         _, table = self._read(step)
         return [self.sample(step, position) for position in range(table.num_rows)]
 
+    def evaluated(self, step: int, position: int) -> Sample:
+        """The answer at this position of the evaluation after a step."""
+        self.check_exists()
+        table = ledger.read(self.run, step, kind="eval")
+        if not 0 <= position < table.num_rows:
+            raise TelescopeError(f"the evaluation after step {step} has {table.num_rows} answers")
+        return ledger.sample_of(table, position)
+
     def prompt_rows(self, key: str) -> list[dict[str, Any]]:
         """Every recorded response to a prompt, step by step."""
         self.check_exists()
-        return self._prompts.rows(key, self.steps(), self.correct_score)
+        return self._prompts.rows(key, self.correct_score)
 
     def recurring_prompts(self) -> list[dict[str, Any]]:
         """The prompts that several steps recorded, those of most steps first."""
         self.check_exists()
-        return self._prompts.recurring(self.steps())
+        return self._prompts.recurring()
 
     # ---- files ----
 

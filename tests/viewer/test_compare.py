@@ -13,7 +13,9 @@ import pytest
 from pyarrow import parquet
 
 from telescope.explain.sample import Sample
+from telescope.ledger import reader as ledger
 from telescope.ledger.reader import path_of
+from telescope.viewer.report import write_report
 from tests.viewer.conftest import until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 from tests.viewer.real_step import credited, real_batch, table_of
@@ -98,6 +100,31 @@ def test_prompts_that_come_back_are_offered_first_with_their_count(
         "all => all.map((part) => [...part.children].map((one) => one.textContent.trim()))"
     )
     assert groups == [[f"3 steps · {QUESTION}"], ["别的题 20"]]  # it stands second in the step
+
+
+def test_evaluated_answers_to_a_fixed_prompt_are_stacked_in_their_own_colours(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for step in (0, 10, 20):
+        held_out = sample(["a", "b", EOS], [0.1, 0.2, 0.3], [0.0] * 3, score=0.0, prompt="held out")
+        fake_run(run, {step: step_of([held_out], step)})
+        table = ledger.read(run, step).drop_columns(["whitened"])
+        parquet.write_table(table, path_of(run, step, "eval"))
+        path_of(run, step).unlink()
+    once = sample(["c", EOS], [0.5, 0.5], [0.0] * 2, score=1.0, prompt="only once")
+    fake_run(run, {20: step_of([once], 20)})
+    write_report(run, tmp_path / "report.html")
+    for url in (serve_run(run), (tmp_path / "report.html").as_uri()):
+        page = open_page(f"{url}#view=compare&step=20&lang=en")
+        until(page, "document.querySelectorAll('.stack .coloured').length === 3")
+        heads = page.locator(".stack .stack-head b[title]").all_text_contents()
+        assert heads == [f"greedy, after step {step}" for step in (0, 10, 20)]
+        until(page, "location.hash.includes('colour=advantages')")  # Â is over a training batch
+        token = page.locator(".stack [data-token='1']").first
+        assert token.evaluate("node => node.style.backgroundColor") != ""
+        choices = page.locator("#prompt-choice option").all_text_contents()
+        assert [choice.strip() for choice in choices] == ["3 steps · held out", "only once"]
 
 
 # ---- two runs, two settings ----

@@ -214,7 +214,8 @@ def test_the_rows_of_a_prompt_are_all_responses_to_it(tmp_path: Path) -> None:
         (step, position) for step in (10, 30) for position in range(4)
     ]
     assert rows[1] == {
-        "step": 10, "position": 1, "score": 0.0, "right": False, "v0": 0.4, "length": 7,
+        "step": 10, "kind": "step", "position": 1, "score": 0.0, "right": False, "v0": 0.4,
+        "length": 7,
     }  # fmt: skip
     assert data.prompt_rows("nosuch") == []
 

@@ -283,7 +283,9 @@ def test_a_prompt_is_followed_by_reading_four_columns_of_each_file_once(
     reads: list[list[str]] = []
     read = ledger.read
     monkeypatch.setattr(
-        ledger, "read", lambda run, step, columns: reads.append(columns) or read(run, step, columns)
+        ledger,
+        "read",
+        lambda run, step, columns, kind: reads.append(columns) or read(run, step, columns),
     )
     first = data.prompt_rows(key)
     assert data.prompt_rows(key) == first

@@ -15,6 +15,7 @@ export function Coloured({ sample, columns = sample.columns, run = null, mark = 
   isDark.value;
   const shown = groups(sample).filter((group) => group.from < MOST_TOKENS);
   function open(event) {
+    if (sample.kind === "eval") return; // its tokens are not in the list of any step
     const token = event.target.closest("[data-token]")?.dataset.token;
     if (token === undefined) return;
     const changes = { view: "samples", step: sample.step, sample: sample.position };

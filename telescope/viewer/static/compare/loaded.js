@@ -5,8 +5,9 @@ import { remembered } from "../token/terms_data.js";
 import { useEffect, useState } from "../vendor/preact.js";
 
 const inRun = (id) => `api/runs/${encodeURIComponent(id)}`;
-export const samplePath = ({ run = runId.value, step, position }) =>
-  `${inRun(run)}/steps/${step}/samples/${position}`;
+// `kind`: "eval" for an answer of the evaluation after a step.
+export const samplePath = ({ run = runId.value, step, position, kind = "step" }) =>
+  `${inRun(run)}/${kind === "eval" ? "evaluations" : "steps"}/${step}/samples/${position}`;
 export const promptsPath = () => `${inRun(runId.value)}/prompts`;
 export const promptPath = (key, run = runId.value) => `${inRun(run)}/prompts/${key}`;
 export const stepPath = (step, run) => `${inRun(run)}/steps/${step}`;

@@ -19,10 +19,19 @@ export function promptsOf(index) {
   return [...found.values()];
 }
 
-// The address's prompt, else that of the sample that is shown.
-export function promptShown(index) {
+// The address's prompt, else that of the sample that is shown. `recurring`: prompts that come back;
+// where the sample's does not, the one with most steps tells more.
+export function promptShown(index, recurring = []) {
   if (state.prompt.value !== null) return state.prompt.value;
-  return index.find((row) => row.position === sampleShown.value)?.prompt_key ?? null;
+  const own = index.find((row) => row.position === sampleShown.value)?.prompt_key ?? null;
+  const comesBack = recurring.some(({ key }) => key === own);
+  return comesBack ? own : (recurring[0]?.key ?? own);
+}
+
+// The prompts that several steps recorded, with how many; null: not known yet, or not asked for.
+export function useRecurring(isWanted = true) {
+  const { value, error } = useAnswer(isWanted ? promptsPath() : null, get);
+  return error ? [] : (value?.prompts ?? null);
 }
 
 function Choices({ prompts, shownKey, shared = null, counts = new Map() }) {
@@ -38,15 +47,17 @@ function Choices({ prompts, shownKey, shared = null, counts = new Map() }) {
   });
 }
 
-// `anywhere`: also prompts of other steps. Those that several steps recorded come first.
-export function PromptChoice({ index, shared = null, anywhere = false }) {
-  const recurring = useAnswer(promptsPath(), get).value?.prompts ?? [];
+// `anywhere`: the prompts of all steps that come back, as `useRecurring` gave them; without it only
+// those of this step are offered. Those that several steps recorded come first.
+export function PromptChoice({ index, shared = null, anywhere = null }) {
+  const asked = useRecurring(anywhere === null);
+  const recurring = anywhere ?? asked ?? [];
   const counts = new Map(recurring.map(({ key, steps }) => [key, steps]));
   const here = promptsOf(index);
   const keysHere = new Set(here.map(({ key }) => key));
-  const several = anywhere ? recurring : recurring.filter(({ key }) => keysHere.has(key));
+  const several = anywhere !== null ? recurring : recurring.filter(({ key }) => keysHere.has(key));
   const once = here.filter(({ key }) => !counts.has(key));
-  const shownKey = promptShown(index);
+  const shownKey = promptShown(index, anywhere ?? []);
   const isListed = [...several, ...once].some(({ key }) => key === shownKey);
   const part = (label, prompts) =>
     prompts.length

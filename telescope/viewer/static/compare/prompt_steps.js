@@ -1,15 +1,16 @@
 // One prompt at several steps, stacked, in one scale of colours: how the answer changed.
 
 import { Panel, Trouble } from "../core/parts.js";
-import { go } from "../core/state.js";
+import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
 import { Prompt } from "../samples/prompt.js";
 import { figureOf, scoreOf } from "../token/figure.js";
-import { html } from "../vendor/preact.js";
+import { quantitiesOf } from "../token/view.js";
+import { html, useEffect } from "../vendor/preact.js";
 import { Coloured } from "./coloured.js";
 import { promptPath, samplePath, useAnswer } from "./loaded.js";
-import { PromptChoice, promptShown } from "./prompt_choice.js";
+import { PromptChoice, promptShown, useRecurring } from "./prompt_choice.js";
 
 const MOST_ROWS = 12;
 
@@ -25,14 +26,22 @@ export function chosenRows(rows, most = MOST_ROWS) {
 }
 
 export function PromptThroughTraining({ found }) {
-  const key = promptShown(found.index);
+  const recurring = useRecurring();
+  const key = recurring === null ? null : promptShown(found.index, recurring);
   const answer = useAnswer(key === null ? null : promptPath(key));
   const rows = answer.value ? chosenRows(answer.value.rows) : [];
   const first = useAnswer(rows.length ? samplePath(rows[0]) : null).value;
   const recorded = answer.value?.rows.length ?? 0;
+  useEffect(() => {
+    // Evaluated answers are not whitened: they are coloured by what they have.
+    const there = first ? quantitiesOf(first) : [];
+    if (there.length && !there.includes(state.colour.peek())) {
+      go({ colour: there[0] }, { replace: true });
+    }
+  }, [first]);
   return html`
     <${Panel} id="prompt-steps" title=${t("compare.prompt.title")}>
-      <div class="bar"><${PromptChoice} index=${found.index} anywhere /></div>
+      <div class="bar"><${PromptChoice} index=${found.index} anywhere=${recurring ?? []} /></div>
       ${answer.error ? html`<${Trouble} error=${answer.error} />` : null}
       ${first ? html`<${Prompt} key=${key} sample=${first} />` : null}
       ${
@@ -44,7 +53,7 @@ export function PromptThroughTraining({ found }) {
         ${answer.value ? t("compare.prompt.count", { shown: rows.length, n: recorded }) : t("page.loading")}
       </p>
       <ol class="stack">
-        ${rows.map((row) => html`<${Row} key=${`${row.step}/${row.position}`} row=${row} />`)}
+        ${rows.map((row) => html`<${Row} key=${`${row.kind}/${row.step}/${row.position}`} row=${row} />`)}
       </ol>
     </${Panel}>
   `;
@@ -54,14 +63,18 @@ function Row({ row }) {
   const { value, error } = useAnswer(samplePath(row));
   const { step, position, score, right, v0, length } = row;
   return html`
-    <li data-step=${step} data-position=${position}>
+    <li data-step=${step} data-kind=${row.kind} data-position=${position}>
       <div class="stack-head">
-        <button
-          type="button" class="small"
-          onClick=${() => go({ view: "samples", step, sample: position, token: null })}
-        >
-          ${t("compare.at", { step, position })}
-        </button>
+        ${
+          row.kind === "eval"
+            ? html`<b title=${t("compare.greedy.why")}>${t("compare.greedy", { step })}</b>`
+            : html`<button
+                type="button" class="small"
+                onClick=${() => go({ view: "samples", step, sample: position, token: null })}
+              >
+                ${t("compare.at", { step, position })}
+              </button>`
+        }
         <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
         <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
         ${v0 === null ? null : html`<span>${t("compare.v0")} <b class="mono v0">${figureOf("v0", v0, { digits: 2 })}</b></span>`}

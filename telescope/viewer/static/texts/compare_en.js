@@ -10,6 +10,9 @@ export const compareEn = {
   "compare.several": "recorded at several steps",
   "compare.once": "only at this step",
   "compare.times": "{n} steps · ",
+  "compare.greedy": "greedy, after step {step}",
+  "compare.greedy.why":
+    "the evaluation's greedy answer to a held-out prompt (ledger.prompts); no update has seen it",
   "compare.at": "step {step} · answer {position}",
   "compare.v0": "V₀",
   "compare.prompt.title": "One prompt through training",

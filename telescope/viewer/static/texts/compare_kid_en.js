@@ -7,6 +7,8 @@ export const compareKidEn = {
   "compare.calibration": "Is the forecaster right?",
   "compare.choose": "question",
   "compare.v0": "first guess",
+  "compare.greedy": "after lesson {step}, the answer it is surest of",
+  "compare.greedy.why": "a question it never practised on; nothing is learned from this answer",
   "compare.at": "lesson {step}, answer {position}",
   "compare.prompt.title": "One question, again and again",
   "compare.prompt.count":

@@ -7,6 +7,8 @@ export const compareKidZh = {
   "compare.calibration": "预测员猜得准吗？",
   "compare.choose": "题目",
   "compare.v0": "第一次猜测",
+  "compare.greedy": "第 {step} 课之后，最有把握的回答",
+  "compare.greedy.why": "平时不练的题；这条回答不拿来学习",
   "compare.at": "第 {step} 课第 {position} 条",
   "compare.prompt.title": "同一道题，一次又一次",
   "compare.prompt.count":

@@ -10,6 +10,8 @@ export const compareZh = {
   "compare.several": "好几步都记录过",
   "compare.once": "只在这一步",
   "compare.times": "{n} 步 · ",
+  "compare.greedy": "第 {step} 步之后的贪心回答",
+  "compare.greedy.why": "评测时对留出提示的贪心回答（ledger.prompts）；没有用它更新",
   "compare.at": "第 {step} 步第 {position} 条",
   "compare.v0": "V₀",
   "compare.prompt.title": "同一个提示在训练中的回答",
