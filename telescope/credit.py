@@ -14,6 +14,7 @@ from telescope.algorithms import (
     td_errors,
     whitening,
 )
+from telescope.algorithms.groups import is_flat
 from telescope.batch import TokenBatch
 from telescope.config import CreditConfig
 
@@ -66,28 +67,50 @@ def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:
     )
 
 
-def credit_metrics(batch: TokenBatch) -> dict[str, float]:
+def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:
     """Means over valid tokens; over rows for scores and lengths."""
     mask = batch.mask
     rows = max(len(batch), 1)
-    unexplained = masked_var(batch["returns"] - batch["values"], mask)
-    spread = masked_var(batch["returns"], mask)
     metrics: dict[str, Tensor | float] = {
         "reward/score_mean": sum(scores.total for scores in batch.scores) / rows,
         "reward/token_reward_mean": masked_mean(batch["token_level_rewards"], mask),
-        "critic/value_mean": masked_mean(batch["values"], mask),
-        "critic/return_mean": masked_mean(batch["returns"], mask),
-        "critic/explained_variance": 1 - unexplained / spread if float(spread) > 0 else 0.0,
         "credit/advantage_mean": masked_mean(batch["advantages"], mask),
         "credit/advantage_std": masked_var(batch["advantages"], mask).sqrt(),
         "response/length_mean": mask.sum() / rows,
         "response/truncated": batch["truncated"].sum() / rows,
     }
+    if config.definition.needs.critic:
+        metrics["critic/value_mean"] = masked_mean(batch["values"], mask)
+        metrics["critic/return_mean"] = masked_mean(batch["returns"], mask)
+        metrics["critic/explained_variance"] = _explained_variance(batch)
+    groups = _scores_by_group(batch)
+    if groups and all(len(scores) > 1 for scores in groups):
+        flat = [scores for scores in groups if is_flat(scores)]
+        metrics["reward/flat_groups"] = len(flat) / len(groups)
     if "kl" in batch:
         metrics["reward/kl"] = masked_mean(batch["kl"], mask)
     for name, values in _info_columns(batch).items():
         metrics[name] = sum(values) / rows
     return {name: float(value) for name, value in metrics.items()}
+
+
+def _explained_variance(batch: TokenBatch) -> float:
+    """1 − Var(R − V)/Var(R). Returns that do not vary are explained where R − V does not either."""
+    unexplained = float(masked_var(batch["returns"] - batch["values"], batch.mask))
+    spread = float(masked_var(batch["returns"], batch.mask))
+    if spread > 0:
+        return 1 - unexplained / spread
+    return 1.0 if unexplained == 0 else 0.0
+
+
+def _scores_by_group(batch: TokenBatch) -> list[list[float]]:
+    """The scores of each prompt's responses; none where the batch does not name its prompts."""
+    if "group" not in batch:
+        return []
+    by_group: dict[int, list[float]] = {}
+    for group, scores in zip(batch["group"].tolist(), batch.scores, strict=True):
+        by_group.setdefault(group, []).append(scores.total)
+    return list(by_group.values())
 
 
 def _info_columns(batch: TokenBatch) -> dict[str, list[float]]:

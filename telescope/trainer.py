@@ -142,7 +142,8 @@ class Trainer:
                     batch = reward.compute_reward(batch)
                 with timer("advantages"):
                     batch = compute_advantages(batch, config.credit, kl_coef=kl_coef)
-                    metrics |= credit_metrics(batch) | {"reward/kl_coef": kl_coef}
+                    metrics |= credit_metrics(batch, config.credit)
+                    metrics["reward/kl_coef"] = kl_coef
                 # Stage 3: update
                 with timer("update_critic"):
                     metrics |= critic.update_critic(batch, ledger)

@@ -65,7 +65,7 @@ def test_without_the_reference_the_credit_is_the_same_and_there_is_no_kl() -> No
     assert out["token_level_rewards"][0].tolist() == [0.0, 0.0, 1.0]
     assert out["advantages"][0].tolist() == pytest.approx([0.651, 0.58, 0.4])
     assert "kl" not in out
-    metrics = credit_metrics(out.with_info(scores=[Scores(1.0, {}, {})]))
+    metrics = credit_metrics(out.with_info(scores=[Scores(1.0, {}, {})]), CreditConfig.of())
     assert "reward/kl" not in metrics
     assert metrics["reward/token_reward_mean"] == pytest.approx(1 / 3)
     with pytest.raises(TelescopeError, match="batch has no `ref_log_prob`"):
@@ -140,11 +140,9 @@ def test_degenerate_batches_give_finite_credit(case, estimator: str) -> None:
     for name in ("advantages", "returns", "whitened", "deltas"):
         assert batch[name].isfinite().all()
         assert (batch[name][~batch.mask] == 0).all()
-    metrics = credit_metrics(
-        batch.with_columns(rollout_log_probs=batch["old_log_probs"]).with_info(
-            scores=[Scores(0.0)] * len(batch)
-        )
-    )
+    batch = batch.with_columns(rollout_log_probs=batch["old_log_probs"])
+    batch = batch.with_info(scores=[Scores(0.0)] * len(batch))
+    metrics = credit_metrics(batch, CreditConfig.of(estimator=estimator))
     assert all(value == value for value in metrics.values())
 
 
@@ -165,11 +163,8 @@ def test_metrics_are_means_over_tokens_not_over_rows() -> None:
         [[1, 1, 1], [1, 0, 0]], scores=[[0.0] * 3] * 2, values=[[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]]
     )
     out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
-    metrics = credit_metrics(
-        out.with_columns(rollout_log_probs=out["old_log_probs"]).with_info(
-            scores=[Scores(0.0), Scores(1.0)]
-        )
-    )
+    out = out.with_columns(rollout_log_probs=out["old_log_probs"])
+    metrics = credit_metrics(out.with_info(scores=[Scores(0.0), Scores(1.0)]), CreditConfig.of())
     assert metrics["critic/value_mean"] == pytest.approx((1 + 1 + 1 + 5) / 4)
     assert metrics["reward/score_mean"] == 0.5
     assert metrics["response/length_mean"] == 2.0
@@ -181,12 +176,21 @@ def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> Non
         out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0).with_columns(
             rollout_log_probs=batch["old_log_probs"]
         )
-        return credit_metrics(out.with_info(scores=[Scores(1.0), Scores(0.0)]))[
-            "critic/explained_variance"
-        ]
+        out = out.with_info(scores=[Scores(1.0), Scores(0.0)])
+        return credit_metrics(out, CreditConfig.of())["critic/explained_variance"]
 
     assert explained([[1.0], [0.0]]) == pytest.approx(1.0)
     assert explained([[0.5], [0.5]]) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("values", "expected"), [([[1.0], [1.0]], 1.0), ([[1.0], [0.5]], 0.0)])
+def test_equal_returns_are_explained_only_by_a_critic_that_is_equally_wrong(
+    values, expected
+) -> None:
+    batch = staged([[1], [1]], scores=[[1.0], [1.0]], values=values)
+    out = compute_advantages(batch, CreditConfig.of(lam=1.0), kl_coef=0.0)
+    metrics = credit_metrics(out.with_info(scores=[Scores(1.0)] * 2), CreditConfig.of())
+    assert metrics["critic/explained_variance"] == expected
 
 
 GROUPS = {
@@ -194,6 +198,18 @@ GROUPS = {
     "scores": [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.25]],
     "values": [[0.0] * 3] * 4,
 }
+
+
+def test_flat_groups_are_counted_and_a_run_without_a_critic_has_no_critic_metrics() -> None:
+    """Prompt 7 scored 1 and 0, prompt 3 twice 0.25."""
+    grpo = CreditConfig.of(estimator="grpo")
+    out = compute_advantages(grouped(), grpo, kl_coef=0.0)
+    out = out.with_info(scores=[Scores(1.0), Scores(0.0), Scores(0.25), Scores(0.25)])
+    metrics = credit_metrics(out, grpo)
+    assert metrics["reward/flat_groups"] == 0.5
+    assert [name for name in metrics if name.startswith("critic/")] == []
+    alone = out.with_columns(group=torch.tensor([1, 2, 3, 4]))
+    assert "reward/flat_groups" not in credit_metrics(alone, grpo)
 
 
 def grouped(*, group=(7, 7, 3, 3), **changes):
@@ -323,7 +339,7 @@ def test_the_kl_metric_is_a_mean_over_tokens_not_over_rows() -> None:
         ref=[[-1.0, -1.0, -1.0], [-5.0, 0.0, 0.0]],
     )
     out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)
-    metrics = credit_metrics(out.with_info(scores=[Scores(0.0, {}, {})] * 2))
+    metrics = credit_metrics(out.with_info(scores=[Scores(0.0, {}, {})] * 2), CreditConfig.of())
     assert metrics["reward/kl"] == 2.0
 
 
@@ -342,5 +358,5 @@ def test_truncated_responses_are_counted_by_response_not_by_token() -> None:
     out = compute_advantages(
         batch.with_columns(truncated=torch.tensor([True, False])), CreditConfig.of(), kl_coef=0.0
     )
-    metrics = credit_metrics(out.with_info(scores=[Scores(0.0)] * 2))
+    metrics = credit_metrics(out.with_info(scores=[Scores(0.0)] * 2), CreditConfig.of())
     assert metrics["response/truncated"] == 0.5

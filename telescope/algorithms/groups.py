@@ -10,6 +10,7 @@ exactly 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,15 @@ from telescope.algorithms.masked import as_bool, keep, masked_sum
 
 EPS = 1e-6
 """Added to a group's standard deviation. Also the rounding error of one token's squared norm."""
+
+
+_SPREAD = 1e-6
+"""Scores that differ by less are equal: the difference is rounding."""
+
+
+def is_flat(scores: Sequence[float]) -> bool:
+    """Whether a group's scores are all the same, so that comparing them teaches nothing."""
+    return max(scores) - min(scores) <= _SPREAD
 
 
 class Credit(NamedTuple):

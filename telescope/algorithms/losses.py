@@ -41,7 +41,8 @@ class PolicyTerms:
     dual_clipped: Tensor
     """True where A < 0 and the dual clip bounded the loss."""
     log_ratio: Tensor
-    """log ρ[i]. Estimates of KL(π_old ‖ π_θ): −mean(log ρ) is k1, mean(ρ − 1 − log ρ) is k3."""
+    """log ρ[i], between −20 and 20.
+    Estimates of KL(π_old ‖ π_θ): −mean(log ρ) is k1, mean(ρ − 1 − log ρ) is k3."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class ValueTerms:
 
 
 def log_probs_from_logits(logits: Tensor, tokens: Tensor) -> Tensor:
-    """log softmax(logits)[token]: [..., V], [...] -> [...]."""
-    chosen = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    return chosen - logits.logsumexp(-1)
+    """log softmax(logits)[token]: [..., V], [...] -> [...]. Rounded once, at the end."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    chosen = wide.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return (chosen - wide.logsumexp(-1)).to(logits.dtype)
 
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
@@ -88,6 +90,9 @@ def importance_weights(
     `level` token takes the ratio of each token (biased, little noise). `level` sequence takes the
     ratio of the whole response (exact but for the cap, noisy). Weights are 0 where the mask is 0.
     """
+    _one_of("level", level, ("token", "sequence"))
+    if not cap > 0:
+        raise ValueError(f"cap must be above 0, not {cap}")
     log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
     if level == "sequence":
         log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
@@ -111,6 +116,9 @@ def kept_by_ratio(
     `level` token takes the ratio of each token, sequence the ratio of the whole response, geometric
     the geometric mean of the response's ratios, e^(mean log ratio).
     """
+    _one_of("level", level, ("token", "sequence", "geometric"))
+    if not 0 < low <= high:
+        raise ValueError(f"0 < low ≤ high must hold, not low = {low}, high = {high}")
     log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
     if level != "token":
         total = log_ratio.sum(1, keepdim=True)  # [B, 1]
@@ -396,6 +404,11 @@ def aggregate(
             horizon = max(loss.shape[-1], 1)
         return masked_sum(loss, mask) / n_rows / horizon
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}; use one of {', '.join(known)}")
 
 
 def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,8 @@ def sapo_loss(
     τ depends on the sign of A[i]. At ρ = 1 the slope is that of the plain surrogate, −A[i].
     Gao et al. 2025, arXiv:2511.20347.
     """
+    if not (tau_positive > 0 and tau_negative > 0):
+        raise ValueError(f"τ must be above 0, not {tau_positive} and {tau_negative}")
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     a = _fixed(advantages, mask)
     tau = torch.where(a > 0, tau_positive, tau_negative)

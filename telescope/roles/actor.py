@@ -307,7 +307,7 @@ class Actor:
         meter.tokens("actor/pg_clipfrac_lower", terms.dual_clipped, mask)
         meter.tokens("actor/entropy", entropy, mask)
         meter.tokens("actor/approx_kl", k3, mask)
-        meter.tokens("actor/ppo_kl", -terms.log_ratio, mask)
+        meter.tokens("actor/ppo_kl", old_log_probs - log_probs, mask)  # not clamped
         return loss
 
     def _importance_weight(self, rows: TokenBatch, old_log_probs: Tensor, meter: Meter) -> Tensor:

@@ -11,11 +11,10 @@ from typing import Protocol
 
 import torch
 
+from telescope.algorithms.groups import is_flat
 from telescope.batch import TokenBatch, merge
 from telescope.data.loader import DataLoader, Prompts
 from telescope.data.seeds import mix_seed
-
-_SPREAD = 1e-6  # scores that differ by less are equal: the difference is rounding
 
 
 class Generator(Protocol):
@@ -92,8 +91,7 @@ def _flat_groups(batch: TokenBatch, size: int) -> list[int]:
         scores_of.setdefault(prompt, []).append(own.total)
     flat = []
     for group in range(len(batch) // size):
-        scores = scores_of[prompts[group * size]]
-        if max(scores) - min(scores) <= _SPREAD:
+        if is_flat(scores_of[prompts[group * size]]):
             flat.append(group)
     return flat
 

@@ -145,3 +145,11 @@ def test_just_below_its_cap_k3_has_its_own_slope():
     k3 = kl_penalty(log_prob, tensor(0.0), "k3")
     assert k3.item() == pytest.approx(math.exp(2.6) - 3.6)
     assert torch.autograd.grad(k3, log_prob)[0].item() == pytest.approx(1 - math.exp(2.6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_log_probs_are_rounded_once(dtype) -> None:
+    logits = torch.randn(64, 50, generator=torch.Generator().manual_seed(0)).mul(8).to(dtype)
+    tokens = torch.arange(64) % 50
+    exact = log_probs_from_logits(logits.double(), tokens)
+    assert log_probs_from_logits(logits, tokens).tolist() == exact.to(dtype).tolist()

@@ -14,6 +14,7 @@ from telescope.algorithms import (
     dro_loss,
     geo_mean_loss,
     gspo_loss,
+    importance_weights,
     kept_by_ratio,
     kl_cov_loss,
     kl_penalty_loss,
@@ -225,3 +226,31 @@ def test_a_ratio_at_a_bound_is_kept(level):
     same = torch.zeros(1, 2)  # every ratio is exactly 1
     kept = kept_by_ratio(same, same, torch.ones(1, 2), level=level, low=1.0, high=1.0)
     assert kept.tolist() == [[True, True]]
+
+
+ROW = torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: importance_weights(*ROW, level="word", cap=2.0), "unknown level 'word'"),
+        (lambda: importance_weights(*ROW, level="token", cap=0.0), "cap must be above 0"),
+        (lambda: kept_by_ratio(*ROW, level="word", low=0.5, high=2.0), "unknown level 'word'"),
+        (lambda: kept_by_ratio(*ROW, level="token", low=0.0, high=2.0), "0 < low ≤ high"),
+        (lambda: kept_by_ratio(*ROW, level="token", low=2.0, high=0.5), "0 < low ≤ high"),
+        (lambda: sapo_loss(*ROW, ROW[2], tau_positive=0.0, tau_negative=1.0), "τ must be above 0"),
+        (lambda: sapo_loss(*ROW, ROW[2], tau_positive=1.0, tau_negative=-1.0), "τ must be above 0"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_cispo_counts_the_tokens_whose_ratio_it_capped() -> None:
+    """Ratios 2, 1.1 and 0.5; the limits are 0.8 and 1.2."""
+    new = torch.tensor([[2.0, 1.1, 0.5]]).log()
+    ones = torch.ones(1, 3)
+    terms = cispo_loss(new, torch.zeros(1, 3), ones, ones, **CLIP)
+    assert terms.clipped.tolist() == [[True, False, True]]

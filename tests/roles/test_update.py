@@ -126,6 +126,14 @@ def test_the_accumulated_gradient_is_the_gradient_of_the_whole(make_config) -> N
     assert torch.allclose(flat[1], flat[2], atol=1e-6)
 
 
+def test_ppo_kl_is_the_whole_distance_where_the_ratio_is_limited(make_config) -> None:
+    roles, batch = prepared(make_config())
+    batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch) + 100.0)
+    report = LossReport(on_policy=False)
+    roles.actor.learner.backward(batch, partial(roles.actor._loss, report=report))
+    assert report.meter.result()["actor/ppo_kl"] == pytest.approx(100.0, rel=1e-5)
+
+
 def test_on_the_first_update_the_ratio_is_exactly_one_and_approx_kl_exactly_zero(
     make_config,
 ) -> None:

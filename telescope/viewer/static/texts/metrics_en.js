@@ -14,6 +14,7 @@ export const metricsEn = {
   "reward/kl":
     "mean over tokens of the KL estimate between π_old and the reference, of the kind credit.kl_kind",
   "reward/kl_coef": "β, the weight of the KL to the reference in this step's token rewards",
+  "reward/flat_groups": "share of prompts whose responses all have the same score",
   "reward/token_reward_mean": "mean over tokens of r[i] = score[i] − β·kl[i]",
   "credit/advantage_mean": "mean over tokens of the raw advantage A[i]",
   "credit/advantage_std": "standard deviation of the raw advantage A[i]: the σ of whitening",
