@@ -1,0 +1,220 @@
+"""Every check of metrics: one run in which it fires, and one like it in which it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from telescope.doctor.check import CHECKS
+from telescope.doctor.curves import Curves
+from telescope.doctor.examine import curve_findings
+from telescope.doctor.finding import Finding
+from tests.doctor.made import curves, healthy_series, ramp, with_accuracy
+
+FLAT = [0.5, 0.51] * 15
+"""A score that stands still over 30 steps."""
+RISING = ramp(0.2, 0.8, 30)
+
+
+def score(values: list[float], **others: list[float]) -> dict[str, list[float]]:
+    return {"reward/score_mean": values} | {
+        name.replace("__", "/"): other for name, other in others.items()
+    }
+
+
+FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
+    # id -> a run, and the step since which it is found
+    "collapse": (lambda: curves(score(FLAT, actor__entropy=[0.4] * 5 + [0.02] * 25)), 8),
+    "entropy_explosion": (
+        lambda: curves(
+            score(RISING, actor__entropy=[0.5] * 5 + [3.0] * 25), actor__entropy_coef=0.1
+        ),
+        8,
+    ),
+    "kl_runaway": (lambda: curves({"reward/kl": [0.1] * 5 + [2.0] * 10}), 8),
+    "kl_negative": (lambda: curves({"reward/kl": [-0.1] * 20}), 1),
+    "kl_too_strong": (
+        lambda: curves(score(FLAT, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
+        1,
+    ),
+    "not_finite": (lambda: curves({"actor/grad_norm": [1.0, 1.0, None]}), 3),
+    "lr_too_high": (lambda: curves({"actor/approx_kl": [0.01, 0.01, 0.2, 0.2, 0.2]}), 2),
+    "lr_too_low": (
+        lambda: curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)),
+        1,
+    ),
+    "no_gradient": (lambda: curves({"actor/grad_norm": [1.0] + [0.0] * 6}), 2),
+    "grad_spike": (
+        lambda: curves({"actor/grad_norm": [1.0] * 10 + [50.0, 1.0, 60.0, 1.0, 70.0]}),
+        11,
+    ),
+    "constant_reward": (lambda: curves(score([0.25] * 10)), 1),
+    "saturated_reward": (lambda: curves(score([0.5] + [1.0] * 25)), 2),
+    "reward_scale": (lambda: curves({"credit/advantage_std": [30.0] * 10}), 1),
+    "partial_credit": (
+        lambda: with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.004}),
+        5,
+    ),
+    "over_optimisation": (
+        lambda: with_accuracy(curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.2, 30: 0.1}),
+        10,
+    ),
+    "overfitting": (lambda: _held_out(0.3), 30),
+    "mostly_truncated": (lambda: curves({"response/truncated": [0.9] * 10}), 1),
+    "length_drift": (
+        lambda: curves(score(FLAT, response__length_mean=[100.0] * 5 + [200.0] * 25)),
+        8,
+    ),
+    "flat_groups": (
+        lambda: curves({"rollout/flat_groups": [15.0] * 10}, rollout__batch_size=16),
+        1,
+    ),
+    "critic_useless": (
+        lambda: curves(
+            {"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}
+        ),
+        30,
+    ),
+    "value_scale": (
+        lambda: curves(
+            {"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}
+        ),
+        1,
+    ),
+    "value_clip_binds": (lambda: curves({"critic/vf_clipfrac": [0.6] * 15}), 1),
+    "sampler_mismatch": (lambda: curves({"rollout/logprob_diff": [0.3] * 10}), 1),
+    "stale_samples": (lambda: curves({"rollout/staleness": [5.0] * 10}), 1),
+    "failing_tools": (
+        lambda: curves({"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.9] * 10}),
+        1,
+    ),
+    "tools_unused": (lambda: curves({"response/tool_calls": [0.0] * 12}), 1),
+    "credit_fades": (
+        lambda: curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
+        1,
+    ),
+    "reward_falls": (lambda: curves(score(ramp(0.2, 0.8, 20) + [0.1] * 20)), 25),
+    "no_progress": (lambda: curves(score([0.5, 0.51] * 35)), 1),
+}
+
+HEALTHY: dict[str, Callable[[], Curves]] = {
+    # id -> a run that looks alike and is not ill
+    "collapse": lambda: curves(score(RISING, actor__entropy=[0.4] * 5 + [0.02] * 25)),
+    "entropy_explosion": lambda: curves({"actor/entropy": [0.5] * 5 + [0.7] * 25}),
+    "kl_runaway": lambda: curves(score(RISING, reward__kl=ramp(0.0, 0.5, 30))),
+    "kl_negative": lambda: curves({"reward/kl": [-0.1, 0.1] * 10}),
+    "kl_too_strong": lambda: curves(score(RISING, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
+    "not_finite": lambda: curves({"actor/grad_norm": [1.0, 1.0, 200.0]}),
+    "lr_too_high": lambda: curves({"actor/approx_kl": [0.01, 0.2, 0.01, 0.01, 0.2]}),
+    "lr_too_low": lambda: curves(score(RISING, actor__approx_kl=[1e-9] * 30)),
+    "no_gradient": lambda: curves(score([1.0] * 12, actor__grad_norm=[0.0] * 12)),
+    "grad_spike": lambda: curves({"actor/grad_norm": [0.1] * 10 + [2.0, 0.1, 2.0, 0.1, 2.0]}),
+    "constant_reward": lambda: curves(score([1.0] * 12)),
+    "saturated_reward": lambda: curves(score([0.99, 1.0] * 12)),
+    "reward_scale": lambda: curves({"credit/advantage_std": [1.5] * 10}),
+    "partial_credit": lambda: with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.5}),
+    "over_optimisation": lambda: with_accuracy(
+        curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.48, 30: 0.52}
+    ),
+    "overfitting": lambda: _held_out(0.7),
+    "mostly_truncated": lambda: curves({"response/truncated": ramp(0.4, 0.0, 10)}),
+    "length_drift": lambda: curves(score(RISING, response__length_mean=ramp(100, 250, 30))),
+    "flat_groups": lambda: curves({"rollout/flat_groups": [8.0] * 10}, rollout__batch_size=16),
+    "critic_useless": lambda: curves(
+        {"critic/explained_variance": [-0.1] * 10 + [0.2] * 30, "critic/vf_loss": [0.1] * 40}
+    ),
+    "value_scale": lambda: curves(
+        {"critic/explained_variance": [-5.0, -2.0, -0.5] + [0.1] * 12, "critic/vf_loss": [9.0] * 15}
+    ),
+    "value_clip_binds": lambda: curves({"critic/vf_clipfrac": [0.6] * 3 + [0.1] * 12}),
+    "sampler_mismatch": lambda: curves({"rollout/logprob_diff": [0.005] * 10}),
+    "stale_samples": lambda: curves({"rollout/staleness": [1.0] * 10}),
+    "failing_tools": lambda: curves(
+        {"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.1] * 10}
+    ),
+    "tools_unused": lambda: curves({"response/tool_calls": [0.0] * 5 + [0.5] * 12}),
+    "credit_fades": lambda: curves({"response/length_mean": [7.0] * 5}, credit__gamma=0.95),
+    "reward_falls": lambda: curves(score(ramp(0.2, 0.8, 20) + [0.75] * 20)),
+    "no_progress": lambda: curves(score(ramp(0.3, 0.6, 70))),
+}
+
+
+def _held_out(last: float) -> Curves:
+    made = curves(score(RISING))
+    made.add(0, {"eval/sampled_score": 0.2})
+    made.add(30, {"eval/sampled_score": last})
+    return made
+
+
+def found(run: Curves, id: str) -> Finding | None:
+    return next((finding for finding in curve_findings(run) if finding.id == id), None)
+
+
+@pytest.mark.parametrize("id", FIRES)
+def test_it_is_found_where_it_is(id: str) -> None:
+    make, since = FIRES[id]
+    finding = found(make(), id)
+    assert finding is not None
+    assert finding.since == since
+    assert 0 < finding.confidence <= 1
+
+
+@pytest.mark.parametrize("id", HEALTHY)
+def test_it_is_not_found_where_it_is_not(id: str) -> None:
+    assert found(HEALTHY[id](), id) is None
+
+
+def test_every_check_of_metrics_has_both_cases() -> None:
+    checks = {id for id, check in CHECKS.items() if check.of_curves is not None}
+    assert set(FIRES) == checks
+    assert set(HEALTHY) == checks
+
+
+def test_a_healthy_run_has_no_finding_at_any_length() -> None:
+    series = healthy_series(120)
+    for steps in range(1, 121, 7):
+        part = curves(
+            {name: values[:steps] for name, values in series.items()}, rollout__batch_size=16
+        )
+        assert [each.id for each in curve_findings(part) if each.severity != "note"] == []
+
+
+def test_entropy_that_falls_while_the_score_rises_to_one_is_no_alarm() -> None:
+    entropy = [0.34 * 0.9**i for i in range(60)]  # to 0.0007
+    rise = [min(1.0, 0.5 + 0.05 * i) for i in range(60)]
+    found = curve_findings(curves(score(rise, actor__entropy=entropy)))
+    assert [each.id for each in found] == ["saturated_reward"]
+    assert found[0].severity == "note"
+
+
+def test_every_sentence_has_its_numbers() -> None:
+    for id, (make, _) in FIRES.items():
+        finding = found(make(), id)
+        assert finding is not None
+        for lang in ("en", "zh"):
+            for part in ("what", "why", "remedy"):
+                text = finding.said(part, lang)  # type: ignore[arg-type]
+                assert text
+                assert "{" not in text
+                assert "nan" not in text.replace("NaN", "")
+
+
+def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
+    finding = found(FIRES["entropy_explosion"][0](), "entropy_explosion")
+    assert finding is not None
+    assert "actor.entropy_coef = 0.1" in finding.said("what", "en")
+    assert finding.change == {"actor.entropy_coef": 0.0}
+
+
+def test_a_difference_that_grows_is_a_stale_sampler_not_a_mismatch() -> None:
+    run = curves({"rollout/logprob_diff": ramp(0.0, 0.5, 30)})
+    assert [each.id for each in curve_findings(run)] == ["stale_samples"]
+
+
+def test_what_is_not_known_is_a_question_mark() -> None:
+    finding = found(FIRES["lr_too_high"][0](), "lr_too_high")
+    assert finding is not None
+    assert math.isnan(finding.numbers["lr"])
+    assert "actor.lr = ?" in finding.said("what", "en")

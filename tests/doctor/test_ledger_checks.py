@@ -1,0 +1,280 @@
+"""Every check of tokens: a ledger in which it fires, and one in which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telescope.doctor.check import CHECKS
+from telescope.doctor.curves import Curves
+from telescope.doctor.examine import ledger_findings, with_places
+from telescope.doctor.finding import Finding
+from telescope.doctor.recorded import Recorded
+from tests.doctor.made import curves, write_step
+
+EOS = 1
+Row = dict[str, Any]
+
+
+def rows(count: int = 8, **columns: Callable[[int], Any]) -> list[Row]:
+    """Answers of three tokens and EOS; a column is a function of the row's number."""
+    made = []
+    for i in range(count):
+        row: Row = {"responses": [5 + i, 6, 7, EOS]}
+        made.append(row | {name: make(i) for name, make in columns.items()})
+    return made
+
+
+def run_of(folder: Path, *steps: list[Row], **settings: Any) -> Recorded:
+    for step, each in enumerate(steps, start=1):
+        write_step(folder / "run", step, each, **settings)
+    return Recorded(folder / "run")
+
+
+def credit(i: int) -> Row:
+    """Right numbers of one answer with γ = λ = 1, V = 0.5 everywhere, score 1 at the end."""
+    return {
+        "values": [0.5, 0.5, 0.5, 0.5],
+        "token_level_scores": [0.0, 0.0, 0.0, 1.0],
+        "token_level_rewards": [0.0, 0.0, 0.0, 1.0],
+        "deltas": [0.0, 0.0, 0.0, 0.5],
+        "advantages": [0.5, 0.5, 0.5, 0.5],
+        "returns": [1.0, 1.0, 1.0, 1.0],
+        "score": 1.0,
+    }
+
+
+def right_rows(**changes: Any) -> list[Row]:
+    return [{"responses": [5 + i, 6, 7, EOS]} | credit(i) | changes for i in range(8)]
+
+
+def update(log_probs: list[float], old: list[float]) -> list[dict[str, Any]]:
+    one = {"epoch": 0, "minibatch": 0, "old_log_probs": old, "log_probs": log_probs}
+    return [one | {"ratio": [1.0] * 4, "clipped": [False] * 4, "loss": [0.0] * 4}]
+
+
+LAM = {"gamma": 1.0, "lam": 1.0, "whiten": False}
+CHAT = Curves({"model.path": "HuggingFaceTB/SmolLM2-135M-Instruct"})
+NONE = Curves()
+
+# id -> (curves, function of the folder that writes a ledger)
+Made = tuple[Curves, Callable[[Path], Recorded]]
+FIRES: dict[str, Made] = {
+    "sampler_mismatch": (
+        NONE,
+        lambda path: run_of(path, rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-2.0))),
+    ),
+    "stale_samples": (
+        NONE,
+        lambda path: run_of(path, *[rows(policy_version=lambda i: 0) for _ in range(8)]),
+    ),
+    "flat_groups": (
+        NONE,
+        lambda path: run_of(path, *[rows(16, group=lambda i: i // 4)] * 2),
+    ),
+    "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
+    "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
+    "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(-0.3)] * 3)),
+    "prompt_format": (
+        NONE,
+        lambda path: run_of(path, rows(prompt=lambda i: "Solve {{ problem }}")),
+    ),
+    "repeated_data": (NONE, lambda path: run_of(path, *[rows(prompt=lambda i: "one")] * 2)),
+    "nan_in_padding": (NONE, lambda path: _with_fault(path, "nan_in_padding")),
+    "score_on_padding": (
+        NONE,
+        lambda path: run_of(path, [_tool_row({"token_level_scores": [0.0, 1.0, 0.0, 0.0]})]),
+    ),
+    "mask_shifted": (NONE, lambda path: run_of(path, [*rows(7), _late_mask()])),
+    "values_after_token": (
+        NONE,
+        lambda path: run_of(path, rows(prompt=lambda i: "one", values=lambda i: [0.1 * i] * 4)),
+    ),
+    "returns_from_whitened": (
+        NONE,
+        lambda path: run_of(
+            path, right_rows(whitened=[1.2] * 4, returns=[1.7] * 4, advantages=[0.5] * 4)
+        ),
+    ),
+    "other_temperature": (
+        NONE,
+        lambda path: run_of(
+            path,
+            rows(
+                rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+                old_log_probs=lambda i: [1.5 * (-0.1 * i - 0.2 * k) for k in range(4)],
+            ),
+        ),
+    ),
+    "law_broken": (NONE, lambda path: run_of(path, right_rows(advantages=[0.9] * 4), **LAM)),
+    "score_lost": (
+        NONE,
+        lambda path: run_of(path, rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)),
+    ),
+    "first_ratio": (
+        NONE,
+        lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.5] * 4))),
+    ),
+}
+HEALTHY: dict[str, Made] = {
+    "sampler_mismatch": (
+        NONE,
+        lambda path: run_of(path, rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-1.01))),
+    ),
+    "stale_samples": (
+        NONE,
+        lambda path: run_of(
+            path, *[rows(policy_version=lambda i, v=v: v) for v in range(8)]  # type: ignore[misc]
+        ),
+    ),
+    "flat_groups": (
+        NONE,
+        lambda path: run_of(
+            path, *[rows(16, group=lambda i: i // 4, score=lambda i: float(i % 2))] * 2
+        ),
+    ),
+    "same_response": (
+        curves({"reward/score_mean": [1.0]}),
+        lambda path: run_of(path, rows(16, response=lambda i: "yes", score=lambda i: 1.0)),
+    ),
+    "looping": (NONE, lambda path: run_of(path, [{"responses": list(range(80))}] * 4)),
+    "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(0.3)] * 3)),
+    "prompt_format": (NONE, lambda path: run_of(path, rows(prompt=lambda i: "1 + 1 = 2？"))),
+    "repeated_data": (
+        NONE,
+        lambda path: run_of(path, *[rows(prompt=lambda i, s=s: f"{s} {i}") for s in range(2)]),  # type: ignore[misc]
+    ),
+    "nan_in_padding": (NONE, lambda path: run_of(path, rows(values=lambda i: [0.5] * 4))),
+    "score_on_padding": (
+        NONE,
+        lambda path: run_of(path, [_tool_row({"token_level_scores": [0.0, 0.0, 0.0, 1.0]})]),
+    ),
+    "mask_shifted": (NONE, lambda path: run_of(path, rows(8))),
+    "values_after_token": (
+        NONE,
+        lambda path: run_of(path, rows(prompt=lambda i: "one", values=lambda i: [0.5, i, i, i])),
+    ),
+    "returns_from_whitened": (NONE, lambda path: run_of(path, right_rows(whitened=[1.2] * 4))),
+    "other_temperature": (
+        NONE,
+        lambda path: run_of(
+            path,
+            rows(
+                rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+                old_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+            ),
+        ),
+    ),
+    "law_broken": (NONE, lambda path: run_of(path, right_rows(), **LAM)),
+    "score_lost": (NONE, lambda path: run_of(path, right_rows())),
+    "first_ratio": (
+        NONE,
+        lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
+    ),
+}
+
+
+def _logs(value: float) -> Callable[[int], list[float]]:
+    return lambda i: [value] * 4
+
+
+def _whitened(used: float) -> list[Row]:
+    return rows(advantages=lambda i: [0.2] * 4, whitened=lambda i: [used] * 4)
+
+
+def _tool_row(columns: Row) -> Row:
+    return {"responses": [5, 6, 7, EOS], "response_mask": [1, 0, 1, 1]} | columns
+
+
+def _late_mask() -> Row:
+    """EOS, and one more token that the mask counts."""
+    return {"responses": [5, EOS, 0], "response_mask": [1, 1, 1]}
+
+
+def _with_fault(path: Path, id: str) -> Recorded:
+    """A step that was recorded with a fault in its padding, which the ledger does not keep."""
+    from telescope.peers import Recorder
+
+    recorder = Recorder(path / "run", strict=True)
+    recorder.record(
+        1,
+        responses=[[5, 6, EOS, 0]],
+        mask=[[1, 1, 1, 0]],
+        values=[[0.5, 0.5, 0.5, float("nan")]],
+    )
+    recorder.close()
+    return Recorded(path / "run")
+
+
+def found(made: Made, path: Path, id: str) -> Finding | None:
+    run, write = made
+    findings = ledger_findings(run, write(path), set())
+    return next((finding for finding in findings if finding.id == id), None)
+
+
+@pytest.mark.parametrize("id", FIRES)
+def test_it_is_found_where_it_is(id: str, tmp_path: Path) -> None:
+    finding = found(FIRES[id], tmp_path, id)
+    assert finding is not None
+    assert finding.since >= 1
+    for lang in ("en", "zh"):
+        assert "{" not in finding.said("what", lang).replace("{{ problem }}", "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("id", HEALTHY)
+def test_it_is_not_found_where_it_is_not(id: str, tmp_path: Path) -> None:
+    assert found(HEALTHY[id], tmp_path, id) is None
+
+
+def test_every_check_of_tokens_has_both_cases() -> None:
+    checks = {id for id, check in CHECKS.items() if check.of_ledger is not None}
+    assert set(FIRES) == checks
+    assert set(HEALTHY) == checks
+
+
+def test_a_chat_model_with_plain_prompts_is_noticed(tmp_path: Path) -> None:
+    plain = rows(prompt=lambda i: f"What is {i} + 1?")
+    finding = found((CHAT, lambda path: run_of(path, plain)), tmp_path, "prompt_format")
+    assert finding is not None
+    assert finding.variant == "plain"
+    assert finding.severity == "warning"
+
+
+def test_the_tokens_that_sampler_and_trainer_disagree_on_are_named(tmp_path: Path) -> None:
+    logs = rows(
+        2,
+        rollout_log_probs=lambda i: [-1.0] * 4,
+        old_log_probs=lambda i: [-1.0, -1.0, -3.0 - i, -1.0],
+    )
+    recorded = run_of(tmp_path, logs)
+    finding = found((NONE, lambda path: recorded), tmp_path, "sampler_mismatch")
+    assert finding is not None
+    places = with_places(finding, recorded).places
+    assert [(place.step, place.sample, place.token) for place in places] == [(1, 1, 2), (1, 0, 2)]
+    assert places[0].numbers == {"rollout_log_prob": -1.0, "log_prob": -4.0}
+    assert places[0].href == "#view=samples&step=1&sample=1&token=2"
+
+
+def test_values_that_follow_their_own_token_are_found_without_groups(tmp_path: Path) -> None:
+    """V moves by 0.3 at every surprising token: one later is right, at the token itself is not."""
+    surprising = [-3.0 if (7 * k) % 5 == 0 else -0.01 * (k % 7) for k in range(40)]
+    moves = [0.3 if log < -1 else 0.0 for log in surprising]
+
+    def values(late: bool) -> list[float]:
+        total, made = 0.5, []
+        for k in range(40):
+            total += moves[k - 1] if late and k else 0.0 if late else moves[k]
+            made.append(total + 0.001 * k * k % 0.01)
+        return made
+
+    for late, expected in ((True, None), (False, "values_after_token")):
+        each = [
+            {"responses": list(range(40)), "old_log_probs": surprising, "values": values(late)}
+            for _ in range(8)
+        ]
+        folder = tmp_path / str(late)
+        finding = found((NONE, lambda path, e=each: run_of(path, e)), folder, "values_after_token")  # type: ignore[misc]
+        assert (finding.id if finding else None) == expected
