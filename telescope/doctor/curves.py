@@ -16,6 +16,7 @@ import numpy.typing as npt
 from telescope.doctor.thresholds import (
     ACCURACIES,
     GAIN_ERRORS,
+    HELD_OUT,
     LEAST_GAIN,
     SCORE_START,
     SCORE_WINDOW,
@@ -155,11 +156,29 @@ class Curves:
         return top
 
     def accuracy(self) -> Curve | None:
-        """How often held-out answers are right."""
-        for name in ACCURACIES:
-            if name in self._curves:
-                return self._curves[name]
-        return None
+        """How often held-out answers are right, greedy and sampled ones together."""
+        found = [self._curves[name] for name in ACCURACIES if name in self._curves]
+        if len(found) < 2 or not np.array_equal(found[0].steps, found[1].steps):
+            return found[0] if found else None
+        greedy, sampled = self._held_out()
+        joint = Curve()
+        mean = (greedy * found[0].values + sampled * found[1].values) / (greedy + sampled)
+        for step, value in zip(found[0].steps.tolist(), mean.tolist(), strict=True):
+            joint.add(step, value)
+        return joint
+
+    def accuracy_error(self, accuracy: float) -> float:
+        """The standard error of a difference of two held-out accuracies."""
+        counts = zip(ACCURACIES, self._held_out(), strict=True)
+        count = sum(n for name, n in counts if name in self._curves) or HELD_OUT
+        share = min(max(accuracy, 0.02), 0.98)
+        return math.sqrt(2 * share * (1 - share) / count)
+
+    def _held_out(self) -> tuple[float, float]:
+        """Numbers of held-out responses: greedy and sampled."""
+        greedy = self.setting("eval.prompts") or HELD_OUT
+        sampled = self.setting("eval.samples") or HELD_OUT
+        return float(greedy), float(sampled)
 
     def noise(self) -> float:
         """Standard deviation of the score from step to step, without its trend."""

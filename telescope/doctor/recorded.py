@@ -29,7 +29,7 @@ class RecordedStep:
         self.step = step
         self.table = table
         self.meta: dict[str, Any] = json.loads(table.schema.metadata[METADATA])
-        lengths = [len(row) for row in self.rows("response_mask")]
+        lengths = [len(row or ()) for row in self.rows("response_mask")]
         self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
         self.mask: Bools = _flat(table, "response_mask") > 0
         self.row_of = np.repeat(np.arange(len(lengths)), lengths)

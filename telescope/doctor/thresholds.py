@@ -39,12 +39,14 @@ EXPLODED = 2.0
 """Times the first entropy above which it has exploded …"""
 EXPLODED_NATS = 0.5
 """… if it also rose by so many nats."""
+RISING = 1.15
+"""Times the first entropy from which a rise that leads to an explosion is dated."""
 
 # ---- KL ----
 
 KL_FAR = 1.0
 """Nats per token from the reference that are far in any run."""
-KL_FAR_UNLEARNED = 0.3
+KL_FAR_UNLEARNED = 0.7
 """Nats per token that are far if the score gained nothing."""
 KL_NEGATIVE = -0.02
 """A mean KL estimate below this cannot be chance over a step's tokens."""
@@ -61,8 +63,12 @@ APPROX_KL_HIGH = 0.05
 """KL between the policies before and after an update, in nats per token, that is too far."""
 LR_PERSIST = 3
 """Steps in a row: a high learning rate does its harm quickly."""
-KL_JUMP = 0.3
-"""Nats per token by which the distance to the reference may grow in one step."""
+KL_JUMP = 0.6
+"""Nats per token by which the distance to the reference may grow within LR_PERSIST steps."""
+NO_RATIO = 1e-7
+"""Approximate KL below which the ratio is always 1: there is one update per step."""
+APPROX_KL_GOOD = 0.005
+"""Approximate KL of a good update: what a proposed learning rate aims at."""
 APPROX_KL_LOW = 1e-5
 """KL of an update below which the policy hardly moves."""
 LOW_STEPS = 20
@@ -93,12 +99,14 @@ SCALE_STEPS = 10
 """Steps over which that is measured."""
 ACCURACY_FLAT = 0.03
 """Gain of held-out accuracy that is none, if it is within chance too."""
-ACCURACY_ERROR = 0.1
-"""Largest error that a held-out accuracy is thought to have, however few the responses are."""
+HELD_OUT = 256
+"""Held-out responses, where their number is not known."""
 EXPLOITED_GAIN = 0.1
 """Share of the top score by which the score rises while accuracy does not."""
 ACCURACY_FALL = 0.05
-"""Fall of held-out accuracy from its best that counts, if it is beyond chance."""
+"""Fall of held-out accuracy from its best that counts, if it is beyond chance …"""
+FALL_ERRORS = 3.0
+"""… by so many standard errors: the best of several is high by chance too."""
 OVERFIT_GAP = 0.3
 """Distance between the training score and the held-out score, as a share of the top score."""
 LOST = 0.5
@@ -120,7 +128,9 @@ SHORTER = 0.5
 # ---- groups ----
 
 FLAT_GROUPS = 0.8
-"""Share of groups in which all scores are equal."""
+"""Share of groups in which all scores are equal …"""
+FLAT_SERIOUS = 0.95
+"""… and from which hardly anything is learned."""
 SAME_RESPONSE = 0.7
 """Share of answers to different prompts that are the same text."""
 LOOPING = 0.3
@@ -140,6 +150,8 @@ WRONG_SCALE = -1.0
 """Explained variance below which V varies more than the returns do."""
 VALUE_BIAS = 2.0
 """Standard deviations of the advantage by which V is off on average."""
+STILL = 0.02
+"""Share of its distance to the returns by which mean V must move, or the critic stands still."""
 VALUE_CLIP = 0.3
 """Share of tokens whose value clipping binds."""
 
@@ -178,5 +190,13 @@ FLIP_STEPS = 3
 """Recorded steps in which that must be so."""
 FIRST_RATIO = 0.05
 """|log ρ| that the first minibatch may have on average: its policy is the old one."""
+KNOWS_TOKEN = 0.2
+"""Share of the variance of V[i] that token i may explain, where it was drawn by chance."""
+DRAWN_LOW = 0.1
+"""Probability from which a token counts as drawn by chance …"""
+DRAWN_HIGH = 0.9
+"""… and up to which."""
+DRAWN_TOKENS = 60
+"""Such tokens that the statistic needs."""
 CREDIT_LOST = 0.1
 """γ to the power of the length below which the first token gets next to nothing of the score."""

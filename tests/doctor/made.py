@@ -63,7 +63,7 @@ def healthy_series(steps: int = 60) -> dict[str, list[float]]:
         "response/tool_failures": [0.02] * steps,
         "rollout/logprob_diff": [0.004] * steps,
         "rollout/staleness": [0.0] * steps,
-        "rollout/flat_groups": [1.0] * steps,
+        "reward/flat_groups": [0.3] * steps,
     }
 
 
@@ -86,7 +86,7 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]], **settin
             "token_bytes": [chr(97 + token % 26).encode() for token in ids],
             "actor_updates": [],
         }
-        full |= {name: row.get(name) for name in names}
+        full |= {name: row.get(name, full.get(name)) for name in names}
         for name, value in full.items():
             columns.setdefault(name, []).append(value)
     meta = {

@@ -68,19 +68,15 @@ FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
         8,
     ),
     "flat_groups": (
-        lambda: curves({"rollout/flat_groups": [15.0] * 10}, rollout__batch_size=16),
+        lambda: curves({"reward/flat_groups": [0.95] * 10}),
         1,
     ),
     "critic_useless": (
-        lambda: curves(
-            {"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}
-        ),
+        lambda: curves({"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}),
         30,
     ),
     "value_scale": (
-        lambda: curves(
-            {"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}
-        ),
+        lambda: curves({"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}),
         1,
     ),
     "value_clip_binds": (lambda: curves({"critic/vf_clipfrac": [0.6] * 15}), 1),
@@ -121,7 +117,7 @@ HEALTHY: dict[str, Callable[[], Curves]] = {
     "overfitting": lambda: _held_out(0.7),
     "mostly_truncated": lambda: curves({"response/truncated": ramp(0.4, 0.0, 10)}),
     "length_drift": lambda: curves(score(RISING, response__length_mean=ramp(100, 250, 30))),
-    "flat_groups": lambda: curves({"rollout/flat_groups": [8.0] * 10}, rollout__batch_size=16),
+    "flat_groups": lambda: curves({"reward/flat_groups": [0.5] * 10}),
     "critic_useless": lambda: curves(
         {"critic/explained_variance": [-0.1] * 10 + [0.2] * 30, "critic/vf_loss": [0.1] * 40}
     ),
@@ -175,9 +171,7 @@ def test_every_check_of_metrics_has_both_cases() -> None:
 def test_a_healthy_run_has_no_finding_at_any_length() -> None:
     series = healthy_series(120)
     for steps in range(1, 121, 7):
-        part = curves(
-            {name: values[:steps] for name, values in series.items()}, rollout__batch_size=16
-        )
+        part = curves({name: values[:steps] for name, values in series.items()})
         assert [each.id for each in curve_findings(part) if each.severity != "note"] == []
 
 

@@ -112,7 +112,9 @@ FIRES: dict[str, Made] = {
     "law_broken": (NONE, lambda path: run_of(path, right_rows(advantages=[0.9] * 4), **LAM)),
     "score_lost": (
         NONE,
-        lambda path: run_of(path, rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)),
+        lambda path: run_of(
+            path, rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)
+        ),
     ),
     "first_ratio": (
         NONE,
@@ -127,7 +129,8 @@ HEALTHY: dict[str, Made] = {
     "stale_samples": (
         NONE,
         lambda path: run_of(
-            path, *[rows(policy_version=lambda i, v=v: v) for v in range(8)]  # type: ignore[misc]
+            path,
+            *[rows(policy_version=lambda i, v=v: v) for v in range(8)],  # type: ignore[misc]
         ),
     ),
     "flat_groups": (
@@ -258,23 +261,22 @@ def test_the_tokens_that_sampler_and_trainer_disagree_on_are_named(tmp_path: Pat
     assert places[0].href == "#view=samples&step=1&sample=1&token=2"
 
 
-def test_values_that_follow_their_own_token_are_found_without_groups(tmp_path: Path) -> None:
-    """V moves by 0.3 at every surprising token: one later is right, at the token itself is not."""
-    surprising = [-3.0 if (7 * k) % 5 == 0 else -0.01 * (k % 7) for k in range(40)]
-    moves = [0.3 if log < -1 else 0.0 for log in surprising]
+def test_values_that_know_their_token_are_found_without_groups(tmp_path: Path) -> None:
+    """Token 5 or 6 is drawn with probability 1/2. V before it is 0.1 or 0.2 by prompt, not token."""
 
-    def values(late: bool) -> list[float]:
-        total, made = 0.5, []
-        for k in range(40):
-            total += moves[k - 1] if late and k else 0.0 if late else moves[k]
-            made.append(total + 0.001 * k * k % 0.01)
+    def drawn(knows: bool) -> list[Row]:
+        made = []
+        for i in range(32):
+            token = 5 + i % 2
+            value = 0.1 * (token - 4) if knows else 0.1 * (1 + i // 2 % 2)
+            logs = [-0.693, 0.0]
+            made.append({"responses": [token, EOS], "old_log_probs": logs, "values": [value, 0.5]})
         return made
 
-    for late, expected in ((True, None), (False, "values_after_token")):
-        each = [
-            {"responses": list(range(40)), "old_log_probs": surprising, "values": values(late)}
-            for _ in range(8)
-        ]
-        folder = tmp_path / str(late)
-        finding = found((NONE, lambda path, e=each: run_of(path, e)), folder, "values_after_token")  # type: ignore[misc]
+    for knows, expected in ((False, None), (True, "values_after_token")):
+        each = drawn(knows)
+        folder = tmp_path / str(knows)
+        finding = found(
+            (NONE, lambda path, e=each: run_of(path, e, e)), folder, "values_after_token"
+        )  # type: ignore[misc]
         assert (finding.id if finding else None) == expected

@@ -11,6 +11,7 @@ from telescope.doctor.thresholds import (
     CRITIC_WINDOW,
     PERSIST,
     SMOOTH,
+    STILL,
     USELESS,
     VALUE_BIAS,
     VALUE_CLIP,
@@ -35,6 +36,9 @@ def _has_critic(run: Curves) -> bool:
 )
 def critic_useless(run: Curves) -> Sign | None:
     """After its first updates the critic is still no better than a constant."""
+    still = _stands_still(run)
+    if still is not None:
+        return still
     variance = run.get(_VARIANCE, least=CRITIC_STEPS)
     if variance is None or not _has_critic(run):
         return None
@@ -52,6 +56,26 @@ def critic_useless(run: Curves) -> Sign | None:
     )
 
 
+def _stands_still(run: Curves) -> Sign | None:
+    """V does not move, though it lies beside the returns."""
+    value = run.get("critic/value_mean", least=2 * PERSIST)
+    returns = run.get("critic/return_mean", least=2 * PERSIST)
+    if value is None or returns is None or not _has_critic(run):
+        return None
+    first = value.values[: 2 * PERSIST]
+    apart = np.abs(returns.values[: 2 * PERSIST] - first)
+    if not np.ptp(first) < STILL * float(np.median(apart)):
+        return None
+    lr = run.setting("critic.lr")
+    return Sign(
+        since=int(value.steps[0]),
+        numbers={"value": float(first[-1]), "target": float(returns.values[2 * PERSIST - 1])},
+        variant="still",
+        confidence=0.9,
+        change={"critic.lr": max(1e-4, 100 * lr)} if lr else {},
+    )
+
+
 @curve_check(
     "value_scale",
     "critic",
@@ -63,7 +87,7 @@ def critic_useless(run: Curves) -> Sign | None:
 def value_scale(run: Curves) -> Sign | None:
     """V varies more than the returns, or lies far beside them, and stays there."""
     variance = run.get(_VARIANCE, least=2 * PERSIST)
-    if variance is None or not _has_critic(run):
+    if variance is None or not _has_critic(run) or _stands_still(run) is not None:
         return None
     steps = variance.steps
     wild = variance.trail(SMOOTH) < WRONG_SCALE

@@ -109,12 +109,23 @@ def _is_templated_twice(text: str) -> bool:
     "warning",
     charts=("reward/score_mean", "eval/sampled_score"),
     settings=("data.files", "data.size", "data.shuffle", "rollout.n"),
-    explains=("overfitting", "over_optimisation", "collapse", "saturated_reward", "same_response"),
+    explains=(
+        "overfitting",
+        "over_optimisation",
+        "collapse",
+        "saturated_reward",
+        "same_response",
+        "partial_credit",
+        "lr_too_high",
+        "kl_runaway",
+        "critic_useless",
+    ),
 )
 def repeated_data(run: Curves, recorded: Recorded) -> Sign | None:
     """The same prompts stand in one step several times, or in every step again."""
     steps = recorded.steps()
-    within = [(step.step, _repeated_within(step)) for step in steps]
+    per_prompt = run.setting("rollout.n")
+    within = [(step.step, _repeated_within(step, per_prompt)) for step in steps]
     over = [(step, share) for step, share in within if share is not None and share > REPEATED]
     if len(over) >= 2 and 2 * len(over) > len(steps):
         share = float(np.mean([share for _, share in over]))
@@ -141,9 +152,12 @@ def _prompts_of(step: RecordedStep) -> list[str]:
     return [] if by_prompt or not any(own) or len(own) < _LEAST_PROMPTS else own
 
 
-def _repeated_within(step: RecordedStep) -> float | None:
-    """Share of a step's groups whose prompt another group of the step has too."""
+def _repeated_within(step: RecordedStep, per_prompt: int | None) -> float | None:
+    """Share of a step's prompts that it has too often; `per_prompt` responses are meant."""
     prompts = _prompts_of(step)
+    texts = step.known_rows("prompt")
+    if per_prompt and any(texts) and len(texts) >= _LEAST_PROMPTS * per_prompt:
+        return 1 - len(set(texts)) * per_prompt / len(texts)
     return 1 - len(set(prompts)) / len(prompts) if prompts else None
 
 

@@ -12,6 +12,7 @@ from telescope.doctor.thresholds import (
     EXPLODED,
     EXPLODED_NATS,
     PERSIST,
+    RISING,
     SCORE_WINDOW,
     SMOOTH,
     STUCK_STEPS,
@@ -83,8 +84,10 @@ def entropy_explosion(run: Curves) -> Sign | None:
         return None
     coef = run.setting("actor.entropy_coef")
     bonus = bool(coef)
+    calm = np.flatnonzero(now[:place] <= RISING * start)
+    begin = int(calm[-1]) + 1 if len(calm) else 0
     return Sign(
-        since=int(entropy.steps[place]),
+        since=int(entropy.steps[begin]),
         numbers={"before": start, "now": float(now[-1]), "coef": coef or 0.0},
         variant="bonus" if bonus else "",
         confidence=0.9 if bonus else 0.7,

@@ -12,6 +12,7 @@ from telescope.doctor.finding import Finding, Place
 from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
     FLAT_GROUPS,
+    FLAT_SERIOUS,
     LOOP_DISTINCT,
     LOOPING,
     PERSIST,
@@ -30,17 +31,16 @@ _LOOP_TOKENS = 32
     "flat_groups",
     "groups",
     "serious",
-    charts=("rollout/flat_groups", "reward/score_mean"),
+    charts=("reward/flat_groups", "reward/score_mean"),
     settings=("rollout.n", "rollout.dynamic_sampling", "data.files", "data.task"),
     explains=("no_gradient", "lr_too_low"),
 )
 def flat_groups(run: Curves) -> Sign | None:
     """In most groups all scores are equal, so that no answer is better than another."""
-    flat = run.get("rollout/flat_groups", least=PERSIST)
+    flat = run.get("reward/flat_groups", least=PERSIST)
     if flat is None:
         return None
-    groups = run.setting("rollout.batch_size") or 1  # other trainers log a share
-    share = flat.trail(SMOOTH) / groups
+    share = flat.trail(SMOOTH)
     place = onset((share > FLAT_GROUPS) & ~run.solved(flat.steps), PERSIST)
     if place is None:
         return None
@@ -52,6 +52,7 @@ def _flat_sign(run: Curves, since: int, share: float) -> Sign:
     return Sign(
         since=since,
         numbers={"share": share},
+        severity="serious" if share >= FLAT_SERIOUS else "warning",
         confidence=0.9,
         change={"rollout.n": 2 * n, "rollout.dynamic_sampling": 4} if n else {},
     )
@@ -60,6 +61,8 @@ def _flat_sign(run: Curves, since: int, share: float) -> Sign:
 @ledger_sign("flat_groups")
 def recorded_flat_groups(run: Curves, recorded: Recorded) -> Sign | None:
     """The same from the recorded groups, in at least half of the steps."""
+    if "reward/flat_groups" in run:
+        return None
     shares = [(step.step, _flat_share(step, run.top_score)) for step in recorded.steps()]
     known = [(step, share) for step, share in shares if share is not None]
     over = [(step, share) for step, share in known if share > FLAT_GROUPS]
@@ -69,17 +72,15 @@ def recorded_flat_groups(run: Curves, recorded: Recorded) -> Sign | None:
 
 
 def _flat_share(step: RecordedStep, top: float | None) -> float | None:
-    """Share of groups with equal scores below the top; None if there are too few groups."""
+    """Share of groups with equal scores; None if there are too few groups, or all is solved."""
     scores = step.known_rows("score")
     groups = [rows for rows in step.groups.values() if len(rows) > 1]
     if not scores or len(groups) < _LEAST_GROUPS:
         return None
-    flat = 0
-    for rows in groups:
-        own = [scores[row] for row in rows]
-        solved = top is not None and min(own) >= SOLVED * top
-        flat += max(own) - min(own) < 1e-9 and not solved
-    return flat / len(groups)
+    if top is not None and float(np.mean(scores)) >= SOLVED * top:
+        return None
+    spreads = [np.ptp([scores[row] for row in rows]) for rows in groups]
+    return float(np.mean([spread < 1e-9 for spread in spreads]))
 
 
 @ledger_check(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
+from telescope.doctor.checks.drawn import values_know_their_token
 from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded, RecordedStep
@@ -37,6 +38,8 @@ _LEADS_TO = (
     "reward_scale",
     "looping",
     "partial_credit",
+    "over_optimisation",
+    "overfitting",
     "sampler_mismatch",
     "first_ratio",
 )
@@ -44,10 +47,6 @@ _EOS_SHARE = 0.5
 """Share of finished responses that end with the same token, so that it is EOS."""
 _TOKENS = 24
 """Tokens of a response that are recomputed: its first and last ones."""
-_LEAST_TOKENS = 200
-"""Tokens that the statistic of `values_after_token` needs."""
-_SURE = 0.25
-"""By how much one correlation must exceed the other."""
 
 
 # ---- the faults of any batch: telescope.peers.faults ----
@@ -69,6 +68,8 @@ def _fault_check(fault_id: str) -> LedgerFunction:
             for fault in _faults_of(step):
                 if fault.id == fault_id:
                     return _sign_of(step, fault)
+        if fault_id == "values_after_token":
+            return values_know_their_token(recorded)
         return None
 
     return check
@@ -94,8 +95,7 @@ def _faults_of(step: RecordedStep) -> list[Fault]:
     """Faults that were found when the step was recorded, and those that its rows show."""
     kept = [Fault(**each) for each in step.meta.get("faults", ())]
     own = find_faults(_given(step))
-    statistic = _values_follow_their_token(step)
-    return kept + own + ([statistic] if statistic is not None else [])
+    return kept + own
 
 
 def _given(step: RecordedStep) -> Given:
@@ -128,50 +128,6 @@ def _eos(step: RecordedStep) -> int | None:
     values, counts = np.unique(ends, return_counts=True)
     best = int(counts.argmax())
     return int(values[best]) if counts[best] > _EOS_SHARE * len(ends) else None
-
-
-def _values_follow_their_token(step: RecordedStep) -> Fault | None:
-    """V changes where a surprising token was written: before it, or only after it?
-
-    V[i] − V[i−1] is due to token i−1. Where it goes with how surprising token i is instead, V[i]
-    has seen token i.
-    """
-    values = step.flat("values")
-    logs = step.flat("old_log_probs")
-    if values is None or logs is None or not step.settings.estimator_definition.needs.critic:
-        return None
-    inner = step.mask.copy()
-    inner[step.offsets[:-1][step.offsets[:-1] < len(inner)]] = False
-    at = np.flatnonzero(inner)
-    at = at[step.mask[at - 1]] if len(at) else at
-    if len(at) < _LEAST_TOKENS:
-        return None
-    moved = np.abs(values[at] - values[at - 1])
-    own = _rank_correlation(moved, -logs[at])
-    before = _rank_correlation(moved, -logs[at - 1])
-    if own - before < _SURE or own < _SURE:
-        return None
-    worst = int(at[np.argmax(moved * -logs[at])])
-    row = int(step.row_of[worst])
-    token = worst - int(step.offsets[row])
-    return Fault(
-        "values_after_token",
-        row,
-        token,
-        f"V[i] − V[i−1] goes with how surprising token i is (rank correlation {own:.2f}), not "
-        f"with token i−1 ({before:.2f}). V[i] is from before token i and cannot know it: these "
-        "values have seen their token. Take them one position earlier.",
-        f"V[i] − V[i−1] 跟着 token i 的意外程度走（秩相关 {own:.2f}），而不是 token i−1"
-        f"（{before:.2f}）。V[i] 是写 token i 之前的，不可能知道它：这些值已经看到了自己的 token。"
-        "请往前取一位。",
-    )
-
-
-def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    if x.std() < 1e-9 or y.std() < 1e-9:
-        return 0.0
-    ranks = [np.argsort(np.argsort(each)).astype(float) for each in (x, y)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 # ---- every formula recomputed ----

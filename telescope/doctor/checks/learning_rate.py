@@ -9,6 +9,7 @@ import numpy as np
 from telescope.doctor.check import Sign, curve_check
 from telescope.doctor.curves import Curve, Curves, onset
 from telescope.doctor.thresholds import (
+    APPROX_KL_GOOD,
     APPROX_KL_HIGH,
     APPROX_KL_LOW,
     CLIP_HIGH,
@@ -17,6 +18,7 @@ from telescope.doctor.thresholds import (
     LOW_STEPS,
     LR_PERSIST,
     NEAR_NAN,
+    NO_RATIO,
     PERSIST,
     SMOOTH,
     SPIKE,
@@ -80,6 +82,8 @@ def not_finite(run: Curves) -> Sign | None:
     settings=("actor.lr", "actor.epochs", "actor.minibatches", "actor.target_kl"),
     explains=(
         "collapse",
+        "entropy_explosion",
+        "over_optimisation",
         "kl_runaway",
         "kl_negative",
         "same_response",
@@ -102,23 +106,37 @@ def lr_too_high(run: Curves) -> Sign | None:
     signs = [
         _above(run.get("actor/approx_kl"), APPROX_KL_HIGH),
         _above(run.get("actor/pg_clipfrac"), CLIP_HIGH),
-        _jump(run.get("reward/kl")),
+        _jump(run),
     ]
     since = [step for step in signs if step is not None]
     if not since:
         return None
     begin = min(since)
     lr = run.setting("actor.lr")
+    moved = _largest(run.get("actor/approx_kl"), begin)
     return Sign(
         since=begin,
         numbers={
-            "approx_kl": _largest(run.get("actor/approx_kl"), begin),
+            "approx_kl": moved,
             "clipped": _largest(run.get("actor/pg_clipfrac"), begin),
             "lr": lr if lr is not None else _largest(run.get("actor/lr"), begin),
         },
         confidence=0.7 + 0.1 * (len(since) - 1),
-        change={"actor.lr": lr / 10} if lr else {},
+        change={"actor.lr": _lower(run, lr, begin, moved)} if lr else {},
     )
+
+
+def _lower(run: Curves, lr: float, since: int, moved: float) -> float:
+    """A learning rate for a good update: the KL of an update grows with its square."""
+    rates = run.get("actor/lr")
+    there = rates.value_at(since) if rates is not None else lr
+    there = lr if math.isnan(there) or there <= 0 else there
+    factor = math.sqrt(APPROX_KL_GOOD / moved) if moved > 0 else 0.1
+    return _two_digits(min(there * factor, lr / 3))
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.1e}")
 
 
 def _above(curve: Curve | None, limit: float) -> int | None:
@@ -129,12 +147,18 @@ def _above(curve: Curve | None, limit: float) -> int | None:
     return None if place is None else int(curve.steps[place])
 
 
-def _jump(kl: Curve | None) -> int | None:
-    """When the distance to the reference first grew by KL_JUMP from one step to the next."""
-    if kl is None or len(kl) < LR_PERSIST:
+def _jump(run: Curves) -> int | None:
+    """Since when the distance to the reference grows by KL_JUMP within LR_PERSIST steps.
+
+    Only where approximate KL says nothing: with one update per step the ratio is always 1.
+    """
+    kl = run.get("reward/kl", least=2 * LR_PERSIST)
+    moved = run.get("actor/approx_kl")
+    if kl is None or (moved is not None and float(np.median(moved.values)) > NO_RATIO):
         return None
-    apart = np.diff(kl.values) > KL_JUMP * np.maximum(np.diff(kl.steps), 1)
-    return int(kl.steps[int(apart.argmax()) + 1]) if apart.any() else None
+    smooth = kl.trail(LR_PERSIST)
+    grown = smooth[LR_PERSIST:] - smooth[:-LR_PERSIST] > KL_JUMP
+    return int(kl.steps[int(grown.argmax()) + 1]) if grown.any() else None
 
 
 def _largest(curve: Curve | None, since: int) -> float:
@@ -178,8 +202,15 @@ def lr_too_low(run: Curves) -> Sign | None:
             "lr": lr if lr is not None else math.nan,
         },
         confidence=0.75,
-        change={"actor.lr": lr * 10} if lr else {},
+        change={"actor.lr": _higher(lr, moved)} if lr else {},
     )
+
+
+def _higher(lr: float, moved: Curve | None) -> float:
+    """A learning rate for a good update, from the KL of these."""
+    now = float(moved.trail(SMOOTH)[-1]) if moved is not None else 0.0
+    factor = math.sqrt(APPROX_KL_GOOD / 5 / now) if now > 0 else 10.0
+    return _two_digits(lr * min(max(factor, 3.0), 1000.0))
 
 
 @curve_check(

@@ -34,6 +34,8 @@ _CUT = "response/truncated"
         "kl_runaway",
         "collapse",
         "no_gradient",
+        "same_response",
+        "over_optimisation",
     ),
 )
 def mostly_truncated(run: Curves) -> Sign | None:

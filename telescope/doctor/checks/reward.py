@@ -9,12 +9,12 @@ import numpy as np
 from telescope.doctor.check import Sign, curve_check
 from telescope.doctor.curves import Curve, Curves, onset
 from telescope.doctor.thresholds import (
-    ACCURACIES,
-    ACCURACY_ERROR,
     ACCURACY_FALL,
     ACCURACY_FLAT,
     CONSTANT_STEPS,
     EXPLOITED_GAIN,
+    FALL_ERRORS,
+    HELD_OUT,
     OVERFIT_GAP,
     PERSIST,
     SATURATED_STEPS,
@@ -39,8 +39,6 @@ _NOT_PARTS = (
     "norm_std",
 )
 """Metrics of the reward that are not one of its parts."""
-_HELD_OUT = 256
-"""Held-out responses, where their number is not known."""
 
 
 @curve_check(
@@ -168,7 +166,7 @@ def partial_credit(run: Curves) -> Sign | None:
         return None
     accuracy, step, gained = gap
     best = float(accuracy.values[accuracy.steps <= step].max())
-    if best - accuracy.values[0] > max(ACCURACY_FLAT, _accuracy_error(run, best)):
+    if best - accuracy.values[0] > max(ACCURACY_FLAT, 2 * run.accuracy_error(best)):
         return None
     part, part_gain = _part_that_rose(run, step)
     numbers = {
@@ -198,7 +196,7 @@ def over_optimisation(run: Curves) -> Sign | None:
     if accuracy is None or score is None or len(accuracy) < 3:
         return None
     best = np.maximum.accumulate(accuracy.values)
-    error = np.array([_accuracy_error(run, float(b)) for b in best])
+    error = np.array([FALL_ERRORS * run.accuracy_error(float(each)) for each in best])
     fell = best - accuracy.values > np.maximum(ACCURACY_FALL, error)
     smooth = score.trail(SCORE_WINDOW, "mean")
     place = onset(fell, min(2, len(fell)))
@@ -233,7 +231,7 @@ def over_optimisation(run: Curves) -> Sign | None:
 )
 def overfitting(run: Curves) -> Sign | None:
     """The training score is far above the held-out one, which does not rise any more."""
-    few = (run.setting("eval.samples") or _HELD_OUT) < _HELD_OUT / 4
+    few = (run.setting("eval.samples") or HELD_OUT) < HELD_OUT / 4
     held_out = run.get("eval/greedy_score" if few else "eval/sampled_score", least=2)
     score = run.get(_SCORE, least=SCORE_WINDOW)
     top = run.top_score
@@ -258,21 +256,13 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
     scale = run.top_score or abs(score.start(SCORE_START)) or 1.0
     steps = accuracy.steps[1:]
     gains = run.gain(steps)
-    error = _accuracy_error(run, float(accuracy.values[0]))
+    error = 2 * run.accuracy_error(float(accuracy.values[0]))
     flat = accuracy.values[1:] - accuracy.values[0] <= max(ACCURACY_FLAT, error)
     rose = gains > max(EXPLOITED_GAIN * scale, run.chance())
     bad = flat & rose & (accuracy.values[1:] < SOLVED)
     if not bad[-1]:
         return None
     return accuracy, int(steps[-1]), float(gains[-1])
-
-
-def _accuracy_error(run: Curves, accuracy: float) -> float:
-    """Twice the standard error of a difference of two accuracies, at most ACCURACY_ERROR."""
-    sampled = ACCURACIES[0] not in run
-    count = run.setting("eval.samples" if sampled else "eval.prompts") or _HELD_OUT
-    share = min(max(accuracy, 0.02), 0.98)
-    return min(2 * math.sqrt(2 * share * (1 - share) / count), ACCURACY_ERROR)
 
 
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:

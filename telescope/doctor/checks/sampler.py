@@ -31,6 +31,9 @@ _LEADS_TO = (
     "mostly_truncated",
     "first_ratio",
     "not_finite",
+    "over_optimisation",
+    "partial_credit",
+    "overfitting",
 )
 _SHOWN = 5
 """Tokens named as evidence."""
@@ -86,7 +89,7 @@ def tokens_mismatch(run: Curves, recorded: Recorded) -> Sign | None:
     "warning",
     charts=("rollout/staleness", _DIFFERENCE),
     settings=("rollout.one_step_off_policy", "ray.samplers", "actor.importance"),
-    explains=_LEADS_TO,
+    explains=(*_LEADS_TO, "sampler_mismatch", "other_temperature"),
 )
 def stale_samples(run: Curves) -> Sign | None:
     """Responses are several updates old, or the sampler falls behind the trainer step by step."""

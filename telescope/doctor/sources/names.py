@@ -39,6 +39,7 @@ NAMES = {
     "grad_norm": "actor/grad_norm",
     "loss": "actor/pg_loss",
     "learning_rate": "actor/lr",
+    "frac_reward_zero_std": "reward/flat_groups",
     "clip_ratio/region_mean": "actor/pg_clipfrac",
     "clip_ratio": "actor/pg_clipfrac",
     "completions/mean_length": "response/length_mean",
@@ -58,8 +59,6 @@ NAMES = {
 """Another trainer's name -> ours."""
 SUMS = {"objective/kl": "reward/kl"}
 """Sums per response; ours is a mean per token."""
-SHARES_OF_GROUPS = {"frac_reward_zero_std": "rollout/flat_groups"}
-"""Shares of groups; ours is a count."""
 _VALIDATION = re.compile(r"val-core/.*/(acc|reward)/(mean|best|maj)@\d+(/mean)?|val/test_score/.*")
 _PREFIXES = ("train/", "eval/", "global/")
 
@@ -82,19 +81,13 @@ def canonical(row: Mapping[str, Any]) -> dict[str, Any]:
         value = found.pop(name, None)
         if value is not None and length:
             found[ours] = value / length
-    for name, ours in SHARES_OF_GROUPS.items():
-        if name in found:
-            found[ours] = found.pop(name)
     return found
 
 
 def _bare(name: str) -> str:
     """The name without the prefix that a logger adds."""
     for prefix in _PREFIXES:
-        if name.startswith(prefix) and name.removeprefix(prefix) in {
-            *NAMES,
-            *SUMS,
-            *SHARES_OF_GROUPS,
-        }:
-            return name.removeprefix(prefix)
+        bare = name.removeprefix(prefix)
+        if bare != name and (bare in NAMES or bare in SUMS):
+            return bare
     return name
