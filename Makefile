@@ -30,7 +30,7 @@ test-fast: $(VENV)/.ready-dev  ## run the unit tests: no training run, no Ray, n
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm
 
-test-peers: $(VENV)/.ready-dev  ## the tests of watching verl 0.9.1, TRL 1.12 and TRL 1.16, each from a folder of its own
+test-peers: $(VENV)/.ready-dev  ## the tests of watching verl 0.9.1, TRL 1.12, TRL 1.16 and OpenRLHF 0.11, each from a folder of its own
 	$(BIN)/python tools/test_peers.py
 
 check: $(VENV)/.ready-dev  ## lint, types, import layers, the page's JavaScript

@@ -25,6 +25,7 @@ PEERS = {
     ),
     "trl-1.12": ("test_trl.py", "trl==1.12.0"),
     "trl-1.16": ("test_trl.py", "trl==1.16.0"),
+    "openrlhf-0.11": ("test_openrlhf.py", "openrlhf==0.11.0 pylatexenc torchdata"),
 }
 """Name -> its tests, and what is installed."""
 

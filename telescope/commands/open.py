@@ -15,7 +15,9 @@ USAGE = "telescope open PATH [--as KIND] [--to FOLDER] [--tokenizer MODEL] [--se
 def run(arguments: list[str]) -> None:
     parser = Parser(USAGE, "Make a run folder from the files of another trainer.")
     parser.add_argument("path", type=Path, metavar="PATH", help="file or folder that it wrote")
-    parser.add_argument("--as", dest="kind", metavar="KIND", help="prime-rl, slime or nemo-rl")
+    parser.add_argument(
+        "--as", dest="kind", metavar="KIND", help="prime-rl, slime, nemo-rl, trl, verl"
+    )
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="default: runs/NAME")
     parser.add_argument(
         "--tokenizer", metavar="MODEL", help="its folder or name; without it tokens are numbers"

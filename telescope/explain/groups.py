@@ -63,7 +63,11 @@ class Group:
         if definition.baseline_terms is None or not sample.mask[t] or not self.is_whole():
             return []
         actions = [_actions(member) for member in self.members]
-        recorded = {"baseline": sample.columns["baselines"][t], "scale": sample.scale}
+        baselines = sample.columns.get("baselines")
+        recorded = {
+            "baseline": None if baselines is None else baselines[t],
+            "scale": sample.scale,
+        }
         made = []
         for term in definition.baseline_terms(actions, self.index, sample.settings.credit):
             trace = compared(term, recorded.get(term.name), definition.texts)
@@ -73,12 +77,17 @@ class Group:
 
 
 def group_of(batch: Sequence[Sample], sample: Sample) -> Group | None:
-    """The responses of the batch to the sample's prompt; None if they are not compared."""
+    """The responses of the batch to the sample's prompt; None if they are not compared.
+
+    Of another trainer's run the rewards may not be known: then there is nothing to compare.
+    """
     if not sample.settings.estimator_definition.needs.groups:
         return None
     members = [other for other in batch if other.prompt_index == sample.prompt_index]
     places = [member.index for member in members]
     if len(members) < 2 or sample.index not in places:
+        return None
+    if any("score" in missing_for_comparing(member) for member in members):
         return None
     return Group(members, places.index(sample.index))
 

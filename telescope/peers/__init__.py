@@ -9,6 +9,6 @@ import ledger, explain, batch, config, algorithms and errors.
 """
 
 from telescope.peers.recorder import Recorder, record
-from telescope.peers.trl import watch
+from telescope.peers.watching import watch
 
 __all__ = ["Recorder", "record", "watch"]

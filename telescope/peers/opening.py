@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ WHAT_IT_SHOWS = {
     "group": "the group that an answer is compared with",
 }
 """Column -> what cannot be shown without it."""
+
+
+WORD = re.compile(r"\s*\S+|\s+$")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,29 @@ def open_files(
     for step, files in steps.items():
         given = found.read(files)
         columns |= given.keys()
-        recorder.record(step, **given)
+        recorder.record(step, **with_tokens(given, tokenizer))
     recorder.close()
     missing = {name: use for name, use in WHAT_IT_SHOWS.items() if name not in columns}
     return Opened(folder, found, list(steps), sorted(columns), missing)
+
+
+def with_tokens(given: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Adds tokens where a trainer wrote texts only: those of the tokenizer, else words.
+
+    A number per answer becomes a number per token.
+    """
+    if "responses" in given:
+        return given
+    texts = given["texts"]
+    if tokenizer is not None:
+        ids = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+        made: dict[str, Any] = {"responses": ids}
+    else:
+        words = [WORD.findall(text) for text in texts]
+        numbers = {word: i for i, word in enumerate(sorted({w for row in words for w in row}))}
+        ids = [[numbers[word] for word in row] for row in words]
+        made = {"responses": ids, "pieces": words}
+    if "advantages" in given:
+        pairs = zip(given["advantages"], ids, strict=True)
+        made["advantages"] = [[float(one)] * len(row) for one, row in pairs]
+    return given | made

@@ -1,20 +1,21 @@
 """Writes the steps of another trainer into a run folder, in the background.
 
-A recorder never raises into its host: it says once what is wrong and goes on. It keeps at most
-`max_mb` on disk: past that it thins the recorded steps evenly, and records half as often from then.
+A recorder never raises into its host and never lets it wait: it copies the arrays and returns. What
+is wrong is said once. A step that comes while two others are still being written is left out. It
+keeps at most `max_mb` on disk: past that it thins the recorded steps evenly, and records half as
+often from then.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import json
 import logging
 import math
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,15 @@ from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of, steps
 from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
 from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
-from telescope.peers.faults import Fault, find_faults, given_batch
+from telescope.peers.background import Background
+from telescope.peers.faults import find_faults, given_batch
 from telescope.peers.rows import Array, WatchedStep, watched_step
-from telescope.peers.whitening import batch_moments
+from telescope.peers.snapshot import snapshot
+from telescope.peers.whitening import batch_moments, given_moments
 
 _log = logging.getLogger("telescope")
+PATIENCE = 60.0
+"""Seconds that `close` waits for the disk."""
 
 
 class Recorder:
@@ -66,10 +71,10 @@ class Recorder:
         self.rules = list(rules)
         self.strict = strict
         self._bytes: TokenBytes | None = None
-        self._writer = ThreadPoolExecutor(1, "telescope-watch")
-        self._writing: Future[None] | None = None
+        self._own_tokenizer: tuple[Any, Any] = (None, None)
+        self._background = Background("telescope-watch")
         self._said: set[str] = set()
-        self._lock = threading.Lock()
+        self._size: int | None = None
         atexit.register(self.close)
 
     def record(
@@ -80,61 +85,97 @@ class Recorder:
         Returns once the arrays are copied. It never raises: a mistake is logged once.
         """
         with self.guarded():
+            step = int(step)
+            tokenizer = given.pop("tokenizer", None) or self.tokenizer
+            self.tokenizer = tokenizer
             settings = self.settings | dict(given.pop("settings", None) or {})
-            self.tokenizer = given.pop("tokenizer", None) or self.tokenizer
-            if metrics:
-                self._append_metrics(step, metrics)
+            rows = dict(metrics or {})
             if step % self.every:
+                self.log(step, rows)
                 return
-            watched = watched_step(**given)
-            faults = find_faults(given_batch(watched, given, self._eos()))
-            for fault in faults:
-                self._say(f"step {step}: {fault.en}", once_for=fault.id)
-            moments = batch_moments(watched, _settings_of(settings))
-            shown = _first(watched, self.samples)
-            if self._writing is not None and not self._writing.done():
-                self._writing.result()  # one step at a time: memory stays bounded
-            self._writing = self._writer.submit(self._write, step, shown, settings, moments, faults)
+            known = given.pop("moments", None)
+            copied, whole = snapshot(given, self.samples)
+            if known is None and not whole:
+                known = given_moments(given, _settings_of(settings))
+            tokenizer = self._tokenizer_of_thread()
+            job = _Step(step, copied, settings, known, tokenizer, rows)
+            self._do(lambda: self._write(job), f"step {step}")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Appends numbers of a step to metrics.jsonl."""
+        with self.guarded():
+            if metrics:
+                self._do(lambda: self._append_metrics(step, metrics), f"the metrics of step {step}")
 
     def close(self) -> None:
         """Waits until everything is on disk."""
         with self.guarded():
-            if self._writing is not None:
-                self._writing.result()
-                self._writing = None
+            if not self._background.finish(PATIENCE):
+                self._say(f"the last steps are not on disk after {PATIENCE:.0f} s")
+
+    def _do(self, job: Callable[[], None], what: str) -> None:
+        """Does the job in the background; at once if strict."""
+        if self.strict:
+            job()
+        elif not self._background.submit(lambda: self._guard(job)):
+            self._say(f"{what} was left out: the disk is slower than training", once_for="left out")
+
+    def _guard(self, job: Callable[[], None]) -> None:
+        with self.guarded():
+            job()
+
+    def _tokenizer_of_thread(self) -> Any:
+        """A copy for the background: a fast tokenizer refuses to be used by two threads at once."""
+        if self.strict or self.tokenizer is None:
+            return self.tokenizer
+        if self._own_tokenizer[0] is not self.tokenizer:
+            self._bytes = None
+            self._own_tokenizer = (self.tokenizer, None)  # where it cannot be copied, there is none
+            self._own_tokenizer = (self.tokenizer, copy.deepcopy(self.tokenizer))
+        return self._own_tokenizer[1]
 
     # ---- in the background ----
 
-    def _write(
-        self,
-        step: int,
-        watched: WatchedStep,
-        settings: dict[str, Any],
-        moments: tuple[float, float] | None,
-        faults: Sequence[Fault],
-    ) -> None:
-        with self.guarded():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            resolved = _settings_of(settings)
-            meta = {
-                "version": VERSION,
-                "run": self.folder.name,
-                "step": step,
-                "settings": resolved.to_json(),
-                "trainer": self.trainer,
-                "rules": self.rules,
-                "faults": [fault.to_json() for fault in faults],
-            }
-            columns = self._columns(watched, moments)
-            save_table(arrow_table(columns, meta), path_of(self.folder, step))
-            self._write_config(settings)
-            self._thin()
+    def _write(self, job: _Step) -> None:
+        step = job.step
+        if job.metrics:
+            self._append_metrics(step, job.metrics)
+        watched = watched_step(**job.given)
+        faults = find_faults(given_batch(watched, job.given, self._eos()))
+        for fault in faults:
+            self._say(f"step {step}: {fault.en}", once_for=fault.id)
+        settings = _settings_of(job.settings)
+        moments = job.moments or batch_moments(watched, settings)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        meta = {
+            "version": VERSION,
+            "run": self.folder.name,
+            "step": step,
+            "settings": settings.to_json(),
+            "trainer": self.trainer,
+            "rules": self.rules,
+            "faults": [fault.to_json() for fault in faults],
+        }
+        shown = _first(watched, self.samples)
+        try:
+            columns = self._columns(shown, moments, job.tokenizer)
+        except Exception as error:
+            if self.strict or job.tokenizer is None:
+                raise
+            self._say(f"the tokenizer fails, tokens are numbers: {error}", once_for="tokenizer")
+            columns = self._columns(shown, moments, None)
+        path = path_of(self.folder, step)
+        save_table(arrow_table(columns, meta), path)
+        self._write_config(job.settings)
+        self._thin(path.stat().st_size)
 
-    def _columns(self, watched: WatchedStep, moments: tuple[float, float] | None) -> dict[str, Any]:
+    def _columns(
+        self, watched: WatchedStep, moments: tuple[float, float] | None, tokenizer: Any
+    ) -> dict[str, Any]:
         count = len(watched)
         lengths = np.array([len(row) for row in watched.responses])
-        prompts = watched.prompts or self._decoded(watched.prompt_ids, count)
-        responses = watched.texts or self._decoded(watched.responses, count)
+        prompts = watched.prompts or _decoded(watched.prompt_ids, count, tokenizer)
+        responses = watched.texts or _decoded(watched.responses, count, tokenizer)
         columns: dict[str, Any] = {
             "sample": list(range(count)),
             "prompt": prompts,
@@ -142,7 +183,7 @@ class Recorder:
             "response": responses,
             "score": watched.scores or [None] * count,
             "parts": [list(part.items()) for part in watched.parts or [{}] * count],
-            "token_bytes": [self._pieces(row) for row in watched.responses],
+            "token_bytes": self._token_bytes(watched, tokenizer),
             "responses": _lists(watched.responses, lengths, "responses"),
             "response_mask": _lists(watched.mask, lengths, "response_mask"),
             "actor_updates": _update(watched, lengths),
@@ -163,19 +204,17 @@ class Recorder:
             columns[name] = _lists(_silent(rows, watched.mask), lengths, name)
         return columns
 
-    def _decoded(self, rows: Sequence[Array] | None, count: int) -> list[str]:
-        if rows is None:
-            return [""] * count
-        if self.tokenizer is None:
-            return [" ".join(map(str, row.tolist())) for row in rows]
-        return [str(self.tokenizer.decode(row.tolist())) for row in rows]
+    def _token_bytes(self, watched: WatchedStep, tokenizer: Any) -> list[list[bytes]]:
+        if watched.pieces is not None:
+            return [[piece.encode() for piece in row] for row in watched.pieces]
+        return [self._pieces(row, tokenizer) for row in watched.responses]
 
-    def _pieces(self, ids: Array) -> list[bytes]:
+    def _pieces(self, ids: Array, tokenizer: Any) -> list[bytes]:
         """The bytes of each token; without a tokenizer its id in brackets."""
-        if self.tokenizer is None:
+        if tokenizer is None:
             return [f"[{i}]".encode() for i in ids.tolist()]
         if self._bytes is None:
-            self._bytes = TokenBytes(self.tokenizer)
+            self._bytes = TokenBytes(tokenizer)
         return [self._bytes[i] for i in ids.tolist()]
 
     def _append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -184,8 +223,11 @@ class Recorder:
             number = float(value)
             row[name] = number if math.isfinite(number) else None
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._lock, (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.folder / "metrics.jsonl"
+        with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+        if path.stat().st_size > self.max_bytes / 10:
+            self._thin_metrics(path)
 
     def _write_config(self, settings: Mapping[str, Any]) -> None:
         """watched.toml: what is known of the trainer's settings. Never overwritten by less."""
@@ -195,16 +237,24 @@ class Recorder:
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
 
-    def _thin(self) -> None:
+    def _thin_metrics(self, path: Path) -> None:
+        """Removes every second row; the first and the last stay."""
+        rows = path.read_text("utf-8").splitlines(keepends=True)
+        kept = [*rows[:-1:2], rows[-1]]
+        path.write_text("".join(kept), "utf-8")
+
+    def _thin(self, written: int) -> None:
         """Keeps the folder under its limit: every second step goes, the first and last stay."""
-        while True:
+        self._size = None if self._size is None else self._size + written
+        while self._size is None or self._size > self.max_bytes:
             recorded = steps(self.folder)
-            size = sum(path_of(self.folder, step).stat().st_size for step in recorded)
-            if size <= self.max_bytes or len(recorded) < 3:
+            self._size = sum(path_of(self.folder, step).stat().st_size for step in recorded)
+            if self._size <= self.max_bytes or len(recorded) < 3:
                 return
             self.every *= 2
             for step in recorded[1:-1:2]:
                 path_of(self.folder, step).unlink(missing_ok=True)
+            self._size = None
             limit = f"{self.max_bytes / 1e6:.0f} MB"
             self._say(f"{self.folder} reached {limit}: every second recorded step was removed")
 
@@ -233,9 +283,30 @@ class _Quietly(contextlib.AbstractContextManager[None]):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if error is None or not isinstance(error, Exception):
             return False
-        what = str(error) if isinstance(error, TelescopeError) else f"{kind.__name__}: {error}"
-        self.say(f"not recorded: {what}")
+        with contextlib.suppress(Exception):  # an error may refuse to be printed
+            what = str(error) if isinstance(error, TelescopeError) else f"{kind.__name__}: {error}"
+            self.say(f"not recorded: {what}")
         return True
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step on its way to the disk."""
+
+    step: int
+    given: dict[str, Any]
+    settings: dict[str, Any]
+    moments: tuple[float, float] | None
+    tokenizer: Any
+    metrics: dict[str, float]
+
+
+def _decoded(rows: Sequence[Array] | None, count: int, tokenizer: Any) -> list[str]:
+    if rows is None:
+        return [""] * count
+    if tokenizer is None:
+        return [" ".join(map(str, row.tolist())) for row in rows]
+    return [str(tokenizer.decode(row.tolist())) for row in rows]
 
 
 def _settings_of(names: Mapping[str, Any]) -> Settings:
@@ -299,7 +370,8 @@ def record(step: int, *, folder: Path | str = "runs/watched", **given: Any) -> N
     token_level_rewards, advantages, whitened, returns, entropy, …, `scores`, `prompts`, `group`,
     `truncated`, `tokenizer`, `settings`, `metrics`. What is missing stays absent.
     """
-    place = Path(folder).resolve()
-    if place not in _recorders:
-        _recorders[place] = Recorder(folder)
-    _recorders[place].record(step, **given)
+    with _Quietly(lambda text: _log.warning("telescope: %s", text)):
+        place = Path(folder).resolve()
+        if place not in _recorders:
+            _recorders[place] = Recorder(folder)
+        _recorders[place].record(step, **given)

@@ -39,6 +39,8 @@ class WatchedStep:
     prompt_ids: list[Array] | None = None
     prompts: list[str] | None = None
     texts: list[str] | None = None
+    pieces: list[list[str]] | None = None
+    """What each token reads, where there is no tokenizer."""
     scores: list[float | None] | None = None
     parts: list[dict[str, float]] | None = None
     truncated: list[bool] | None = None
@@ -102,6 +104,7 @@ def watched_step(
     log_probs: Rows | None = None,
     prompts: Rows | None = None,
     texts: Sequence[str] | None = None,
+    pieces: Sequence[Sequence[str]] | None = None,
     scores: Any | None = None,
     parts: Sequence[Mapping[str, float]] | None = None,
     truncated: Any | None = None,
@@ -134,6 +137,7 @@ def watched_step(
         prompt_ids=ids_of_prompts,
         prompts=words,
         texts=None if texts is None else [str(text) for text in texts],
+        pieces=None if pieces is None else [list(row) for row in pieces],
         scores=_per_row("scores", scores, len(ids), float),
         parts=None if parts is None else [dict(part) for part in parts],
         truncated=_per_row("truncated", truncated, len(ids), bool),

@@ -9,14 +9,12 @@ step ends. GRPO returns them from a method, which is wrapped. Neither changes wh
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from telescope.errors import TelescopeError
+from telescope.peers.hooks import after, frames, numbers
 from telescope.peers.recorder import Recorder
 
 PPO_COLUMNS = {
@@ -47,23 +45,10 @@ GRPO_RULES = (
 """Where TRL's rules differ from ours."""
 
 
-def watch(trainer: Any, folder: Path | str = "runs/trl", **options: Any) -> Recorder:
-    """Records every step of `trainer` into `folder`. `options` are those of `Recorder`."""
-    kinds = [kind.__name__ for kind in type(trainer).__mro__]
-    if "PPOTrainer" in kinds:
-        return _watch_ppo(trainer, folder, options)
-    if "GRPOTrainer" in kinds:
-        return _watch_grpo(trainer, folder, options)
-    raise TelescopeError(
-        f"no way to watch a {type(trainer).__name__}: give TRL's PPOTrainer or GRPOTrainer, "
-        "or call telescope.record in your own loop"
-    )
-
-
 # ---- PPO ----
 
 
-def _watch_ppo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
+def watch_ppo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
     args = trainer.args
     settings = {
         "estimator": "gae",
@@ -94,19 +79,16 @@ def _record_ppo(trainer: Any, recorder: Recorder) -> None:
         lengths=valid.sum(1).tolist(),
         scores=found["scores"],
         truncated=(~found["contain_eos_token"]).tolist(),
-        metrics=_numbers(found["metrics"]),
+        metrics=numbers(found["metrics"]),
         **{ours: found[theirs] for ours, theirs in PPO_COLUMNS.items()},
     )
 
 
 def _locals_of(owner: Any, function: str, variable: str) -> dict[str, Any]:
     """The local variables of the running method `function` of `owner`."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        found = frame.f_locals if frame.f_code.co_name == function else {}
+    for found in frames(function):
         if found.get("self") is owner and variable in found:
-            return dict(found)
-        frame = frame.f_back
+            return found
     raise TelescopeError(f"this version of TRL has no {variable!r} in {function}()")
 
 
@@ -127,7 +109,7 @@ def _callback(record: Callable[[], None], recorder: Recorder) -> Any:
 # ---- GRPO ----
 
 
-def _watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
+def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
     args = trainer.args
     scales = str(getattr(args, "scale_rewards", "group")).lower()
     divides = scales not in ("none", "false")
@@ -141,29 +123,20 @@ def _watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Re
     }
     recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
     seen: dict[str, Any] = {}
-    _after(trainer, "_calculate_rewards", lambda rewards: seen.update(rewards=rewards), recorder)
-    _after(
+    after(
+        trainer,
+        "_calculate_rewards",
+        lambda rewards, *_, **__: seen.update(rewards=rewards),
+        recorder,
+    )
+    after(
         trainer,
         "_generate_and_score_completions",
-        lambda output: _record_grpo(trainer, recorder, output, seen.get("rewards")),
+        lambda output, *_, **__: _record_grpo(trainer, recorder, output, seen.get("rewards")),
         recorder,
     )
     trainer.add_callback(_callback(lambda: None, recorder))
     return recorder
-
-
-def _after(owner: Any, name: str, see: Callable[[Any], None], recorder: Recorder) -> None:
-    """Calls `see` with what the method returned."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        result = method(*args, **kwargs)
-        with recorder.guarded():
-            see(result)
-        return result
-
-    setattr(owner, name, wrapped)
 
 
 def _record_grpo(trainer: Any, recorder: Recorder, output: dict[str, Any], rewards: Any) -> None:
@@ -246,7 +219,3 @@ def _kept(ids: Any, mask: Any) -> list[Any]:
 def _without_padding(ids: Any, pad: int) -> list[Any]:
     """Left-padded prompts as rows without padding."""
     return [row[row != pad] for row in ids]
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}

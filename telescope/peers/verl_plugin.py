@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
+from telescope.peers.hooks import numbers
 from telescope.peers.on_import import on_import
 from telescope.peers.recorder import Recorder
 
@@ -119,9 +120,9 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
         trainer._telescope = _recorder(trainer.tokenizer, trainer.config)
     recorder: Recorder = trainer._telescope
     step = trainer.global_steps
-    numbers = _numbers(metrics)
+    logged = numbers(metrics)
     if step % recorder.every:
-        recorder.record(step, metrics=numbers, responses=[])
+        recorder.record(step, metrics=logged, responses=[])
         return
     real = [
         key
@@ -140,7 +141,7 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
     given = _given(found, recorder.settings)
     if "uid" in data.keys():  # noqa: SIM118
         given["group"] = data["uid"].tolist()
-    recorder.record(step, metrics=numbers, **given)
+    recorder.record(step, metrics=logged, **given)
 
 
 def _rows(nested: Any) -> list[Any]:
@@ -208,17 +209,6 @@ def _given(found: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     if "prompts" in found:
         given["prompts"] = found["prompts"]
     return given
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers, under verl's names."""
-    numbers = {}
-    for name, value in metrics.items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return numbers
 
 
 def _safely(act: Callable[[], Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from telescope.explain.arithmetic import moments
 from telescope.explain.settings import Settings
-from telescope.peers.rows import Array, WatchedStep
+from telescope.peers.rows import Array, WatchedStep, array_of
 
 
 def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, float] | None:
@@ -32,3 +35,19 @@ def _raw_advantages(watched: WatchedStep) -> list[Array] | None:
         pairs = zip(columns["returns"], columns["values"], strict=True)
         return [returns - values for returns, values in pairs]
     return None
+
+
+def given_moments(given: Mapping[str, Any], settings: Settings) -> tuple[float, float] | None:
+    """The same from [B, T] arrays as they were given, computed where they are."""
+    names = ("advantages",) if given.get("advantages") is not None else ("returns", "values")
+    columns = [given.get(name) for name in names]
+    mask = given.get("mask")
+    if not settings.whiten or mask is None or any(not hasattr(c, "shape") for c in columns):
+        return None
+    raw: Any = columns[0] if len(columns) == 1 else columns[0] - columns[1]  # type: ignore[operator]
+    flat = array_of(raw[mask > 0]).astype(np.float64)
+    count = len(flat)
+    if not count:
+        return None
+    variance = flat.var(ddof=1) if count > 1 else 0.0
+    return float(flat.mean()), float(np.sqrt(variance + 1e-8))

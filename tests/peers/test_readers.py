@@ -10,13 +10,14 @@ import json
 import pickle
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 import torch
 
 from telescope.commands import main
 from telescope.errors import TelescopeError
 from telescope.ledger.reader import samples, steps
-from telescope.peers.opening import Opened, open_files
+from telescope.peers.opening import Opened, open_files, with_tokens
 from telescope.peers.readers import KINDS, kind_of
 
 FILES = Path(__file__).parent / "files"
@@ -79,6 +80,70 @@ def test_nemo_rl_rows_end_at_their_length(tmp_path: Path) -> None:
     assert short.columns["old_log_probs"] == pytest.approx([-0.33, -0.44, -0.55])
     assert short.columns["rollout_log_probs"] == pytest.approx([-0.3, -0.4, -0.5])
     assert (short.score, long.score) == (1.0, 0.0)
+
+
+def test_the_texts_of_trl_are_words_without_a_tokenizer(tmp_path: Path) -> None:
+    found = opened("trl", tmp_path)
+    file = FILES / "trl/completions/completions_00001.parquet"
+    rows = parquet.read_table(file).to_pylist()
+    assert found.steps == [1]
+    kept = samples(found.folder, 1)
+    assert [sample.response for sample in kept] == [row["completion"] for row in rows]
+    assert [sample.score for sample in kept] == [row["length"] for row in rows]
+    assert [sample.prompt_index for sample in kept] == [0, 0, 1, 1]
+    for sample, row in zip(kept, rows, strict=True):
+        assert b"".join(sample.token_bytes).decode() == row["completion"]
+        assert sample.columns["advantages"] == pytest.approx([row["advantage"]] * len(sample))
+    assert "values" in found.missing
+    assert "old_log_probs" in found.missing
+
+
+def test_the_texts_of_verl_have_scores_and_groups(tmp_path: Path) -> None:
+    found = opened("verl", tmp_path)
+    assert found.steps == [12]
+    kept = samples(found.folder, 12)
+    assert [sample.score for sample in kept] == [1.0, 0.0, 1.0]
+    assert [sample.prompt_index for sample in kept] == [0, 0, 1]
+    assert kept[0].token_bytes == [b"It", b" is", b" 2."]
+    assert kept[0].columns == {}
+    assert {"advantages", "values", "old_log_probs"} <= found.missing.keys()
+
+
+def test_texts_are_cut_into_the_tokenizers_tokens(tmp_path: Path) -> None:
+    class Letters:
+        eos_token_id = None
+        all_special_ids = ()
+
+        def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
+            return {"input_ids": [ord(letter) for letter in text]}
+
+    given = with_tokens({"texts": ["2+3", ""], "advantages": [0.5, 1.0]}, Letters())
+    assert given["responses"] == [[50, 43, 51], []]
+    assert given["advantages"] == [[0.5, 0.5, 0.5], []]
+
+
+def test_training_and_validation_of_verl_are_not_mixed(tmp_path: Path) -> None:
+    line = (FILES / "verl" / "12.jsonl").read_text()
+    for name in ("train", "val"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "12.jsonl").write_text(line)
+    with pytest.raises(TelescopeError, match="open one of the folders"):
+        open_files(tmp_path, tmp_path / "run")
+    assert open_files(tmp_path / "val", tmp_path / "run").steps == [12]
+
+
+@pytest.mark.parametrize("name", ["trl", "verl"])
+def test_a_run_of_texts_can_be_explained(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["open", str(FILES / name), "--to", str(tmp_path / "run")])
+    out = capsys.readouterr().out
+    assert "no values: without it there is no V on the posts" in out
+    assert "token ids are not written" in out
+    main(["explain", str(tmp_path / "run"), "--lang", "en"])
+    said = capsys.readouterr().out
+    assert "Traceback" not in said
+    assert "V[" not in said
 
 
 class Evil:

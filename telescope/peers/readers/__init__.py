@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from telescope.errors import TelescopeError
-from telescope.peers.readers import nemo_rl, prime_rl, slime
+from telescope.peers.readers import nemo_rl, prime_rl, slime, trl, verl
 from telescope.peers.readers.base import Kind
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (prime_rl.KIND, slime.KIND, nemo_rl.KIND)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (prime_rl.KIND, slime.KIND, nemo_rl.KIND, trl.KIND, verl.KIND)
+}
 
 
 def kind_of(path: Path, name: str | None = None) -> Kind:

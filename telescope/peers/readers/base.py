@@ -36,7 +36,8 @@ class Kind:
         """The files of this kind: `path` itself, or those below it."""
         if path.is_file():
             return [path] if re.search(self.step, path.as_posix()) else []
-        return sorted(found for found in path.glob(self.pattern) if found.is_file())
+        found = sorted(file for file in path.glob(self.pattern) if file.is_file())
+        return [file for file in found if re.search(self.step, file.as_posix())]
 
     def steps(self, path: Path) -> dict[int, list[Path]]:
         """Step -> its files, in order of the steps."""
