@@ -68,6 +68,8 @@ class Trainer:
         self.watcher = Watcher(config.model_dump(), config.doctor.stop_on)
         create_folder(config)
         self.step = 0
+        self.until = config.steps
+        """The step that this process trains to."""
         self.restarts = 0
         self.kl_coef = config.credit.kl_coef
         self._build_roles()
@@ -107,8 +109,12 @@ class Trainer:
         self.notes += warnings(config, self.step, cost, train.ids)
         write_config(config)  # last: a start that is refused leaves the folder as it was
 
-    def fit(self) -> dict[str, float]:
-        """Trains to the last step. If a worker is lost, goes on from the last checkpoint."""
+    def fit(self, until: int | None = None) -> dict[str, float]:
+        """Trains to the last step, or to step `until`; the learning-rate schedule is the same.
+
+        If a worker is lost, goes on from the last checkpoint.
+        """
+        self.until = min(until or self.config.steps, self.config.steps)
         while True:
             try:
                 return self.loop()
@@ -126,7 +132,7 @@ class Trainer:
         reward, ledger = self.roles.reward, self.ledger
         rollout = RolloutStage(actor, reward, self.dataloader, config.rollout)
         with self._session() as (log, progress, stop):
-            for step, prompts in self.dataloader.from_step(self.step):
+            for step, prompts in self.dataloader.from_step(self.step, self.until):
                 timer = Timer(actor.device, self.roles.graph_memory)
                 kl_coef, beta = self.kl_coef, actor.beta  # both may adapt after the update
                 # Stage 1: rollout
@@ -165,7 +171,7 @@ class Trainer:
     ) -> None:
         """Ends a step: evaluation, log, a requested stop, checkpoint."""
         config = self.config
-        is_last = self.step >= config.steps
+        is_last = self.step >= self.until
         if not is_last and _is_due(self.step, config.eval.every):
             metrics = metrics | self._evaluate()
         log.write(self.step, metrics)
@@ -192,7 +198,7 @@ class Trainer:
     def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
         """Around the loop: lock, log, progress, signals; evaluates before it and after it."""
         config = self.config
-        is_done = self.step >= config.steps and self.step > 0
+        is_done = self.step >= self.until and self.step > 0
         with ExitStack() as session:
             session.enter_context(locked(config))
             checkpoint.remove_leftovers(self.checkpoints)
@@ -211,8 +217,8 @@ class Trainer:
             if not is_done:
                 after = self._evaluate()
                 if after:
-                    log.write(config.steps, after)
-                    self._look(config.steps, after, progress)
+                    log.write(self.step, after)
+                    self._look(self.step, after, progress)
                 self.save()
 
     def _new_watcher(self) -> Watcher:

@@ -31,6 +31,7 @@ LAYERS = {
         "commands/test_explain.py",
         "data/test_bad_data.py",
         "docs/test_notebook.py",
+        "doctor/test_prove.py",
         "examples/*",
         "explain/ask/test_retry.py",
         "explain/test_tex.py",

@@ -104,9 +104,9 @@ class DataLoader:
         self._epoch: int | None = None
         self._order: list[int] = []
 
-    def from_step(self, start: int) -> Iterator[tuple[int, Prompts]]:
-        """(step, prompts) from step `start` to the last."""
-        for step in range(start, self.steps):
+    def from_step(self, start: int, until: int | None = None) -> Iterator[tuple[int, Prompts]]:
+        """(step, prompts) from step `start` to the last, or to the one before `until`."""
+        for step in range(start, self.steps if until is None else until):
             yield step, self.at(step)
 
     def at(self, step: int) -> Prompts:

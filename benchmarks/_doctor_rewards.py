@@ -1,0 +1,35 @@
+"""Rewards with something wrong with them, for benchmarks/doctor.py.
+
+A run names them as file.py:function, so that `telescope doctor --prove` finds them again.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+
+def constant(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """0.5 for everything: a scorer that swallows its own exception."""
+    return [0.5] * len(completions)
+
+
+def prompt_only(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """Depends on the prompt alone: a scorer that compares the wrong column with the answer."""
+    return [float(zlib.crc32(prompt.encode()) % 2) for prompt in prompts]
+
+
+def larger(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """1 for a sum that is worked out (1+1=2！), which is never sampled.
+
+    Partial credit has a mistake: the larger the number that is named, the more, up to 0.72.
+    """
+    scores = []
+    for text in completions:
+        numbers = re.findall(r"\d+", text)
+        worked_out = re.search(r"\d\+\d=\d！", text)
+        named = min(int(numbers[-1]), 9) if numbers else 0
+        scores.append(1.0 if worked_out else 0.08 * named)
+    return scores

@@ -1,0 +1,121 @@
+"""The verdicts of benchmarks/doctor.py as a table, and their totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Said = tuple[str, str]
+"""A finding's id, and its severity."""
+
+SERIOUS = ("serious", "critical")
+"""What the doctor and the other tools call their worst findings."""
+MINOR = ("note", "info")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was said about one run."""
+
+    case: str
+    seed: int
+    expected: tuple[str, ...]
+    """Findings that name the cause; none: the run is healthy."""
+    is_for_tuning: bool
+    said: Sequence[Said]
+    """The findings, the top one first."""
+    is_unseen: bool = False
+    """A fault that is no part of the twelve."""
+    peers: Mapping[str, Sequence[Said]] = field(default_factory=dict)
+    """The same of other tools, by tool."""
+    peers_right: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What comes near the fault in their terms."""
+
+    @property
+    def top(self) -> str:
+        """The top finding, unless it is only a note."""
+        return top(self.said)
+
+    @property
+    def is_right(self) -> bool:
+        return is_right(self.said, self.expected)
+
+    def peer_is_right(self, tool: str) -> bool:
+        expected = self.peers_right.get(tool, ()) if self.expected else ()
+        if self.expected and not expected:
+            return False  # the tool has no check for this fault
+        return is_right(self.peers[tool], expected)
+
+
+def top(said: Sequence[Said]) -> str:
+    """The first finding that is more than a note; – if there is none."""
+    return next((name for name, severity in said if severity not in MINOR), "–")
+
+
+def is_right(said: Sequence[Said], expected: tuple[str, ...]) -> bool:
+    """A fault's top finding names it; a healthy run has no serious finding."""
+    if expected:
+        return top(said) in expected
+    return not any(severity in SERIOUS for _, severity in said)
+
+
+def table(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
+    """One line per case: the finding that is expected, and the top ones of its runs.
+
+    `(t)` is a run for tuning. ✗ is a wrong verdict.
+    """
+    columns = ["case", "expected", "top finding of each seed", "right", *tools]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for case in dict.fromkeys(verdict.case for verdict in verdicts):
+        runs = [verdict for verdict in verdicts if verdict.case == case]
+        cells = [
+            case,
+            " or ".join(runs[0].expected) or "nothing serious",
+            ", ".join(_cell(run) for run in runs),
+            _share(run.is_right for run in runs),
+        ]
+        for tool in tools:
+            names = Counter(top(run.peers[tool]) for run in runs)
+            said = ", ".join(f"{name} ×{count}" for name, count in names.items())
+            cells.append(f"{_share(run.peer_is_right(tool) for run in runs)}: {said}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(run: Verdict) -> str:
+    tuning = " (t)" if run.is_for_tuning else ""
+    wrong = "" if run.is_right else " ✗"
+    return f"{run.top}{tuning}{wrong}"
+
+
+def _share(right: Iterable[bool]) -> str:
+    found = list(right)
+    return f"{sum(found)}/{len(found)}"
+
+
+def totals(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
+    """The shares that the benchmark is about, by half, with the other tools' beside them."""
+    groups = {
+        "faults, held out: top finding right": _of(verdicts, faulty=True, tuning=False),
+        "faults, tuning: top finding right": _of(verdicts, faulty=True, tuning=True),
+        "healthy, held out: no serious finding": _of(verdicts, faulty=False, tuning=False),
+        "healthy, tuning: no serious finding": _of(verdicts, faulty=False, tuning=True),
+        "further faults, never tuned on: top finding right": [v for v in verdicts if v.is_unseen],
+    }
+    lines = [f"| {' | '.join(['runs', 'doctor', *tools])} |", "|---" * (len(tools) + 2) + "|"]
+    for name, runs in groups.items():
+        cells = [_share(run.is_right for run in runs)]
+        cells += [_share(run.peer_is_right(tool) for run in runs) for tool in tools]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _of(verdicts: Sequence[Verdict], *, faulty: bool, tuning: bool) -> list[Verdict]:
+    return [
+        verdict
+        for verdict in verdicts
+        if bool(verdict.expected) == faulty
+        and verdict.is_for_tuning == tuning
+        and not verdict.is_unseen
+    ]
