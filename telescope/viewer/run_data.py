@@ -13,6 +13,7 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
+from telescope.viewer.alarms import Alarms
 from telescope.viewer.columns import has_critic, step_columns
 from telescope.viewer.header import (
     SCALED,
@@ -69,6 +70,7 @@ class RunData:
         self._scales = Recent[dict[str, float]](64)
         self._settings = Recent[RunSettings](1)
         self._prompts = PromptIndex(run)
+        self._alarms = Alarms(run)
 
     # ---- the run ----
 
@@ -108,6 +110,7 @@ class RunData:
             "seed": self.settings.seed,
             "group": self.settings.group or self.id,
             "accuracy": accuracy_of(self.metrics),
+            "alarms": self.alarms(),
             "error": error,
         }
 
@@ -127,11 +130,17 @@ class RunData:
             "rows": max((len(series) for series in self.metrics.series.values()), default=0),
             "metrics": sorted(self.metrics.series),
             "correct_score": number_of(self.correct_score),
-            "alarms": [],
+            "alarms": self.alarms(),
             "instructive": self.instructive(steps),
             "scales": self.scales(steps),
             "recorded": None,
         }
+
+    def alarms(self, *, wait: bool = False) -> list[dict[str, Any]]:
+        """What looks wrong, as far as it is known; `wait`: all of it."""
+        steps = self.steps()
+        stamp = (_written(self.run / "metrics.jsonl"), len(steps), steps[-1:])
+        return self._alarms.known(str(stamp), wait=wait) if self.run.is_dir() else []
 
     def instructive(self, steps: list[int]) -> dict[str, int] | None:
         """The sample that the page opens with: a wrong answer at an early step."""

@@ -114,7 +114,15 @@ def step_of(samples: list[Sample], step: int) -> list[Sample]:
         [a for s in raw for a, m in zip(s.columns["advantages"], s.mask, strict=True) if m]
     )
     whole = [
-        replace(s, whiten_mean=mean, whiten_std=std, step=step, index=i, count=len(samples))
+        replace(
+            s,
+            whiten_mean=mean,
+            whiten_std=std,
+            step=step,
+            policy_version=max(step - 1, 0),
+            index=i,
+            count=len(samples),
+        )
         for i, s in enumerate(samples)
     ]
     return [fill(s) for s in whole]

@@ -344,20 +344,22 @@ def test_alarms_are_listed_marked_and_lead_to_their_step(
     open_page: OpenPage, serve_run: Serve, run: Path
 ) -> None:
     page = open_run(open_page, serve_run, run)
-    before = picture(page, "kl")
-
-    def with_alarm(route: Any) -> None:
-        answer = route.fetch()
-        alarm = {"step": 31, "id": "kl", "text_en": "KL jumped.", "text_zh": "KL 突然变大。"}
-        route.fulfill(response=answer, json={**answer.json(), "alarms": [alarm]})
-
-    page.route(re.compile(r"/api/runs/[^/]+$"), with_alarm)
-    page.locator("#alarms").wait_for()
-    assert "KL jumped." in page.locator("#alarms").text_content()
-    assert picture(page, "kl") != before
-    page.locator("#alarms button").click()
+    before = picture(page, "rate")
+    assert page.locator("#alarms").count() == 0
+    broken = [metric_row(step) for step in range(1, 41)]
+    broken[30] |= {"actor/grad_norm": float("nan")}
+    write_rows(run, broken)
+    alarm = page.locator('#alarms [data-alarm="not_finite"]')
+    alarm.wait_for()
+    assert alarm.get_attribute("data-severity") == "serious"
+    said = alarm.text_content()
+    assert "since step 31:" in said
+    assert "actor/grad_norm is not a finite number." in said
+    assert "lower the learning rate" in said
+    until(page, f"document.querySelector('[data-chart=rate] canvas').toDataURL() !== '{before}'")
+    alarm.locator("button").click()
     until(page, "location.hash.includes('view=samples')")
-    assert "step=30" in page.url
+    until(page, "document.querySelector('#step-now').textContent === '30'")  # the nearest recorded
 
 
 # ---- the step bar ----

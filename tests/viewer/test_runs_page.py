@@ -158,17 +158,13 @@ def test_the_charts_of_a_run_in_the_list_grow(
 def test_alarms_are_counted_in_the_table(
     open_page: OpenPage, serve_run: Serve, folder: Path
 ) -> None:
+    append_rows(folder / "fast-seed0", [metric_row(21) | {"actor/grad_norm": float("nan")}])
     page = open_runs(open_page, serve_run(folder))
-
-    def with_alarms(route: Any) -> None:
-        answer = route.fetch()
-        listing = answer.json()
-        listing["runs"][0]["alarms"] = 2
-        route.fulfill(response=answer, json=listing)
-
-    page.route(re.compile(r"/api/runs$"), with_alarms)
-    page.locator(".warned").wait_for()
-    assert "2 alarms" in page.locator('[data-run="fast-seed0"]').text_content()
+    page.locator(".warned").first.wait_for()
+    badge = page.locator('[data-run="fast-seed0"] .warned')
+    assert "alarms: 1" in badge.text_content()
+    assert badge.get_attribute("title") == "actor/grad_norm is not a finite number."
+    assert page.locator(".warned").count() == 1
 
 
 def test_a_folder_of_one_run_opens_that_run(

@@ -1,30 +1,53 @@
-// What looked wrong during training, and where. A click opens the answers of that step.
+// What looks wrong in training, since when, and what to try. A click opens the answers there.
 
-import { lang, t } from "../core/text.js";
-import { html } from "../vendor/preact.js";
-import { alarms, openStep } from "./chart_state.js";
+import { go } from "../core/state.js";
+import { isKid, lang, t } from "../core/text.js";
+import { html, useState } from "../vendor/preact.js";
+import { alarms } from "./chart_state.js";
 
-const SHOWN = 5;
+const SHOWN = 4;
 
 export function Alarms() {
+  const [isWhole, setWhole] = useState(false);
   const found = alarms.value;
   if (!found.length) return null;
-  const newest = found.slice(-SHOWN).reverse();
+  const shown = isWhole ? found : found.slice(0, SHOWN);
+  const more = found.length - shown.length;
   return html`
     <section id="alarms" class="alarms" aria-label=${t("run.alarms", { n: found.length })}>
       <h2><i aria-hidden="true">▼</i> ${t("run.alarms", { n: found.length })}</h2>
       <ul>
-        ${newest.map(
-          (alarm) => html`
-            <li key=${`${alarm.step} ${alarm.id}`}>
-              <button type="button" class="link" onClick=${() => openStep(alarm.step)}>
-                ${t("run.at_step", { n: alarm.step })}
-              </button>
-              ${alarm[`text_${lang.value}`] ?? alarm.id}
-            </li>
-          `,
-        )}
+        ${shown.map((alarm) => html`<${Alarm} key=${alarm.id} alarm=${alarm} />`)}
       </ul>
+      ${
+        more > 0
+          ? html`<button type="button" class="link" onClick=${() => setWhole(true)}>
+              ${t("run.alarms.more", { n: more })}
+            </button>`
+          : null
+      }
     </section>
+  `;
+}
+
+// Where it can be seen, in the address that is shown now.
+function open(href) {
+  const place = new URLSearchParams(href.replace(/^#/, ""));
+  const number = (name) => (place.has(name) ? Number(place.get(name)) : null);
+  const at = { step: number("step"), sample: number("sample"), token: number("token") };
+  go({ view: "samples", ...at, follow: null });
+}
+
+function Alarm({ alarm }) {
+  const { severity, since, href } = alarm;
+  return html`
+    <li data-alarm=${alarm.id} data-severity=${severity}>
+      <b class=${`severity ${severity}`}>${t(`run.severity.${severity}`)}</b>${" "}
+      <button type="button" class="link" onClick=${() => open(href)}>
+        ${t("run.since", { n: since })}
+      </button>${" "}
+      ${isKid.value ? t("run.alarm.kid") : alarm[`what_${lang.value}`]}
+      ${isKid.value ? null : html`<div class="quiet remedy">${alarm[`remedy_${lang.value}`]}</div>`}
+    </li>
   `;
 }

@@ -5,9 +5,9 @@ import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { effect, html, useEffect, useRef, useSignal } from "../vendor/preact.js";
 import {
-  alarms,
   groups,
   here,
+  marked,
   models,
   openStep,
   setZoom,
@@ -141,7 +141,7 @@ function Canvas({ id, label, cursor }) {
     const stop = effect(() => {
       const model = models.value.get(id);
       if (!model) return;
-      const marks = { here: here.value, alarms: alarms.value.map(({ step }) => step) };
+      const marks = { here: here.value, alarms: marked.value };
       const whole = { ...model, ...marks, zoom: zoom.value, label: t("run.step_axis") };
       plot.current.show(whole, wide(), high());
     });

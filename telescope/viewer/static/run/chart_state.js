@@ -88,6 +88,13 @@ export const here = computed(() => (isOverview.value ? null : stepShown.value));
 
 export const alarms = stable(() => (isOverview.value ? [] : (run.value?.alarms ?? [])));
 
+// The steps that are marked in the charts.
+const MARKED = ["serious", "warning"];
+export const isMarked = ({ severity }) => MARKED.includes(severity);
+export const marked = stable(() => [
+  ...new Set(alarms.value.filter(isMarked).map(({ since }) => since)),
+]);
+
 // The answers of the recorded step that is nearest.
 export function openStep(wanted) {
   if (isOverview.peek()) return;

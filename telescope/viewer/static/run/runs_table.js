@@ -3,10 +3,10 @@
 import { chartRuns, runs } from "../core/data.js";
 import { has } from "../core/number.js";
 import { addressOf, go, state } from "../core/state.js";
-import { t } from "../core/text.js";
+import { isKid, lang, t } from "../core/text.js";
 import { computed, html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
-import { groups } from "./chart_state.js";
+import { groups, isMarked } from "./chart_state.js";
 import { shownValue, time } from "./format.js";
 import { Status } from "./summary.js";
 
@@ -129,8 +129,12 @@ function Row({ each, now }) {
 }
 
 function Warned({ each }) {
-  const count = each.alarms?.length ?? each.alarms ?? 0;
-  return count ? html` <span class="warned">▼ ${t("runs.alarms", { n: count })}</span>` : null;
+  const found = (each.alarms ?? []).filter(isMarked);
+  if (!found.length) return null;
+  const first = found[0][`what_${lang.value}`];
+  return html` <span class="warned" title=${isKid.value ? null : first}>
+    ▼ ${t("runs.alarms", { n: found.length })}
+  </span>`;
 }
 
 function Steps({ each }) {
