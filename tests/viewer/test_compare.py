@@ -120,7 +120,8 @@ def test_evaluated_answers_to_a_fixed_prompt_are_stacked_in_their_own_colours(
         until(page, "document.querySelectorAll('.stack .coloured').length === 3")
         heads = page.locator(".stack .stack-head b[title]").all_text_contents()
         assert heads == [f"greedy, after step {step}" for step in (0, 10, 20)]
-        until(page, "location.hash.includes('colour=advantages')")  # Â is over a training batch
+        pressed = page.locator("#colour [aria-pressed='true']").get_attribute("data-value")
+        assert pressed == "advantages"  # Â is over a training batch
         token = page.locator(".stack [data-token='1']").first
         assert token.evaluate("node => node.style.backgroundColor") != ""
         choices = page.locator("#prompt-choice option").all_text_contents()
@@ -151,8 +152,12 @@ def test_two_runs_stand_side_by_side_and_the_first_difference_is_marked(
     said = page.locator("#difference").text_content()
     assert "The first difference is at token i = 1." in said
     assert "less that of the first: −0.50" in said
+    assert page.locator(".side .tok.eos").count() == 2  # the end mark looks as in the reader
     page.locator("#prompt-choice").select_option(label="别的题 20")
     page.get_by_text("This run recorded no answer to this prompt.").wait_for()
+    page.go_back()
+    page.locator("#kid").click()
+    until(page, "document.querySelector('#difference').textContent.includes('−50')")  # points
 
 
 def test_two_settings_stand_side_by_side_on_the_same_answer(
@@ -203,7 +208,8 @@ def test_a_histogram_counts_every_written_token_once(real_page: Callable[[str], 
 
 
 def test_a_bin_lists_its_tokens_and_a_token_opens(real_page: Callable[[str], Any]) -> None:
-    page = real_page("compare=distributions&column=advantages")
+    only_another = "filter=prompt&prompt=0123456789ab"  # left over from the list of answers
+    page = real_page(f"compare=distributions&column=advantages&{only_another}")
     batch = credited(real_batch(), lam=0.95)
     largest = (batch["advantages"] * batch.mask).argmax()
     row, token = divmod(int(largest), batch.mask.shape[1])
@@ -217,6 +223,7 @@ def test_a_bin_lists_its_tokens_and_a_token_opens(real_page: Callable[[str], Any
     link.click()
     for part in ("view=samples", f"sample={row}", f"token={token}"):
         assert part in page.url
+    assert "prompt" not in page.url  # that sample is shown, whatever its prompt is
     page.go_back()
     page.locator("#bin-tokens").wait_for()
 

@@ -187,6 +187,16 @@ def test_an_estimator_without_lambda_is_named(show: Show) -> None:
     assert "λ" not in about
 
 
+def test_the_actors_advantage_is_not_called_whitened_where_nothing_is(show: Show) -> None:
+    settings = Settings.of(kl_coef=0.1, whiten=False)
+    one = sample(["a", "b", EOS], [0.1, 0.2, 0.3], [0.0] * 3, score=1.0, settings=settings)
+    page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
+    card = page.locator('[data-trace="whitened"]')
+    card.wait_for()
+    assert "this run does not whiten" in card.text_content()
+    assert "μ, σ" not in card.locator(".label b").text_content()
+
+
 def test_without_a_critic_there_is_no_fence_of_zeros(
     serve_run: Serve, open_page: Open, tmp_path: Path
 ) -> None:

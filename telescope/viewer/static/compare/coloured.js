@@ -1,16 +1,18 @@
 // An answer as running text in the colours of one quantity. A click on a token opens it.
 
 import { colour, ink, isDark, level } from "../core/colour.js";
-import { go, state } from "../core/state.js";
+import { go } from "../core/state.js";
+import { t } from "../core/text.js";
 import { groups } from "../core/token_text.js";
-import { running } from "../samples/running_text.js";
+import { endMark, running } from "../samples/running_text.js";
+import { quantityShown } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 const MOST_TOKENS = 1200;
 
 // `columns`: the sample's own, or those of a what-if. `mark`: a token to point out.
 export function Coloured({ sample, columns = sample.columns, run = null, mark = null }) {
-  const quantity = state.colour.value;
+  const quantity = quantityShown(sample);
   const column = columns[quantity] ?? [];
   isDark.value;
   const shown = groups(sample).filter((group) => group.from < MOST_TOKENS);
@@ -23,7 +25,9 @@ export function Coloured({ sample, columns = sample.columns, run = null, mark = 
   }
   return html`
     <div class="coloured" dir="auto" onClick=${open}>
-      ${shown.map(({ from, to, text }) => {
+      ${shown.map((group) => {
+        const { from, to, text } = group;
+        const end = endMark(sample, group);
         const strength = sample.mask[from] ? level(quantity, column[from]) : null;
         const style =
           strength === null ? {} : { backgroundColor: colour(strength), color: ink(strength) };
@@ -31,8 +35,9 @@ export function Coloured({ sample, columns = sample.columns, run = null, mark = 
         return html`
           <span
             key=${from} data-token=${from} style=${style}
-            class=${`${sample.mask[from] ? "tok" : "tok tool"}${isMarked ? " differs" : ""}`}
-          >${running(text || "∅", { breaks: true })}</span>
+            title=${end === null ? null : t("reader.eos")}
+            class=${`${sample.mask[from] ? "tok" : "tok tool"}${end === null ? "" : " eos"}${isMarked ? " differs" : ""}`}
+          >${running(end ?? (text || "∅"), { breaks: end === null })}</span>
         `;
       })}
       ${sample.token_ids.length > MOST_TOKENS ? html`<span class="quiet">…</span>` : null}

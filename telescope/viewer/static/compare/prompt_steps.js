@@ -1,13 +1,12 @@
 // One prompt at several steps, stacked, in one scale of colours: how the answer changed.
 
 import { Panel, Trouble } from "../core/parts.js";
-import { go, state } from "../core/state.js";
+import { go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
 import { Prompt } from "../samples/prompt.js";
 import { figureOf, scoreOf } from "../token/figure.js";
-import { quantitiesOf } from "../token/view.js";
-import { html, useEffect } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { Coloured } from "./coloured.js";
 import { promptPath, samplePath, useAnswer } from "./loaded.js";
 import { PromptChoice, promptShown, useRecurring } from "./prompt_choice.js";
@@ -32,13 +31,6 @@ export function PromptThroughTraining({ found }) {
   const rows = answer.value ? chosenRows(answer.value.rows) : [];
   const first = useAnswer(rows.length ? samplePath(rows[0]) : null).value;
   const recorded = answer.value?.rows.length ?? 0;
-  useEffect(() => {
-    // Evaluated answers are not whitened: they are coloured by what they have.
-    const there = first ? quantitiesOf(first) : [];
-    if (there.length && !there.includes(state.colour.peek())) {
-      go({ colour: there[0] }, { replace: true });
-    }
-  }, [first]);
   return html`
     <${Panel} id="prompt-steps" title=${t("compare.prompt.title")}>
       <div class="bar"><${PromptChoice} index=${found.index} anywhere=${recurring ?? []} /></div>

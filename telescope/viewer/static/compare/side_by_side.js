@@ -1,7 +1,7 @@
 // Two runs, or the recorded and another setting, side by side on the same prompt.
 
 import { run, runId, runs, sample as shownSample, stepShown } from "../core/data.js";
-import { has, num } from "../core/number.js";
+import { has } from "../core/number.js";
 import { Panel, Trouble } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
@@ -125,7 +125,7 @@ function differenceSaid([a, b], left, right) {
   const said = same ? t("compare.same") : t("compare.differs", { i: a ?? b });
   const gap = right.row.score - left.row.score;
   return has(gap)
-    ? `${said} ${t("compare.gap", { gap: num(gap, { sign: true, digits: 2 }) })}`
+    ? `${said} ${t("compare.gap", { gap: figureOf("score", gap, { sign: true, digits: 2 }) })}`
     : said;
 }
 

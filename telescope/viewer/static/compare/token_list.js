@@ -5,6 +5,7 @@ import { num } from "../core/number.js";
 import { addressOf, go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
+import { ofAllPrompts } from "../samples/choose_rows.js";
 import { html } from "../vendor/preact.js";
 import { placeOf } from "./bins.js";
 import { samplePath, useAnswer } from "./loaded.js";
@@ -34,7 +35,7 @@ function TokenLink({ place, said }) {
   const { value } = useAnswer(samplePath({ step, position }));
   const word =
     value && token < value.token_ids.length ? visible(groupOf(value, token).text, 20) : "…";
-  const changes = { view: "samples", step, sample: position, token, bin: null };
+  const changes = { view: "samples", step, sample: position, token, bin: null, ...ofAllPrompts() };
   function open(event) {
     event.preventDefault();
     go(changes);

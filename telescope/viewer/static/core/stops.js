@@ -1,10 +1,10 @@
 // The steps at which the page can stand: all recorded ones, or those that recorded one prompt.
 
 import { computed } from "../vendor/preact.js";
-import { onlyPrompt, pathIn, resource, run } from "./data.js";
+import { onlyPrompt, pathIn, resource, run, runId } from "./data.js";
 
 const ofPrompt = resource(
-  () => (onlyPrompt.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
+  () => (onlyPrompt.value && runId.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
   { ownerOf: () => onlyPrompt.value },
 );
 

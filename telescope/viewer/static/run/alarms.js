@@ -2,6 +2,7 @@
 
 import { go } from "../core/state.js";
 import { isKid, lang, t } from "../core/text.js";
+import { ofAllPrompts } from "../samples/choose_rows.js";
 import { html, useState } from "../vendor/preact.js";
 import { alarms } from "./chart_state.js";
 
@@ -35,7 +36,7 @@ function open(href) {
   const place = new URLSearchParams(href.replace(/^#/, ""));
   const number = (name) => (place.has(name) ? Number(place.get(name)) : null);
   const at = { step: number("step"), sample: number("sample"), token: number("token") };
-  go({ view: "samples", ...at, follow: null });
+  go({ view: "samples", ...at, ...ofAllPrompts(), follow: null });
 }
 
 function Alarm({ alarm }) {

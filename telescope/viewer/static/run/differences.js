@@ -5,8 +5,7 @@ import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
 import { groups } from "./chart_state.js";
-
-const shown = (value) => (value === null || value === undefined ? "none" : String(value));
+import { settingText as shown } from "./format.js";
 
 // [[key, [value of each group]]] of the settings that are not the same in all of them
 function rowsOf(found) {

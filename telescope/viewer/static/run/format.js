@@ -23,6 +23,13 @@ export function shownValue(x, unit) {
   return unit === "seconds" ? `${text} s` : text;
 }
 
+// A setting: 4e-6 instead of 0.000004, as one types it.
+export function settingText(value) {
+  if (value === null || value === undefined) return "none";
+  const isSmall = has(value) && value !== 0 && Math.abs(value) < 1e-3;
+  return isSmall ? value.toExponential() : String(value);
+}
+
 // The labels of an axis: as many decimals as the distance of two of them needs.
 export function tickLabels(ticks, unit) {
   const there = ticks.filter(has);

@@ -7,7 +7,7 @@ import { isKid, lang, t } from "../core/text.js";
 import { computed, html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
 import { groups, isMarked } from "./chart_state.js";
-import { shownValue, time } from "./format.js";
+import { settingText, shownValue, time } from "./format.js";
 import { Status } from "./summary.js";
 
 // What a column is sorted by; undefined goes last.
@@ -179,6 +179,6 @@ function shortKey(key) {
 
 // Lists and paths without what only clutters: ["./data/a.parquet"] -> a.parquet
 const shortValue = (value) =>
-  String(value ?? "none")
+  settingText(value)
     .replace(/["[\]{}]/g, "")
     .replace(/[^\s,]*\//g, "") || "none";

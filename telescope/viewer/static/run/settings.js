@@ -3,8 +3,7 @@
 import { run } from "../core/data.js";
 import { isKid, t } from "../core/text.js";
 import { html, useSignal } from "../vendor/preact.js";
-
-const shown = (value) => (value === null || value === undefined ? "none" : String(value));
+import { settingText as shown } from "./format.js";
 
 export function Settings() {
   const isAll = useSignal(false);

@@ -6,11 +6,9 @@ import { tokenPanel } from "../token/chosen.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 import { cutByKind, kindsOf } from "./markup.js";
 import { Painter } from "./painter.js";
-import { running } from "./running_text.js";
+import { endMark, running } from "./running_text.js";
 
 // ---- what stands there ----
-
-const SPECIAL = /^<[|｜]?[^<>\s]{1,40}[|｜]?>$|^\[[A-Z_]+\]$|^$/;
 
 // A character that is split over several tokens: the character, with a cell for every token.
 function SplitCharacter({ sample, group }) {
@@ -30,10 +28,9 @@ function SplitCharacter({ sample, group }) {
 function Token({ sample, group, kinds, start }) {
   if (group.to - group.from > 1) return html`<${SplitCharacter} sample=${sample} group=${group} />`;
   const i = group.from;
-  const isLast = i === sample.length - 1;
-  if (isLast && !sample.truncated && SPECIAL.test(group.text)) {
-    const name = group.text === "" ? "EOS" : group.text;
-    return html`<span class="tok eos" data-token=${i} title=${t("reader.eos")}>${running(name)}</span>`;
+  const mark = endMark(sample, group);
+  if (mark !== null) {
+    return html`<span class="tok eos" data-token=${i} title=${t("reader.eos")}>${running(mark)}</span>`;
   }
   if (group.text === "") return html`<span class="tok unseen" data-token=${i}>∅</span>`;
   const pieces = cutByKind(group.text, kinds, start);

@@ -113,6 +113,12 @@ export function togglePrompt(row) {
   go({ filter: filter.length ? filter : null, prompt, sample: sampleShown.peek() });
 }
 
+// For a jump to any sample: the list is no longer that of one prompt.
+export function ofAllPrompts() {
+  const others = (state.filter.value ?? []).filter((each) => each !== "prompt");
+  return onlyPrompt.value === null ? {} : { filter: others.length ? others : null, prompt: null };
+}
+
 export const isFiltered = computed(
   () =>
     (state.filter.value?.length ?? 0) > 0 ||

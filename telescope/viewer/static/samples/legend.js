@@ -2,10 +2,17 @@
 
 import { colour, isDark, scaleOf } from "../core/colour.js";
 import { Segment } from "../core/parts.js";
-import { go, state } from "../core/state.js";
+import { go } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { figure, figureOf } from "../token/figure.js";
-import { isClipped, isFlipped, quantitiesOf, symbolOf, viewOf } from "../token/view.js";
+import {
+  isClipped,
+  isFlipped,
+  quantitiesOf,
+  quantityShown,
+  symbolOf,
+  viewOf,
+} from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 const STRIPES = 40;
@@ -39,7 +46,7 @@ function marksOf(sample) {
 }
 
 export function Legend({ sample }) {
-  const quantity = state.colour.value;
+  const quantity = quantityShown(sample);
   isDark.value;
   const wide = WIDTH / STRIPES;
   const edges = NEVER_NEGATIVE.has(quantity) ? [0, 0.5, 1] : [-1, -0.5, 0, 0.5, 1];
@@ -78,7 +85,7 @@ export function ColourChoice({ sample }) {
       <${Segment}
         id="colour" label=${t("reader.colour")}
         options=${shown.map((name) => [name, symbolOf(name), `${symbolOf(name)}: ${t(`reader.means.${name}`)}`])}
-        value=${state.colour.value}
+        value=${quantityShown(sample)}
         choose=${(colour) => go({ colour })}
       />
       ${there.includes("entropy") ? null : html`<${NoEntropy} />`}

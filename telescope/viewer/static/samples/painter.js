@@ -3,9 +3,8 @@
 
 import { level, shadeOf } from "../core/colour.js";
 import { tokenShown } from "../core/data.js";
-import { state } from "../core/state.js";
 import { hovered } from "../token/chosen.js";
-import { isClipped, isFlipped, viewOf } from "../token/view.js";
+import { isClipped, isFlipped, quantityShown, viewOf } from "../token/view.js";
 import { useEffect, useRef, useSignalEffect } from "../vendor/preact.js";
 
 const REST = 150; // ms
@@ -51,7 +50,7 @@ function paintOne(span, shade, clipped, flipped) {
 
 function paint({ spans }, sample, from, to) {
   const { columns } = viewOf(sample);
-  const quantity = state.colour.value;
+  const quantity = quantityShown(sample);
   const column = columns[quantity] ?? [];
   for (let i = from; i < to; i++) {
     const strength = sample.mask[i] ? level(quantity, column[i]) : null;

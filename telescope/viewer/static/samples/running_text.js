@@ -15,3 +15,12 @@ function withBreaks(text) {
   const [first, ...others] = text.split("\n");
   return [first, ...others.flatMap((line) => [html`<span class="break">${"\n"}</span>`, line])];
 }
+
+const SPECIAL = /^<[|｜]?[^<>\s]{1,40}[|｜]?>$|^\[[A-Z_]+\]$|^$/;
+
+// The name of the token that ends an answer; null where `group` is no such token.
+export function endMark(sample, group) {
+  const isLast = group.from === sample.length - 1;
+  if (!isLast || sample.truncated || !SPECIAL.test(group.text)) return null;
+  return group.text === "" ? "EOS" : group.text;
+}

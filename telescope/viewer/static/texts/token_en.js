@@ -59,6 +59,7 @@ export const tokenEn = {
   "token.name.advantage": "advantage: in one step",
   "token.name.return": "R: the critic's target (raw A)",
   "token.name.whitened": "whitening: μ, σ of the whole batch",
+  "token.name.unwhitened": "what the actor uses; this run does not whiten",
   "token.name.ratio": "ratio ρ (last update)",
   "token.name.clip": "PPO term",
   "token.name.surrogate": "TRPO term",

@@ -53,6 +53,7 @@ export const tokenZh = {
   "token.name.advantage": "优势：一步的写法",
   "token.name.return": "R：critic 的目标（用未白化的 A）",
   "token.name.whitened": "白化：整批的 μ、σ",
+  "token.name.unwhitened": "actor 用的优势；这个运行不白化",
   "token.name.ratio": "比率 ρ（最后一次更新）",
   "token.name.clip": "PPO 的这一项",
   "token.name.surrogate": "TRPO 的这一项",

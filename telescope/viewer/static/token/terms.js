@@ -62,7 +62,10 @@ function termsOf(sample, token) {
       value && !(error && !current) && !isTool
         ? html`<div class=${`terms${old}`}>
             ${changed ? html`<h3>${t("token.recorded.terms")}</h3>` : null}
-            ${value.traces.map((each) => html`<${Term} key=${each.name} trace=${each} words=${value.words} />`)}
+            ${value.traces.map(
+              (each) =>
+                html`<${Term} key=${each.name} trace=${each} words=${value.words} settings=${sample.settings} />`,
+            )}
           </div>`
         : null
     }
@@ -77,11 +80,16 @@ function verdictOf({ ok }) {
   </span>`;
 }
 
-function Term({ trace, words }) {
+// What a term is called. Where nothing is whitened, Â is A.
+function titleOf(name, settings) {
+  if (name === "whitened" && settings.whiten === false) return t("token.name.unwhitened");
+  return NAMED.has(name) ? t(`token.name.${name}`) : name;
+}
+
+function Term({ trace, words, settings }) {
   const said = words[trace.words][lang.value];
   const meaning = said[isKid.value ? "kid" : "expert"];
-  const own = NAMED.has(trace.name) ? t(`token.name.${trace.name}`) : trace.name;
-  const title = isKid.value ? said.formula_in_words : own;
+  const title = isKid.value ? said.formula_in_words : titleOf(trace.name, settings);
   return html`
     <div class="trace" data-trace=${trace.name}>
       <div class="label">

@@ -1,6 +1,6 @@
 // The numbers of a sample as they are shown: recorded, or under a what-if.
 
-import { QUANTITIES } from "../core/state.js";
+import { QUANTITIES, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { viewOf as whatIfView } from "../whatif/whatif.js";
 
@@ -42,3 +42,9 @@ export const symbolOf = (quantity) =>
 // The quantities that this sample has.
 export const quantitiesOf = (sample) =>
   Object.keys(QUANTITIES).filter((name) => sample.columns[name]?.length);
+
+// The quantity that colours this sample: the chosen one, or the first that it has.
+export function quantityShown(sample) {
+  const wanted = state.colour.value;
+  return sample.columns[wanted]?.length ? wanted : (quantitiesOf(sample)[0] ?? wanted);
+}
