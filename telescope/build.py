@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from telescope.algorithms.definitions.registry import trust
-from telescope.config import Config
+from telescope.algorithms.definitions.trust import trust
+from telescope.config import Config, named_code
 from telescope.data import arithmetic, gym, toys
 from telescope.data.files import read_rows
 from telescope.data.loader import PromptSet
@@ -65,9 +65,7 @@ class LocalRoles(Roles):
 
 def build_roles(config: Config, reward: GivenReward = None) -> Roles:
     """Actor, critic, reference and reward, where `config.backend` places them."""
-    for spec in (config.credit.estimator, config.actor.loss, config.critic.loss):
-        if ":" in spec:
-            trust(spec)
+    trust(*named_code(config.model_dump()))  # this user runs it, so `eval` may import it later
     if config.backend == "ray":
         return build_ray_roles(config, reward)
     return build_local_roles(config, reward)

@@ -10,3 +10,7 @@ class TelescopeError(ValueError):
 
 class WorkerError(TelescopeError):
     """A worker process died, or does not answer."""
+
+
+class DivergedError(TelescopeError):
+    """Weights or gradients are not finite: training cannot go on from here."""

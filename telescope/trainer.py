@@ -18,19 +18,22 @@ from telescope.data import gym
 from telescope.data.loader import DataLoader
 from telescope.doctor import Watcher
 from telescope.doctor.terminal import live_line
-from telescope.errors import TelescopeError, WorkerError
+from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
 from telescope.run.evaluate import evaluate
 from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
+    RunLock,
     checkpoints_folder,
     config_changes,
     create_folder,
-    locked,
+    discard_ledger,
+    sync_records,
     write_config,
 )
+from telescope.run.manifest import step_of
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import describe_roles, summarise, warnings
@@ -49,20 +52,17 @@ class Trainer:
     """PPO on one config. `Trainer(config, reward=fn).fit()` trains and returns the last metrics.
 
     `reward` is a function f(prompts, completions, **columns), or several by name; without it the
-    config's are used. With `resume` the run goes on from its last checkpoint if it has one.
+    config's are used. With `resume` the run goes on from its last checkpoint if it has one, or from
+    the one that is named, e.g. "step_000040"; newer ones are then set aside.
     """
 
-    def __init__(self, config: Config, *, reward: GivenReward = None, resume: bool = False) -> None:
+    def __init__(
+        self, config: Config, *, reward: GivenReward = None, resume: bool | str = False
+    ) -> None:
         self.config = config
         self.reward = reward
         self.checkpoints = checkpoints_folder(config)
-        saved = checkpoint.list_checkpoints(self.checkpoints)
-        if saved and not resume:
-            raise TelescopeError(
-                f"{config.run_dir} already holds a run ({saved[-1].name}): "
-                "pass --resume to continue, or another --name "
-                "(in Python: Trainer(..., resume=True), or another name in the config)"
-            )
+        self._find_checkpoints(resume)  # a refusal leaves no folder behind
         if config.data.task is not None:  # find mistakes there before the models are loaded
             gym.make(config.data.task, config.data.options)
         self.watcher = Watcher(config.model_dump(), config.doctor.stop_on)
@@ -72,12 +72,30 @@ class Trainer:
         """The step that this process trains to."""
         self.restarts = 0
         self.kl_coef = config.credit.kl_coef
-        self._build_roles()
+        self._lock = RunLock(config.run_dir)
+        self._lock.take()  # from here to the end of `fit`
         try:
+            saved = self._find_checkpoints(resume)  # again: another process may just have ended
+            self._build_roles()
             self._prepare(saved)
-        except TelescopeError:
-            self.roles.close()
+        except BaseException:
+            if hasattr(self, "roles"):
+                self.roles.close()
+            self._lock.release()
             raise
+
+    def _find_checkpoints(self, resume: bool | str) -> list[Path]:
+        """The checkpoints that the run may go on from, oldest first."""
+        if isinstance(resume, str):
+            return checkpoint.chosen(self.checkpoints, resume)
+        saved = checkpoint.list_checkpoints(self.checkpoints)
+        if saved and not resume:
+            raise TelescopeError(
+                f"{self.config.run_dir} already holds a run ({saved[-1].name}): "
+                "pass --resume to continue, or another --name "
+                "(in Python: Trainer(..., resume=True), or another name in the config)"
+            )
+        return saved
 
     def _build_roles(self) -> None:
         self.roles = build_roles(self.config, self.reward)
@@ -107,7 +125,10 @@ class Trainer:
             self._restore(saved[-1])
         cost = actor.cost if actor.device.type == "cpu" else None
         self.notes += warnings(config, self.step, cost, train.ids)
-        write_config(config)  # last: a start that is refused leaves the folder as it was
+        # Last: a start that is refused leaves the folder as it was.
+        for name in checkpoint.set_aside(self.checkpoints, after_step=self.step):
+            self.notes.append(f"  kept, but no longer used: {self.checkpoints / name}")
+        write_config(config)
 
     def fit(self, until: int | None = None) -> dict[str, float]:
         """Trains to the last step, or to step `until`; the learning-rate schedule is the same.
@@ -115,11 +136,28 @@ class Trainer:
         If a worker is lost, goes on from the last checkpoint.
         """
         self.until = min(until or self.config.steps, self.config.steps)
-        while True:
-            try:
-                return self.loop()
-            except WorkerError as lost:
-                self._restart(lost)
+        self._lock.take(busy=True)
+        try:
+            self._check_newest()
+            while True:
+                try:
+                    return self.loop()
+                except WorkerError as lost:
+                    self._restart(lost)
+        except DivergedError as error:
+            remedy = checkpoint.way_back(self.checkpoints, self.step)
+            raise TelescopeError(f"{error}; {remedy}") from error
+        finally:
+            self._lock.release()
+
+    def _check_newest(self) -> None:
+        """Refuses to go on if another trainer has gone on with this run since this one was made."""
+        saved = checkpoint.list_checkpoints(self.checkpoints)
+        if saved and step_of(saved[-1]) > self.step:
+            raise TelescopeError(
+                f"{self.config.run_dir} has been trained to {saved[-1].name} meanwhile: "
+                "make a new Trainer with resume=True"
+            )
 
     def loop(self) -> dict[str, float]:
         """Trains: one PPO step per batch of prompts.
@@ -196,19 +234,19 @@ class Trainer:
 
     @contextmanager
     def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
-        """Around the loop: lock, log, progress, signals; evaluates before it and after it."""
+        """Around the loop: log, progress, signals; evaluates before it and after it."""
         config = self.config
         is_done = self.step >= self.until and self.step > 0
         with ExitStack() as session:
-            session.enter_context(locked(config))
             checkpoint.remove_leftovers(self.checkpoints)
+            discard_ledger(config.run_dir, after_step=self.step)
             # Without a checkpoint, nothing that was logged counts.
             log = MetricsLog(config, after_step=self.step or -1)
             session.callback(log.close)
             self.watcher = self._new_watcher()
             progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
             session.callback(progress.close)
-            for note in self.notes:
+            for note in [*self.notes, *_damage(log)]:
                 progress.say(note)
             stop = session.enter_context(graceful_stop())
             if self.step == 0:
@@ -256,6 +294,8 @@ class Trainer:
     def save(self) -> None:
         """Writes a checkpoint of the current step."""
         self.ledger.wait()
+        saved = checkpoint.list_checkpoints(self.checkpoints)
+        sync_records(self.config.run_dir, after_step=step_of(saved[-1]) if saved else 0)
         roles = self.roles
         state = {
             "kl_coef": self.kl_coef,
@@ -328,6 +368,17 @@ class Trainer:
     def summary(self, report: Path | None = None) -> str:
         """Held-out accuracy before and after, and what to look at next."""
         return summarise(self.config, self.step, self.history(), report)
+
+
+def _damage(log: MetricsLog) -> list[str]:
+    """Says which lines of the log could not be read."""
+    if not log.damaged:
+        return []
+    numbers = ", ".join(str(number) for number in log.damaged[:5])
+    more = ", …" if len(log.damaged) > 5 else ""
+    return [
+        f"  damaged lines of {log.path}, moved to metrics.discarded.jsonl: line {numbers}{more}"
+    ]
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 # Read by libraries when they are first imported, so they are set here, before any test module.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch: the suite runs one worker per core
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="telescope-state-")  # not the user's own
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")  # importing is slow under load
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # without a GPU, Python runs the kernels

@@ -34,6 +34,9 @@ COMMANDS = {
 """Every subcommand with its help line. The subcommand's module has the same name."""
 
 
+_NO_MEMORY = "out of memory: lower *.micro_batch_tokens or rollout.batch_size"
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command. A mistake of the user is one line on stderr, and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -50,14 +53,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments[:1] == ["train"]:
             hint = "; if a checkpoint was written, --resume continues from it"
         _exit(130, f"interrupted{hint}")
+    except MemoryError:
+        _exit(2, _NO_MEMORY)
     except RuntimeError as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if "can't allocate memory" in reason:  # torch's, on the CPU
+            _exit(2, _NO_MEMORY)
         if type(error).__name__ != "OutOfMemoryError":  # torch's, without importing torch
             raise
-        reason = str(error).splitlines()[0]
         _exit(2, f"out of GPU memory ({reason}): lower *.micro_batch_tokens or rollout.batch_size")
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        _exit(2, f"{error.filename}: {error.strerror}; check that it exists and may be read")
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -13,7 +13,7 @@ from telescope.errors import TelescopeError
 Setting = tuple[str, str]
 """A dotted key and its value, as typed. `telescope.config` checks both."""
 
-_TRAIN_ONLY = ("--resume", "--smoke")
+_TRAIN_ONLY = ("--resume", "--resume-from", "--smoke")
 
 
 class Parser(argparse.ArgumentParser):
@@ -100,6 +100,15 @@ def add_level(group: argparse._ArgumentGroup) -> None:
     """Adds `--level`."""
     group.add_argument(
         "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
+    )
+
+
+def add_trust(group: argparse._ActionsContainer) -> None:
+    """Adds `--trust`."""
+    group.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the code that the run's config.toml names, even if you have not trained with it",
     )
 
 

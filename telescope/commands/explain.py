@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser, add_level, add_response
+from telescope.commands.arguments import Parser, add_level, add_response, add_trust
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -90,6 +90,7 @@ def _parser() -> Parser:
         metavar="RUN_OR_DIR",
         help="with --prompt: a run or a model folder (default: the built-in model)",
     )
+    add_trust(source)
 
     view = parser.add_argument_group("what is shown")
     view.add_argument(
@@ -330,7 +331,11 @@ def read_source(options: argparse.Namespace) -> Source:
         from telescope.run.live import explain_pair
 
         sample, outputs = explain_pair(
-            options.prompt, options.response, options.model, options.score
+            options.prompt,
+            options.response,
+            options.model,
+            options.score,
+            trusted=options.trust,
         )
         return Source(sample, outputs=outputs)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, add_trust
 
-USAGE = "telescope export RUN DIR [--adapter]"
+USAGE = "telescope export RUN DIR [--adapter] [--trust]"
 
 
 def run(arguments: list[str]) -> None:
@@ -23,11 +23,12 @@ def run(arguments: list[str]) -> None:
         action="store_true",
         help="of a LoRA run: write the adapters alone, for peft (default: merged into the weights)",
     )
+    add_trust(parser)
     options = parser.parse_args(arguments)
 
     from telescope.run.export import export_run
 
-    step = export_run(options.run, options.dir, adapter=options.adapter)
+    step = export_run(options.run, options.dir, adapter=options.adapter, trusted=options.trust)
     describe = _describe_adapters if options.adapter else _describe_models
     print(f"exported step {step}: {describe(options.dir)}")
 

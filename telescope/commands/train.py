@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from telescope.config import Config
 
 USAGE = (
-    "telescope train [RECIPE] [--resume | --smoke] [--stop-on ID[,ID]] [--section.key value ...]"
+    "telescope train [RECIPE] [--resume | --resume-from STEP | --smoke] [--stop-on ID[,ID]] "
+    "[--section.key value ...]"
 )
 _DIAGNOSED = 3
 """Exit code of a run that --stop-on ended."""
@@ -39,6 +40,11 @@ def run(arguments: list[str]) -> None:
         "--resume", action="store_true", help="continue from the run's last checkpoint, if any"
     )
     parser.add_argument(
+        "--resume-from",
+        metavar="STEP",
+        help="continue from this checkpoint, e.g. step_000040; newer ones are set aside",
+    )
+    parser.add_argument(
         "--smoke",
         action="store_true",
         help="2 steps of 8 prompts, in a folder of their own, to see whether the recipe works here",
@@ -51,7 +57,7 @@ def run(arguments: list[str]) -> None:
     options, recipe, settings = parse_with_settings(parser, arguments)
     if options.stop_on:
         settings.append(("doctor.stop_on", options.stop_on))
-    if options.smoke and options.resume:
+    if options.smoke and (options.resume or options.resume_from):
         raise TelescopeError(
             "--smoke starts a new run in a folder of its own, so there is nothing to --resume: "
             "leave one of them out"
@@ -63,7 +69,7 @@ def run(arguments: list[str]) -> None:
     with preload(config):
         from telescope.trainer import Diagnosed, Interrupted, Trainer
 
-    trainer = Trainer(config, resume=options.resume)
+    trainer = Trainer(config, resume=options.resume_from or options.resume)
     try:
         trainer.fit()
     except Interrupted as stopped:

@@ -6,6 +6,7 @@ setting exists only where it applies.
 """
 
 from telescope.algorithms.definitions.base import Bins
+from telescope.config.code import named_code
 from telescope.config.load import (
     CHOICES,
     RENAMED,
@@ -64,6 +65,7 @@ __all__ = [
     "load_config",
     "load_saved_config",
     "merge",
+    "named_code",
     "smoke",
     "to_toml",
     "validate",

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.algorithms.definitions.registry import Registry
+from telescope.config.code import check_trusted
 from telescope.config.sections import Config, Section
 from telescope.errors import TelescopeError
 
@@ -83,11 +84,24 @@ def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]]
     return validate(merge(data, typed), recipe, [key for key, _ in overrides])
 
 
-def load_saved_config(recipe: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config:
-    """The config.toml of a run, also of a run that an older version made."""
+def load_saved_config(
+    recipe: Path,
+    overrides: Sequence[tuple[str, str]] = (),
+    *,
+    trusted: bool = False,
+    functions: bool = True,
+) -> Config:
+    """The config.toml of a run, also of a run that an older version made.
+
+    Reading it imports the estimator and losses that it names. So unless it is `trusted`, it may
+    name only code that this user has trained with; without `functions`, the reward's may be others.
+    """
     data = _read(recipe)
     if not data:
         raise TelescopeError(f"{recipe} is empty: the run cannot be read without its settings")
+    given = [key for key, _ in overrides]
+    if not trusted:
+        check_trusted(recipe, data, given, functions=functions)
     for old, new in RENAMED.items():
         _move(data, old, new)
     for choice in CHOICES:
@@ -95,7 +109,7 @@ def load_saved_config(recipe: Path, overrides: Sequence[tuple[str, str]] = ()) -
     typed: dict[str, Any] = {}
     for key, value in overrides:
         _set(typed, key, value)
-    return validate(merge(data, typed), recipe, [key for key, _ in overrides])
+    return validate(merge(data, typed), recipe, given)
 
 
 def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from telescope.algorithms.definitions.base import (
     Settings,
     ValueLoss,
 )
-from telescope.algorithms.definitions.registry import Registry, absolute
+from telescope.algorithms.definitions.registry import Registry
+from telescope.algorithms.definitions.trust import absolute
 
 Section = Settings
 
@@ -200,7 +201,8 @@ class RewardConfig(Section):
     functions: list[str] = Field(
         [],
         description="reward functions: 'module:function', 'file.py:function', or a server, "
-        "'https://host/path' or 'name=https://…'; none: the built-in task's verdict and sum",
+        "'https://host/path' or 'name=https://…', ${KEY} is that variable of the environment; "
+        "none: the built-in task's verdict and sum",
     )
     timeout: float = Field(60.0, gt=0, description="seconds to wait for a reward server")
     retries: int = Field(

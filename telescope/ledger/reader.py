@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +16,7 @@ import pyarrow.parquet as parquet
 from telescope.errors import TelescopeError
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Remark, Sample
 from telescope.explain.settings import Settings
-from telescope.ledger.schema import METADATA, VERSION
+from telescope.ledger.schema import CHECKSUM, METADATA, VERSION, checksum_of
 
 Kind = Literal["step", "eval"]
 """What a file holds: responses of a training step, or answers of an evaluation after it."""
@@ -27,19 +29,27 @@ def path_of(run: Path | str, step: int, kind: Kind = "step") -> Path:
 
 def steps(run: Path | str, kind: Kind = "step") -> list[int]:
     """The steps that have a ledger file, in order; other files are skipped."""
-    found = []
-    for path in (Path(run) / "ledger").glob(f"{kind}_*.parquet"):
-        name = re.fullmatch(rf"{kind}_([0-9]{{6,}})\.parquet", path.name)
-        if name:
-            found.append(int(name[1]))
-    return sorted(found)
+    folder = Path(run) / "ledger"
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise TelescopeError(f"cannot read {folder}: {error.strerror}") from None
+    matches = (re.fullmatch(rf"{kind}_([0-9]{{6,}})\.parquet", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def read(
     run: Path | str, step: int, columns: list[str] | None = None, kind: Kind = "step"
 ) -> pa.Table:
     """What was recorded for a step, all of it or some columns: one row per response."""
-    return _open(run, step, kind).read(columns)
+    path = path_of(run, step, kind)
+    file = _open(run, step, kind)
+    with _explained(path):
+        table = file.read(columns)
+        table.validate(full=True)  # e.g. text that is no UTF-8
+    return table.replace_schema_metadata(file.schema_arrow.metadata)  # the one that was checked
 
 
 def samples(run: Path | str, step: int, index: list[int] | None = None) -> list[Sample]:
@@ -62,9 +72,15 @@ def group(run: Path | str, step: int, index: int) -> list[Sample]:
 
 def sample_of(table: pa.Table, index: int) -> Sample:
     """One row of a ledger table as a sample."""
-    row = table.slice(index, 1).to_pylist()[0]
-    meta = json.loads(table.schema.metadata[METADATA])
-    return _sample(row, meta, index, table.num_rows)
+    try:
+        row = table.slice(index, 1).to_pylist()[0]
+        meta = json.loads(table.schema.metadata[METADATA])
+        return _sample(row, meta, index, table.num_rows)
+    except (LookupError, TypeError, AttributeError) as error:  # a column or a setting is missing
+        raise TelescopeError(
+            f"sample {index} of this step cannot be read: its file has no usable {error}; "
+            "try another step (explain: --step)"
+        ) from None
 
 
 def settings_of(table: pa.Table) -> Settings:
@@ -76,26 +92,47 @@ def _open(run: Path | str, step: int, kind: Kind) -> parquet.ParquetFile:
     """The file of a step, checked to be readable by this version."""
     path = path_of(run, step, kind)
     try:
-        file = parquet.ParquetFile(path)
+        with _explained(path):
+            file = parquet.ParquetFile(path, page_checksum_verification=True)
+            metadata = file.schema_arrow.metadata or {}
+            described = metadata.get(METADATA, b"{}")
+            now = checksum_of(described, file.schema_arrow, file.metadata.num_rows)
+            if metadata.get(CHECKSUM, now) != now:
+                raise ValueError("it is not what was written (its checksum differs)")
+            version = int(json.loads(described).get("version", 0))
     except FileNotFoundError:
         recorded = steps(run, kind)
         has = "it has no ledger (ledger.samples = off?)"
         if recorded:
             has = f"it has steps {recorded[0]} to {recorded[-1]}"
         raise TelescopeError(f"no ledger of step {step} in {run}: {has}") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        problem = str(error).splitlines()[0]
-        raise TelescopeError(
-            f"{path} cannot be read: {problem}; try another step (explain: --step)"
-        ) from None
-    metadata = file.schema_arrow.metadata or {}
-    version = json.loads(metadata.get(METADATA, b"{}")).get("version", 0)
     if version > VERSION:
         raise TelescopeError(
             f"{path} was written by a newer Telescope "
             f"(ledger version {version}, this one reads {VERSION}): update Telescope"
         )
     return file
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turns what is wrong with a file into one line. A damaged one fails in many ways."""
+    try:
+        yield
+    except (TelescopeError, FileNotFoundError):
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+    ) as error:
+        problem = (str(error) or type(error).__name__).splitlines()[0]
+        raise TelescopeError(
+            f"{path} cannot be read: {problem}; try another step (explain: --step)"
+        ) from None
 
 
 def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -> Sample:

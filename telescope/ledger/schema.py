@@ -6,6 +6,9 @@ One row per token was tried too: docs/log.md has the figures.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 
 from telescope.batch import COLUMNS
@@ -14,6 +17,8 @@ VERSION = 3
 """Version of the format. A reader takes files of its own version and older ones."""
 METADATA = b"telescope"
 """Key of the file's metadata, a JSON object: version, run, step, settings."""
+CHECKSUM = b"telescope.crc32"
+"""Key of `checksum_of` that metadata; files of earlier versions lack it."""
 
 _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}
 _FLOATS = pa.list_(pa.float32())
@@ -71,3 +76,23 @@ SCHEMA = pa.schema(
         *((name, _updates_type(fields)) for name, fields in UPDATES.items()),
     ]
 )
+
+
+def checksum_of(described: bytes, schema: pa.Schema, rows: int) -> bytes:
+    """CRC-32 of a file's metadata, names of columns and number of rows, as decimal digits.
+
+    Parquet's own checksums cover the pages, which hold everything else.
+    """
+    names = ",".join(_names(schema))
+    return str(zlib.crc32(described + f"|{names}|{rows}".encode())).encode()
+
+
+def _names(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Names of columns, and of the fields inside them."""
+    for field in fields:
+        yield field.name
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            yield from _names(kind.field(i) for i in range(kind.num_fields))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from telescope.errors import TelescopeError
-from telescope.ledger.schema import METADATA, SCHEMA
+from telescope.ledger.schema import CHECKSUM, METADATA, SCHEMA, checksum_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,7 +35,10 @@ def arrow_table(columns: Mapping[str, Any], meta: Mapping[str, Any]) -> pa.Table
         array = column if isinstance(column, pa.Array) else pa.array(column, field.type)
         fields.append((field.name, array.type))
         arrays.append(array)
-    schema = pa.schema(fields, metadata={METADATA: json.dumps(meta).encode()})
+    text = json.dumps(meta).encode()
+    schema = pa.schema(fields)
+    checksum = checksum_of(text, schema, len(arrays[0]) if arrays else 0)
+    schema = schema.with_metadata({METADATA: text, CHECKSUM: checksum})
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -56,7 +59,8 @@ def save_table(table: pa.Table, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
-        parquet.write_table(table, temporary, compression="zstd")
+        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
+        parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -346,4 +346,16 @@ def _load(
             f"cannot load {what} from {path}: its files have no weights for {absent[0]}, "
             "so it would start at random"
         )
+    _check_finite(model, path)
     return model
+
+
+def _check_finite(model: nn.Module, path: str) -> None:
+    """Refuses weights that are not finite: every number made with them would be NaN."""
+    for name, weight in model.named_parameters():
+        # A sum takes one pass and no memory; only a large one can mislead.
+        if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):
+            raise TelescopeError(
+                f"the model {path} has weights that are not finite (in {name}): "
+                "its files are damaged, or its training diverged"
+            )

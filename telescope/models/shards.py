@@ -26,15 +26,16 @@ def save(folder: Path, state: dict[str, Tensor]) -> None:
 
 def load(folder: Path, state: dict[str, Tensor]) -> None:
     """Fills the tensors of `state` in place by name, however they were sharded when stored."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load as load_state
+
+    from telescope.models.shard_index import Reader
 
     if not is_complete(folder):
         raise TelescopeError(
             f"a process cannot see all of {folder}: `dir` must be on a disk that every node shares"
         )
     with _as_one_error():
-        load_state(state, storage_reader=FileSystemReader(folder))
+        load_state(state, storage_reader=Reader(folder))
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
@@ -49,12 +50,11 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def is_complete(folder: Path) -> bool:
     """Whether every file that the index names is here."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from telescope.models.shard_index import NAME, read_index
 
-    if not (folder / ".metadata").is_file():
+    if not (folder / NAME).is_file():
         return False
-    stored = FileSystemReader(folder).read_metadata().storage_data.values()
-    names = {place.relative_path for place in stored}
+    names = {place.relative_path for place in read_index(folder).storage_data.values()}
     return all((folder / name).is_file() for name in names)
 
 

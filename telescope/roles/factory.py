@@ -114,9 +114,9 @@ def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> To
         else:
             kind: Any = load_function(name, "environment")[1]
             environment = kind(config.rollout)
-    except TelescopeError:
+    except (TelescopeError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # even sys.exit()
         raise TelescopeError(
             f"rollout.environment = {name!r} cannot be made: {type(error).__name__}: {error}"
         ) from error

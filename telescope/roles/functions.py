@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -44,9 +45,9 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
         raise TelescopeError(f"{what} {spec!r}: there is no file {path}")
     try:
         module = _import_file(path) if is_file else _import_module(source)
-    except TelescopeError:
+    except (TelescopeError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # even sys.exit()
         raise TelescopeError(
             f"{what} {spec!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
@@ -84,9 +85,9 @@ def call_function(
         if hasattr(returned, "tolist"):
             returned = returned.tolist()
         scores = list(returned) if isinstance(returned, Iterable) else None
-    except TelescopeError:
+    except (TelescopeError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # even sys.exit(): a run does not end with a score missing
         message = " ".join(str(error).split())
         raise TelescopeError(
             f"reward function {name!r} raised {type(error).__name__}: {message}{_place_of(error)}"
@@ -100,7 +101,7 @@ def call_function(
     return scores
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     """File and line that raised the error."""
     if error.__traceback__ is None:
         return ""
@@ -134,18 +135,29 @@ def _arguments(
 
 
 def _columns(batch: TokenBatch, responses: Sequence[Response]) -> dict[str, Sequence[Any]]:
-    """Everything that a reward function may ask for."""
+    """Everything that a reward function may ask for.
+
+    Lists and other objects are copies: what a function does to them reaches neither the other
+    functions nor the ledger.
+    """
     columns: dict[str, Sequence[Any]] = {}
     for row in batch.info:
         for key in row.data:
             if key not in columns:
-                columns[key] = [other.data.get(key) for other in batch.info]
+                columns[key] = [_copied(other.data.get(key)) for other in batch.info]
     columns["prompts"] = [row.prompt for row in batch.info]
     columns["completions"] = [response.text for response in responses]
     columns["prompt_ids"] = batch.prompt_ids()
-    columns["response_ids"] = [response.ids for response in responses]
+    columns["response_ids"] = [list(response.ids) for response in responses]
     columns["last_turns"] = [response.final_text for response in responses]
     return columns
+
+
+def _copied(value: Any) -> Any:
+    """A copy of what can be changed; text and numbers cannot."""
+    if value is None or isinstance(value, str | int | float | bool | bytes):
+        return value
+    return copy.deepcopy(value)
 
 
 def read_score(name: str, score: Any, where: str) -> float | list[float]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from telescope.batch import TokenBatch
 from telescope.config import OptimizerConfig
 from telescope.data.seeds import mix_seed
-from telescope.errors import TelescopeError
+from telescope.errors import DivergedError
 from telescope.models import shards
 from telescope.models.load import checkpointing
 from telescope.models.parallel import Ranks
@@ -169,10 +169,9 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if not bool(norm.isfinite()):
-            raise TelescopeError(
+            raise DivergedError(
                 "a gradient is not finite, so the step was not taken: look at the last rows of "
-                "metrics.jsonl, lower the learning rate or check the reward's scale; "
-                "--resume continues from the last checkpoint, if there is one"
+                "metrics.jsonl, lower the learning rate or check the reward's scale"
             )
         self.optimizer.step()
         self.discard()
@@ -197,8 +196,17 @@ class Learner:
             torch._foreach_copy_(weights, masters)
 
     def save(self, folder: Path) -> None:
-        """Writes everything that training changes. Every rank must call it."""
-        shards.save(folder, self._state())
+        """Writes everything that training changes. Every rank must call it.
+
+        Weights that are not finite are refused: nothing could go on from them.
+        """
+        state = self._state()
+        if self.ranks.max(sum(not _is_finite(value) for value in state.values())):
+            raise DivergedError(
+                "weights or moments are no longer finite, so they were not saved: "
+                "lower the learning rate or check the reward's scale"
+            )
+        shards.save(folder, state)
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote, by any number of ranks and in any precision."""
@@ -220,6 +228,12 @@ class Learner:
             for kind, value in moments.items():
                 state[f"{kind}/{name}"] = value
         return state
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Whether this rank's part of a tensor is finite."""
+    local = value.to_local() if hasattr(value, "to_local") else value
+    return bool(local.isfinite().all())
 
 
 def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:

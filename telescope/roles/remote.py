@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +17,8 @@ from urllib.parse import urlsplit
 from telescope.errors import TelescopeError
 
 _SPEC = re.compile(r"(?:(?P<name>\w+)=)?(?P<url>https?://\S+)")
+MOST_BYTES = 1 << 26
+"""Of an answer."""
 _RETRIED = (408, 425, 429)  # 4xx codes after which the same request may succeed later
 
 
@@ -27,11 +31,13 @@ class RemoteReward:
     """
 
     def __init__(self, url: str, *, timeout: float, retries: int) -> None:
-        self.url = url
+        self.url = with_secrets(url)
         self.timeout = timeout
         self.retries = retries
-        without_query = urlsplit(url)._replace(query="", fragment="")  # a query may hold a key
-        self.server = f"the reward server {without_query.geturl()}"
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        shown = parts._replace(netloc=host, query="", fragment="")  # the rest may hold a key
+        self.server = f"the reward server {shown.geturl()}"
 
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], **columns: Any
@@ -68,8 +74,7 @@ class RemoteReward:
             if attempt:
                 time.sleep(min(2.0 ** (attempt - 1), 30.0))
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                    return bytes(answer.read())
+                return _within(self.timeout, lambda: self._answer(request))
             except urllib.error.HTTPError as error:
                 error.close()
                 problem = f"HTTP {error.code} {error.reason}"
@@ -86,6 +91,59 @@ class RemoteReward:
             f"{self.server} gave no scores in {tries}, at last: {problem}; "
             "check the server, then continue with --resume"
         )
+
+    def _answer(self, request: urllib.request.Request) -> bytes:
+        # The scheme is http or https: see _SPEC.
+        with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+            return bytes(answer.read(MOST_BYTES))
+
+
+def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
+    """What `ask` returns, if it does so in time.
+
+    The socket's own timeout counts from byte to byte, so a slow server could hold a step for hours.
+    A thread cannot be ended: one that is late runs on, and its answer is ignored.
+    """
+    answers: list[bytes] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds + 0.5)  # the socket's own timeout comes first
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError
+    return answers[0]
+
+
+def with_secrets(url: str) -> str:
+    """The address with ${NAME} replaced by that variable of the environment."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in os.environ:
+            raise TelescopeError(
+                f"the address of a reward server has ${{{name}}}, "
+                f"and the environment has no {name}: set it"
+            )
+        return os.environ[name]
+
+    return re.sub(r"\$\{(\w+)\}", value, url)
+
+
+def holds_secret(spec: str) -> bool:
+    """Whether an address seems to hold a key or a password itself."""
+    found = _SPEC.fullmatch(spec)
+    if not found or "${" in spec:
+        return False
+    return "@" in urlsplit(found["url"]).netloc or "?" in found["url"]
 
 
 def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, RemoteReward] | None:

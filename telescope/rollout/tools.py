@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from telescope.rollout.environments import Environment
 
 AT_ONCE = 32  # tools that run in parallel
+MOST_LATE = 128  # tools that may hang: their threads cannot be ended
+MOST_CHARACTERS = 64  # of a tool's text that are tokenised for each token of room
+
+_late: list[threading.Thread] = []
 
 
 class Turn(NamedTuple):
@@ -172,7 +176,9 @@ class Tools:
     def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
         try:
             return self.environment.reset(prompt, data)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # even sys.exit()
             name = type(self.environment).__name__
             columns = ", ".join(sorted(data)) or "no columns besides the prompt"
             raise TelescopeError(
@@ -201,7 +207,8 @@ class Tools:
         limit = self.config.max_response_tokens
         if not is_last:  # after the last turn the policy would not read it
             room = limit - len(row.ids)
-            ids = self.tokenizer(reply.text, add_special_tokens=False).input_ids[:room]
+            text = reply.text[: room * MOST_CHARACTERS]  # megabytes would take minutes
+            ids = self.tokenizer(text, add_special_tokens=False).input_ids[:room]
             row.add(ids, [0.0] * len(ids), chosen=False)
         row.truncated = is_last or len(row.ids) >= limit
         return not row.truncated
@@ -266,6 +273,12 @@ def run_parallel(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterat
         deadline = time.monotonic() + seconds
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
+        _late[:] = [thread for thread in [*_late, *threads] if thread.is_alive()]
+        if len(_late) > MOST_LATE:
+            raise TelescopeError(
+                f"{len(_late)} calls of tools have not returned, the last ones after {seconds:g} s "
+                "(rollout.tool_seconds): make the tool give up by itself"
+            )
         yield from list(replies)
 
 

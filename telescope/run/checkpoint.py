@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from telescope.errors import TelescopeError, WorkerError
+from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.models import shards
 from telescope.run.manifest import (
     Manifest,
@@ -27,12 +28,24 @@ from telescope.run.manifest import (
     damaged,
     list_checkpoints,
     read_manifest,
+    step_of,
     sync,
     write_manifest,
 )
 from telescope.run.rng import rng_state, set_rng_state
 
-__all__ = ["check", "list_checkpoints", "load", "remove_leftovers", "save", "shards_of"]
+__all__ = [
+    "check",
+    "chosen",
+    "explained",
+    "list_checkpoints",
+    "load",
+    "remove_leftovers",
+    "save",
+    "set_aside",
+    "shards_of",
+    "way_back",
+]
 
 
 class Role(Protocol):
@@ -72,6 +85,8 @@ def save(
         sync(folder)
     except WorkerError:
         raise
+    except DivergedError as error:
+        raise TelescopeError(f"{error}; {way_back(folder, step)}") from error
     except (OSError, RuntimeError, ValueError) as error:  # a full disk is reported in several ways
         if replaced.exists() and not final.exists():
             replaced.rename(final)
@@ -80,8 +95,15 @@ def save(
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(replaced, ignore_errors=True)
     for old in list_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old)
+        _remove(old)
     return final
+
+
+def _remove(old: Path) -> None:
+    """Removes a checkpoint: renamed first, so that nobody sees a part of it."""
+    removing = old.with_name(f".removing-{old.name}-{os.getpid()}")
+    old.rename(removing)
+    shutil.rmtree(removing, ignore_errors=True)
 
 
 def _save_role(name: str, role: Role, checkpoint: Path) -> None:
@@ -95,11 +117,50 @@ def _save_role(name: str, role: Role, checkpoint: Path) -> None:
 
 def _cannot_save(final: Path, error: Exception) -> TelescopeError:
     reason = str(error).splitlines()[0]
+    if "inline_container" in reason or "PytorchStreamWriter" in reason:  # torch's own words
+        reason = "a file could not be written whole, so the disk is full or fails"
     older = list_checkpoints(final.parent)
     remedy = "no earlier checkpoint exists"
     if older:
         remedy = f"{older[-1].name} is intact; free some space and continue with --resume"
     return TelescopeError(f"cannot save checkpoint {final}: {reason}; {remedy}")
+
+
+def way_back(folder: Path, step: int) -> str:
+    """What to do when training cannot go on from the weights after `step`."""
+    saved = list_checkpoints(folder)
+    good = [path.name for path in saved if step_of(path) < step]
+    if not saved:
+        return "no checkpoint was written: start again"
+    if not good:
+        return f"{saved[-1].name} has these weights, and no older one is left: use another --name"
+    if step_of(saved[-1]) < step:
+        return f"{good[-1]} is the last good checkpoint: continue from it with --resume"
+    return f"{saved[-1].name} has the weights that led here: go back with --resume-from {good[-1]}"
+
+
+def chosen(folder: Path, name: str) -> list[Path]:
+    """The checkpoints up to the one that is called `name`: step_000040, or 40."""
+    found = list_checkpoints(folder)
+    number = name.removeprefix("step_")
+    wanted = int(number) if number.isdecimal() else None
+    if wanted not in [step_of(path) for path in found]:
+        there = ", ".join(path.name for path in found) or "none"
+        raise TelescopeError(f"--resume-from {name}: {folder} has {there}")
+    return [path for path in found if step_of(path) <= wanted]
+
+
+def set_aside(folder: Path, *, after_step: int) -> list[str]:
+    """Renames checkpoints after a step, so that no start takes them for the newest."""
+    names = []
+    for path in list_checkpoints(folder):
+        if step_of(path) > after_step:
+            aside = path.with_name(f"discarded_{path.name}")
+            if aside.exists():
+                shutil.rmtree(aside)
+            path.rename(aside)
+            names.append(aside.name)
+    return names
 
 
 def shards_of(checkpoint: Path, role: str) -> Path:
@@ -114,7 +175,7 @@ def remove_leftovers(folder: Path) -> None:
         original = folder / name
         if not original.exists():
             path.rename(original)
-    for pattern in (".writing-*", ".replaced-*"):
+    for pattern in (".writing-*", ".replaced-*", ".removing-*"):
         for path in folder.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -129,16 +190,23 @@ def check(path: Path, *, origin: Mapping[str, Any] | None = None) -> Manifest:
 
 def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
     """Loads the roles and the random generators, and returns the rest of the state."""
-    try:
+    with explained(path):
         actor.load(shards_of(path, "actor"))
         critic.load(shards_of(path, "critic"))
         state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    if not isinstance(state, dict) or "rng" not in state:
+        raise damaged(path, "state.pt is not the state of a run")
+    set_rng_state(state.pop("rng"))
+    return state
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns errors of reading the checkpoint's files into one line that names it."""
+    try:
+        yield
     except TelescopeError:
         raise
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         reason = str(error) or type(error).__name__
         raise damaged(path, reason.splitlines()[0]) from error
-    if not isinstance(state, dict) or "rng" not in state:
-        raise damaged(path, "state.pt is not the state of a run")
-    set_rng_state(state.pop("rng"))
-    return state

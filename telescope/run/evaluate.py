@@ -14,7 +14,7 @@ from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.roles.protocols import ActorRole, RewardRole
-from telescope.run.saved import open_run
+from telescope.run.saved import SavedRun, open_run
 
 
 def evaluate_run(
@@ -22,13 +22,25 @@ def evaluate_run(
     reward: GivenReward = None,
     overrides: Sequence[tuple[str, str]] = (),
     rows: Sequence[dict[str, Any]] | None = None,
+    *,
+    trusted: bool = False,
 ) -> dict[str, float]:
     """Computes eval/* of a run's newest checkpoint.
 
     `overrides` change some of the run's settings. `rows`, like those of its data, replace its
     held-out prompts. If the run's reward was given to Trainer in Python, pass it here too.
+    `trusted`: the run may name code that this user has not trained with.
     """
-    saved = open_run(run, overrides)
+    return evaluate_saved(open_run(run, overrides, trusted=trusted), reward, rows)
+
+
+def evaluate_saved(
+    saved: SavedRun,
+    reward: GivenReward = None,
+    rows: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, float]:
+    """The same of a run that has been opened."""
+    run = saved.path.parent.parent
     config = saved.config
     actor = build_actor(config)
     saved.load_weights("actor", actor.model)

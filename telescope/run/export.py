@@ -18,13 +18,14 @@ from telescope.roles.factory import resolve_model
 from telescope.run.saved import SavedRun, open_run
 
 
-def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
+def export_run(run: Path, folder: Path, *, adapter: bool = False, trusted: bool = False) -> int:
     """Writes the actor into `folder` and the critic, if any, into `folder`/critic.
 
     Weights are in `model.dtype`. LoRA adapters are merged into them; with `adapter` they are
-    written alone. Returns the step of the checkpoint.
+    written alone. `trusted`: the run may name code that this user has not trained with. Returns
+    the step of the checkpoint.
     """
-    saved = open_run(run)
+    saved = open_run(run, trusted=trusted, functions=False)
     if adapter and not saved.config.model.lora_rank:
         raise TelescopeError(
             f"{run} has no adapters: it was trained without model.lora_rank; leave out --adapter"
@@ -33,6 +34,7 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
         raise TelescopeError(f"{folder} exists already: give a new folder")
     temporary = folder.absolute().parent / f".exporting-{os.getpid()}"
     try:
+        _remove_leftovers(temporary.parent)
         temporary.mkdir(parents=True)
         _write(saved, temporary, adapter=adapter)
         folder.mkdir(exist_ok=True)
@@ -45,6 +47,20 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False) -> int:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return saved.step
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes were writing."""
+    for path in folder.glob(".exporting-*"):
+        number = path.name.removeprefix(".exporting-")
+        if not number.isdecimal():
+            continue
+        try:
+            os.kill(int(number), 0)  # asks whether the process exists
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except (OSError, OverflowError):
+            continue
 
 
 def _write(saved: SavedRun, folder: Path, *, adapter: bool) -> None:

@@ -5,16 +5,18 @@ runs/<name>/  config.toml  metrics.jsonl  ledger/  checkpoints/  report.html
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import ClassVar, get_args
+from weakref import WeakValueDictionary
 
 from telescope.config import Config, changes, load_saved_config, to_toml
 from telescope.errors import TelescopeError
+from telescope.ledger import reader as ledger
+from telescope.run.manifest import sync
 
 
 def checkpoints_folder(config: Config) -> Path:
@@ -33,41 +35,134 @@ def create_folder(config: Config) -> None:
         ) from error
 
 
-@contextmanager
-def locked(config: Config) -> Iterator[None]:
-    """Keeps other processes from training the same run. The lock ends with the process."""
-    with (config.run_dir / ".lock").open("w") as file:
-        if not _lock(file):
-            raise TelescopeError(
-                f"another process is training {config.run_dir}: wait for it, or use another --name"
-            )
-        yield
+class RunLock:
+    """Keeps other processes from training the same run. It ends with the process at the latest.
 
+    In one process, as in a notebook, a new lock takes over from an older one that is not `busy`.
+    """
 
-def _lock(file: IO[str]) -> bool:
-    """Takes the lock. It tries for half a second: the page holds it for a moment to look."""
-    for _ in range(10):
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(0.05)
-    return False
+    _held: ClassVar[WeakValueDictionary[Path, RunLock]] = WeakValueDictionary()
+    """Those of this process, by file."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.path = run.absolute() / ".lock"
+        self.busy = False
+        self._file: int | None = None
+
+    def take(self, *, busy: bool = False) -> None:
+        """Takes the lock, unless this object holds it. The file's content is left alone."""
+        if self._file is None:
+            self._take()
+        self.busy = busy
+
+    def _take(self) -> None:
+        other = self._held.get(self.path)
+        if other is not None and not other.busy:
+            other.release()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            file = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            if not self._try(file):
+                raise TelescopeError(
+                    f"another process is training {self.run}: wait for it, or use another --name"
+                )
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+        self._held[self.path] = self
+
+    def release(self) -> None:
+        """Gives the lock back, if it is held."""
+        self.busy = False
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.release()
+
+    def _try(self, file: int) -> bool:
+        """Tries for half a second: the page holds the lock for a moment to look."""
+        for _ in range(10):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError as error:
+                raise self._unusable(error) from error
+            else:
+                return True
+        return False
+
+    def _unusable(self, error: OSError) -> TelescopeError:
+        return TelescopeError(
+            f"cannot lock {self.run / '.lock'}: {error.strerror}; it must be an ordinary file: "
+            "remove it, or use another --name"
+        )
 
 
 def write_config(config: Config) -> None:
-    """Writes config.toml, whole or not at all."""
+    """Writes config.toml, whole or not at all, and waits until it is on disk."""
     recipe = config.run_dir / "config.toml"
     temporary = recipe.with_name(".config.toml.tmp")
     try:
+        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
         temporary.write_text(to_toml(config), "utf-8")
+        sync(temporary)
         temporary.replace(recipe)
+        sync(config.run_dir)
+        sync(config.run_dir.parent)
     except OSError as error:
         raise TelescopeError(
             f"cannot write {recipe}: {error.strerror}; set `dir` to a folder you may write to"
         ) from error
 
 
+def sync_records(run: Path, *, after_step: int) -> None:
+    """Waits until metrics and ledger are on disk: those of steps after `after_step`.
+
+    A checkpoint is renamed after that, so what it continues is there after a power cut.
+    """
+    paths = [*_recorded(run, after_step), run / "metrics.jsonl", run / "ledger", run]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(sync, (path for path in paths if path.exists())))
+
+
+def discard_ledger(run: Path, *, after_step: int) -> None:
+    """Moves the ledger files after a step to ledger/discarded: the run will write its own."""
+    outdated = _recorded(run, after_step)
+    if not outdated:
+        return
+    folder = run / "ledger" / "discarded"
+    try:
+        folder.mkdir(exist_ok=True)
+        for path in outdated:
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise TelescopeError(f"cannot move old files to {folder}: {error.strerror}") from error
+
+
+def _recorded(run: Path, after_step: int) -> list[Path]:
+    """The ledger files of steps after `after_step`, of training and of evaluation."""
+    return [
+        ledger.path_of(run, step, kind)
+        for kind in get_args(ledger.Kind)
+        for step in ledger.steps(run, kind)
+        if step > after_step
+    ]
+
+
 def config_changes(config: Config) -> list[str]:
     """Settings that differ from those in the folder's config.toml."""
     recipe = config.run_dir / "config.toml"
-    return changes(load_saved_config(recipe), config) if recipe.is_file() else []
+    if not recipe.is_file():
+        return []
+    try:
+        return changes(load_saved_config(recipe), config)
+    except TelescopeError as unreadable:  # the recipe that was given now is complete without it
+        return [f"unknown, because {unreadable}"]

@@ -33,20 +33,25 @@ LARGEST_SCORE = 1e18
 
 
 def explain_pair(
-    prompt: str, response: str | None = None, model: str | None = None, score: float | None = None
+    prompt: str,
+    response: str | None = None,
+    model: str | None = None,
+    score: float | None = None,
+    *,
+    trusted: bool = False,
 ) -> tuple[Sample, list[Output]]:
     """Runs actor, critic, reference and reward on a prompt and a response.
 
     Returns the sample, and every column in the order in which the stages made it. Without a
     response the actor answers greedily. `model` is a run folder (its last checkpoint is used), a
     Hugging Face folder, or None for the built-in model before training. `score` replaces the
-    reward's score.
+    reward's score. `trusted`: a run may name code that this user has not trained with.
     """
     if score is not None and not abs(score) <= LARGEST_SCORE:
         raise TelescopeError(
             f"--score {score:g}: give a number between −{LARGEST_SCORE:g} and {LARGEST_SCORE:g}"
         )
-    config, roles, step = _open(model, scored=score is not None)
+    config, roles, step = _open(model, scored=score is not None, trusted=trusted)
     batch = _rollout(prompt, response, roles, config)
     batch = batch.with_columns(old_log_probs=roles.actor.compute_log_prob(batch))
     if response is not None:
@@ -117,14 +122,14 @@ def _reward(batch: TokenBatch, roles: LocalRoles, score: float | None) -> TokenB
         ) from error
 
 
-def _open(model: str | None, *, scored: bool) -> tuple[Config, LocalRoles, int]:
+def _open(model: str | None, *, scored: bool, trusted: bool) -> tuple[Config, LocalRoles, int]:
     """Returns config, roles and step of a run, a model folder or the built-in model, on the CPU."""
     if model is None:
         config = Config.builtin(device="cpu")
         return config, build_local_roles(config), 0
     folder = Path(model)
     if (folder / "config.toml").is_file():
-        return _open_trained(folder, scored=scored)
+        return _open_trained(folder, scored=scored, trusted=trusted)
     # A name without a folder, or below a folder that does not exist, may be one of a hub.
     is_local = folder.parent.is_dir() and folder.parent != Path()
     if is_local and not folder.exists():
@@ -133,8 +138,8 @@ def _open(model: str | None, *, scored: bool) -> tuple[Config, LocalRoles, int]:
     return config, build_local_roles(config), 0
 
 
-def _open_trained(run: Path, *, scored: bool) -> tuple[Config, LocalRoles, int]:
-    saved = open_run(run)
+def _open_trained(run: Path, *, scored: bool, trusted: bool) -> tuple[Config, LocalRoles, int]:
+    saved = open_run(run, trusted=trusted)
     if saved.manifest.reward_in_python and not scored:
         rewards = ", ".join(saved.manifest.reward)
         raise TelescopeError(

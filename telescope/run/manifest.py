@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +54,8 @@ def write_manifest(folder: Path, step: int, origin: Mapping[str, Any]) -> None:
     content = {"step": step, "format": FORMAT, **origin, "files": files}
     (folder / NAME).write_text(json.dumps(content, indent=1), "utf-8")
     sync(folder / NAME)
+    for inner in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        sync(inner)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -120,16 +124,23 @@ def check_origin(folder: Path, manifest: Manifest, origin: Mapping[str, Any]) ->
 def list_checkpoints(folder: Path) -> list[Path]:
     """Lists finished checkpoints, oldest first. A missing folder has none."""
     try:
-        found = [path for path in folder.glob("step_*") if _is_checkpoint(path)]
-    except OSError as error:
+        found = [path for path in folder.iterdir() if _is_checkpoint(path)]
+    except OSError as error:  # a folder that cannot be read may hold checkpoints
+        if not os.path.lexists(folder):
+            return []
         raise TelescopeError(
-            f"cannot read {folder}: {error.strerror}; use another --name or `dir`"
+            f"cannot read {folder}: {error.strerror}; make it readable, or use another --name"
         ) from error
     return sorted(found, key=step_of)
 
 
 def _is_checkpoint(path: Path) -> bool:
-    return path.name.removeprefix("step_").isdecimal() and (path / NAME).is_file()
+    if re.fullmatch(r"step_[0-9]{6,}", path.name) is None:
+        return False
+    try:
+        return stat.S_ISREG((path / NAME).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def step_of(checkpoint: Path) -> int:
@@ -139,7 +150,13 @@ def step_of(checkpoint: Path) -> int:
 
 def damaged(folder: Path, what: str) -> TelescopeError:
     """Makes the error for a damaged checkpoint: what is wrong, and which older one to use."""
-    older = [path.name for path in list_checkpoints(folder.parent) if path.name < folder.name]
+    found = [path.name for path in list_checkpoints(folder.parent)]
+    if not folder.exists() and found and found[-1] > folder.name:
+        return TelescopeError(
+            f"checkpoint {folder} was removed while it was read, because the run has written "
+            f"{found[-1]} meanwhile: try again"
+        )
+    older = [name for name in found if name < folder.name]
     remedy = "there is no older checkpoint to go back to"
     if older:
         remedy = f"move {folder.name} away to continue from {older[-1]}"

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 from telescope.config import Config
 from telescope.errors import TelescopeError
+from telescope.run.manifest import sync
 
 
 class MetricsLog:
@@ -24,6 +26,8 @@ class MetricsLog:
     def __init__(self, config: Config, *, after_step: int) -> None:
         """Rows of steps after `after_step` are discarded: the run will write them again."""
         self.path = config.run_dir / "metrics.jsonl"
+        self.damaged: list[int] = []
+        """Numbers of the lines, from 1, that were no rows. They are kept with the discarded."""
         with self._explain_os_errors():
             self._discard_after(after_step)
             self._file = self.path.open("a", encoding="utf-8")
@@ -57,16 +61,27 @@ class MetricsLog:
             ) from error
 
     def _discard_after(self, step: int) -> None:
-        """Moves the rows after `step` to metrics.discarded.jsonl."""
-        rows = read_metrics(self.path)
-        kept = [row for row in rows if row["step"] <= step]
-        discarded = [row for row in rows if row["step"] > step]
+        """Moves the rows after `step` to metrics.discarded.jsonl, and lines that are no rows."""
+        kept: list[dict[str, Any]] = []
+        discarded: list[bytes] = []
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        for number, line in enumerate(lines, 1):
+            row = _row(line)
+            if row is None:
+                self.damaged.append(number)
+            elif row["step"] <= step:
+                kept.append(row)
+                continue
+            discarded.append(line)
         if discarded:
             path = self.path.with_name("metrics.discarded.jsonl")
-            with path.open("a", encoding="utf-8") as file:
-                file.write(_lines(discarded))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
+                file.writelines(line + b"\n" for line in discarded)
         temporary = self.path.with_suffix(".tmp")
+        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
         temporary.write_text(_lines(kept), "utf-8")
+        sync(temporary)
         temporary.replace(self.path)
 
 
@@ -76,13 +91,20 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return rows
     for line in path.read_bytes().splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:  # not JSON, or not UTF-8
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int | float):
+        row = _row(line)
+        if row is not None:
             rows.append(row)
     return rows
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a line; None if it is damaged, e.g. cut by a crash."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
+        return None
+    is_row = isinstance(row, dict) and isinstance(row.get("step"), int | float)
+    return row if is_row else None
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> str:
@@ -114,13 +136,21 @@ class _Remote:
 
     def __init__(self, module: Any, config: Config) -> None:
         self._module = module
-        module.init(project="telescope", name=config.name, config=config.model_dump())
+        module.init(project="telescope", name=config.name, config=_without_keys(config))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._module.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self._module.finish()
+
+
+def _without_keys(config: Config) -> dict[str, Any]:
+    """The settings for a tracker, which others may read: addresses without what may be a key."""
+    settings = config.model_dump()
+    reward = settings["reward"]
+    reward["functions"] = [spec.partition("?")[0] for spec in reward["functions"]]
+    return settings
 
 
 def _open_tracker(name: str, config: Config) -> _Tracker:

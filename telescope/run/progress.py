@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 import threading
@@ -40,7 +42,7 @@ class Progress:
         if self.bar is not None:
             self.bar.console.print(message, highlight=False)
         else:
-            print(message, flush=True)
+            _print(message)
 
     def update(self, done: int, metrics: Mapping[str, float]) -> None:
         """Shows that `done` steps are done."""
@@ -52,7 +54,7 @@ class Progress:
         elif done % self.every == 0 or done == self.steps:
             minutes, seconds = divmod(int(self._seconds_left(done)), 60)
             line = f"step {done}/{self.steps}  {shown}  eta {minutes}:{seconds:02d}"
-            print(line, flush=True)
+            _print(line)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -62,6 +64,17 @@ class Progress:
         elapsed = time.monotonic() - self.began
         per_step = elapsed / max(done - self.start, 1)
         return per_step * (self.steps - done)
+
+
+def _print(line: str) -> None:
+    """Prints a line. If nobody reads any more, as after `| head`, training goes on unseen."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):  # no file behind it, as in a notebook
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 def _new_bar() -> Bar:
@@ -80,8 +93,8 @@ def _new_bar() -> Bar:
 class Stop:
     """Whether the user asked to stop.
 
-    After the first Ctrl-C or SIGTERM the current step is finished and saved. A second one raises
-    KeyboardInterrupt.
+    After the first Ctrl-C, SIGTERM or SIGHUP (the terminal was closed) the current step is finished
+    and saved. A second one raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -93,21 +106,27 @@ class Stop:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
-        print(
-            f"\n{self.requested}: finishing this step, then saving; once more to quit at once",
-            file=sys.stderr,
-            flush=True,
-        )
+        with contextlib.suppress(OSError):  # a closed terminal cannot show it
+            print(
+                f"\n{self.requested}: finishing this step, then saving; once more to quit at once",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 @contextmanager
 def graceful_stop() -> Iterator[Stop]:
-    """Handles Ctrl-C and SIGTERM with a `Stop`. Python allows handlers only in the main thread."""
+    """Handles Ctrl-C, SIGTERM and SIGHUP with a `Stop`.
+
+    Python allows handlers only in the main thread. A SIGHUP that `nohup` ignores stays ignored.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    handled = (signal.SIGINT, signal.SIGTERM)
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
     before = {number: signal.signal(number, stop.handle) for number in handled}
     try:
         yield stop

@@ -31,11 +31,22 @@ class SavedRun:
     def load_weights(self, role: str, model: Any) -> None:
         """Gives `model`, as the run started from it, the trained weights of `role`."""
         check_origin(self.path, self.manifest, {role: fingerprint(model)})
-        load_weights(checkpoint.shards_of(self.path, role), model)
+        with checkpoint.explained(self.path):
+            load_weights(checkpoint.shards_of(self.path, role), model)
 
 
-def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> SavedRun:
-    """Opens the run in a folder, with some of its settings changed."""
+def open_run(
+    run: Path,
+    overrides: Sequence[tuple[str, str]] = (),
+    *,
+    trusted: bool = False,
+    functions: bool = True,
+) -> SavedRun:
+    """Opens the run in a folder, with some of its settings changed.
+
+    Code that its config names must have been trained with by this user, unless it is `trusted`.
+    Without `functions` that holds only for what loading the models imports.
+    """
     recipe = run / "config.toml"
     if not recipe.is_file():
         raise TelescopeError(
@@ -45,4 +56,5 @@ def open_run(run: Path, overrides: Sequence[tuple[str, str]] = ()) -> SavedRun:
     if not found:
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
     newest = found[-1]
-    return SavedRun(load_saved_config(recipe, overrides), newest, checkpoint.check(newest))
+    config = load_saved_config(recipe, overrides, trusted=trusted, functions=functions)
+    return SavedRun(config, newest, checkpoint.check(newest))

@@ -12,6 +12,7 @@ from typing import Any
 from telescope.config import Config
 from telescope.models.flops import Cost
 from telescope.roles.protocols import RewardRole
+from telescope.roles.remote import holds_secret
 from telescope.run.timing import expected_hours
 
 
@@ -47,6 +48,11 @@ def warnings(
     `cost` is the actor's if it runs on a CPU here.
     """
     found = []
+    if any(holds_secret(spec) for spec in config.reward.functions):
+        found.append(
+            "reward.functions has a key in its address, and config.toml will hold it: "
+            "write ${NAME} in its place, and set that variable in the environment"
+        )
     if cost is not None:
         hours = expected_hours(config, cost, prompts, steps=config.steps - done)
         if hours > 1:

@@ -7,10 +7,12 @@ them. `chosen` picks the steps and samples; every token of a chosen sample has i
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from telescope.viewer.runs import Runs
 
 MAX_BYTES = 4_800_000
 """Of the whole file."""
+FORGOTTEN_SECONDS = 3600.0
+"""A temporary file that is older belongs to a process that was killed."""
 
 
 def write_report(run: Path, out: Path) -> Path:
@@ -36,6 +40,7 @@ def write_report(run: Path, out: Path) -> Path:
     temporary = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(out)
         handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(html)
@@ -48,6 +53,14 @@ def write_report(run: Path, out: Path) -> Path:
             f"cannot write the report {out}: {error.strerror}; choose another path with -o"
         ) from error
     return out
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Removes what a killed process was writing an hour ago or earlier."""
+    for path in out.parent.glob(f".{out.name}.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > FORGOTTEN_SECONDS:
+                path.unlink()
 
 
 def _plain_size(size: int) -> int:

@@ -71,6 +71,8 @@ def serve(
         import uvicorn
     except ImportError:
         raise TelescopeError(_INSTALL) from None
+    if token is not None and not token.strip():
+        raise TelescopeError("--token is empty, which would let everybody in: give a secret")
     if token is None and not _is_loopback(host):
         raise TelescopeError(
             f"host {host} can be reached from other machines: "
@@ -91,6 +93,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)  # before its address is printed
     except (OSError, OverflowError) as error:
         listener.close()
         raise TelescopeError(

@@ -105,6 +105,7 @@ def test_eval_prints_the_numbers_of_the_last_evaluation(finished: Config, capsys
     last = metrics_of(finished)[-1]
     lines = printed(capsys, "eval", str(finished.run_dir)).splitlines()
     shown = dict(line.split() for line in lines)
+    assert shown.pop("step") == "2"
     assert shown == {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
     assert shown.keys() == {
         "eval/sampled_accuracy",
@@ -118,6 +119,31 @@ def test_eval_changes_nothing(finished: Config, capsys: Capture):
     before = times(finished.run_dir)
     cli.main(["eval", str(finished.run_dir)])
     assert times(finished.run_dir) == before
+
+
+@pytest.mark.parametrize("command", ["eval", "explain"])
+def test_a_strangers_run_does_not_run_its_code_without_trust(
+    command: str, finished: Config, tmp_path: Path, capsys: Capture
+):
+    run = Path(shutil.copytree(finished.run_dir, tmp_path / "theirs"))
+    code = tmp_path / "theirs.py"
+    code.write_text(
+        "from pathlib import Path\n"
+        "Path(__file__).with_suffix('.ran').touch()\n"
+        "def digits(completions): return [1.0] * len(completions)\n"
+    )
+    recipe = (run / "config.toml").read_text("utf-8")
+    named = finished.reward.functions[0]
+    (run / "config.toml").write_text(recipe.replace(named, f"{code}:digits"), "utf-8")
+    asked = {
+        "eval": ["eval", str(run)],
+        "explain": ["explain", "--prompt", "1+1=2", "--score", "1", "--model", str(run)],
+    }[command]
+    told = refusal(capsys, *asked)
+    assert f"reward.functions = '{code}:digits'" in told
+    assert not code.with_suffix(".ran").exists()
+    printed(capsys, *asked, "--trust")
+    assert code.with_suffix(".ran").exists()
 
 
 @pytest.fixture(scope="module")

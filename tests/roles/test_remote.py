@@ -202,3 +202,41 @@ def test_a_run_trains_on_a_server_by_its_address_alone(server: Server, make_conf
     ).fit()
     assert metrics["reward/score_mean"] == pytest.approx(2 * metrics["reward/score"])
     assert "answer" in server.asked[0]["columns"]
+
+
+def test_a_server_that_sends_a_byte_now_and_then_does_not_outlast_the_timeout() -> None:
+    class Dribble(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b" ")
+                    self.wfile.flush()
+                    time.sleep(0.05)
+            except OSError:
+                pass  # nobody reads any more
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Dribble)
+    http.daemon_threads = True
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    reward = RemoteReward(f"http://127.0.0.1:{http.server_port}/", timeout=0.2, retries=0)
+    with pytest.raises(TelescopeError, match=r"no answer within 0\.2 s"):
+        reward(["p"], ["c"])
+    http.shutdown()
+    http.server_close()
+
+
+def test_a_key_comes_from_the_environment_and_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(TelescopeError, match="the environment has no SCORE_KEY"):
+        remote_reward("https://host/score?key=${SCORE_KEY}", timeout=1, retries=0)
+    monkeypatch.setenv("SCORE_KEY", "secret")
+    found = remote_reward("https://me:pass@host/score?key=${SCORE_KEY}", timeout=1, retries=0)
+    assert found is not None
+    assert found[1].url.endswith("?key=secret")
+    assert found[1].server == "the reward server https://host/score"

@@ -251,3 +251,47 @@ def test_attention_goes_on_its_tokens_and_is_never_negative() -> None:
     )
     with pytest.raises(TelescopeError, match="weight below 0"):
         reward(lambda response_ids: [[-0.2, 0.6]])
+
+
+@pytest.mark.parametrize("end", [SystemExit, SystemExit(0), GeneratorExit])
+def test_a_function_that_ends_the_process_is_an_error(end) -> None:
+    def leaves(completions):
+        raise end
+
+    with pytest.raises(TelescopeError, match=r"'leaves' raised (SystemExit|GeneratorExit)"):
+        Reward({"leaves": leaves}).score(hand_batch([[1]]))
+
+
+def test_a_file_that_ends_the_process_when_it_is_imported_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import sys; sys.exit()")
+    with pytest.raises(TelescopeError, match="cannot be loaded: SystemExit"):
+        load_function(f"{tmp_path / 'leaves.py'}:f")
+
+
+def test_what_a_function_does_to_its_arguments_reaches_nobody_else() -> None:
+    batch = hand_batch([[1, 1], [1, 0]])
+    data = [{"answer": {"parts": [1]}}, {"answer": {"parts": [2]}}]
+    batch = batch.with_info(data=data)
+    before = [list(row.response.ids) for row in batch.info]
+
+    def spoils(prompts, completions, prompt_ids, response_ids, answer):
+        for column in (prompts, completions, prompt_ids):
+            column.clear()
+        for ids, own in zip(response_ids, answer, strict=True):
+            ids.append(0)
+            own["parts"].append("mine")
+        return [1.0, 1.0]
+
+    seen = []
+
+    def looks(completions, response_ids, answer):
+        seen.append([len(completions), response_ids, answer])
+        return [0.0, 0.0]
+
+    scored = Reward({"spoils": spoils, "looks": looks}).score(batch)
+    assert seen == [[2, before, [{"parts": [1]}, {"parts": [2]}]]]
+    assert [row.response.ids for row in scored.info] == before
+    assert [row.data for row in scored.info] == [
+        {"answer": {"parts": [1]}},
+        {"answer": {"parts": [2]}},
+    ]

@@ -11,7 +11,7 @@ from telescope.algorithms import POLICY_LOSSES
 from telescope.build import build_data, build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
-from telescope.errors import TelescopeError
+from telescope.errors import DivergedError, TelescopeError
 from telescope.roles.actor import LossReport
 from telescope.roles.learner import Learner, map_rows, micro_batches
 from tests.fakes import hand_batch
@@ -403,3 +403,15 @@ def test_a_batch_with_fewer_rows_than_minibatches_is_trained_on_row_by_row(
     few = batch.rows(torch.arange(rows))
     assert roles.critic.update_critic(few)["critic/grad_norm"] > 0
     assert roles.actor.update_actor(few)["actor/updates"] == config.actor.epochs * rows
+
+
+@pytest.mark.parametrize("what", ["weight", "moment"])
+def test_weights_and_moments_that_are_not_finite_are_not_saved(what: str, tmp_path) -> None:
+    model = torch.nn.Linear(2, 1)
+    learner = Learner(model, OptimizerConfig(), total_updates=1, seed=0)
+    learner.save(tmp_path / "good")
+    spoilt = model.weight.data if what == "weight" else learner._state()["exp_avg/weight"]
+    spoilt[0, 0] = float("nan") if what == "weight" else float("inf")
+    with pytest.raises(DivergedError, match="not saved: lower the learning rate"):
+        learner.save(tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()

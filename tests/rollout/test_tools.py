@@ -17,6 +17,7 @@ from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import Prompts
 from telescope.errors import TelescopeError
 from telescope.models.load import load_policy
+from telescope.rollout import tools as tools_module
 from telescope.rollout.engine import GraphSampler
 from telescope.rollout.environments import Environment
 from telescope.rollout.sampler import GivenSampler, Rollout, TorchSampler, left_pad, sample_batch
@@ -361,3 +362,34 @@ def test_an_environment_that_never_answers_is_refused_before_the_first_rollout()
 
     with pytest.raises(TypeError, match="step"):  # make_tools says it in one line
         tools(Silent)
+
+
+def test_a_huge_reply_is_cut_before_it_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Huge(Echo):
+        def step(self, state: list[str], text: str) -> str | None:
+            return "1" * 20_000_000
+
+    seen = []
+    call = type(TOKENIZER).__call__
+
+    def counted(self: Any, text: Any, **more: Any) -> Any:
+        seen.append(len(text))
+        return call(self, text, **more)
+
+    monkeypatch.setattr(type(TOKENIZER), "__call__", counted)
+    batch = rolled("1+1？", environment=Huge)
+    assert max(seen) <= 20 * 64
+    assert batch["responses"].shape[1] == 20
+
+
+def test_tools_that_never_return_end_the_run_before_their_threads_pile_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tools_module, "MOST_LATE", 3)
+    monkeypatch.setattr(tools_module, "_late", [])
+    leave = threading.Event()
+    hang: list[Any] = [leave.wait] * 2
+    assert list(tools_module.run_parallel(hang, 0.01)) == [None, None]
+    with pytest.raises(TelescopeError, match="4 calls of tools have not returned"):
+        list(tools_module.run_parallel(hang, 0.01))
+    leave.set()

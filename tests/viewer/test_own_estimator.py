@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from telescope.algorithms.definitions.registry import trust
+from telescope.algorithms.definitions.trust import trust
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import render
 from telescope.explain.trace import Tracer

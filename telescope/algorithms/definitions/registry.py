@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import importlib.util
-import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from telescope.algorithms.definitions.base import Definition
+from telescope.algorithms.definitions.trust import is_trusted
 
 D = TypeVar("D", bound=Definition)
 
@@ -94,7 +92,9 @@ def _load_object(spec: str, what: str) -> Any:
     source, _, name = spec.rpartition(":")
     try:
         module = _load_file(Path(source)) if source.endswith(".py") else _import(source)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # even sys.exit()
         raise UnknownDefinitionError(
             f"{what} {spec!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
@@ -122,62 +122,3 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     finally:
         sys.path.remove("")
-
-
-def absolute(spec: str) -> str:
-    """The same definition from any working folder: a file's path is made absolute."""
-    source, _, name = spec.rpartition(":")
-    if not source.endswith(".py"):
-        return spec
-    return f"{Path(source).expanduser().absolute()}:{name}"
-
-
-# ---- code that this user has trained with ----
-
-
-def trust(spec: str) -> None:
-    """Remembers that this user has run this code, so that explaining its numbers may import it."""
-    known = _trusted()
-    checksum = _checksum(spec)
-    if checksum is None or known.get(spec) == checksum:
-        return
-    path = _trust_file()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({**known, spec: checksum}, indent=1), "utf-8")
-        temporary.replace(path)
-    except OSError:
-        return  # a home that cannot be written to costs only the explanation
-
-
-def is_trusted(spec: str) -> bool:
-    known = _trusted().get(spec)
-    return known is not None and known == _checksum(spec)
-
-
-def _trust_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "telescope" / "algorithms.json"
-
-
-def _trusted() -> dict[str, str]:
-    try:
-        known = json.loads(_trust_file().read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _checksum(spec: str) -> str | None:
-    """SHA-256 of the file that a `module:object` or `file.py:object` lives in."""
-    source, _, _ = spec.rpartition(":")
-    try:
-        if source.endswith(".py"):
-            path = Path(source).expanduser()
-        else:
-            found = importlib.util.find_spec(source)
-            path = Path(found.origin) if found and found.origin else Path()
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except (OSError, ImportError, ValueError):
-        return None

@@ -1,0 +1,55 @@
+"""The code that settings name. Whoever writes them decides what is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from telescope.algorithms.definitions.trust import MODEL_CODE, is_trusted
+from telescope.errors import TelescopeError
+
+DEFINITIONS = ("credit.estimator", "actor.loss", "critic.loss")
+FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment")
+MODELS = ("model.path", "model.critic_path")
+
+
+def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, str]:
+    """Every piece of code that these settings name, with the setting that names it.
+
+    Without `functions`, only what loading the models needs.
+    """
+    found: dict[str, str] = {}
+    for key in DEFINITIONS + (FUNCTIONS if functions else ()):
+        value = _at(data, key)
+        for spec in value if isinstance(value, list) else [value]:
+            if isinstance(spec, str) and ":" in spec:
+                found[spec] = key
+    if _at(data, "model.trust_remote_code"):
+        for key in MODELS:
+            path = _at(data, key)
+            if isinstance(path, str) and path != "none":
+                found[MODEL_CODE + path] = "model.trust_remote_code"
+    return found
+
+
+def check_trusted(
+    recipe: Path, data: Mapping[str, Any], given: Sequence[str], *, functions: bool = True
+) -> None:
+    """Refuses the config.toml of a run if it names code that this user has not trained with.
+
+    `given` are settings of the command line: they replace what the file says.
+    """
+    for spec, key in named_code(data, functions=functions).items():
+        if key not in given and not is_trusted(spec):
+            shown = spec.partition("?")[0].removeprefix(MODEL_CODE)
+            raise TelescopeError(
+                f"{recipe} names code that you have not trained with as it is now ({key} = "
+                f"{shown!r}), so it was not run: if you trust this run, add --trust"
+            )
+
+
+def _at(data: Mapping[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    found = data.get(section)
+    return found.get(name) if isinstance(found, Mapping) else None

@@ -1,0 +1,82 @@
+"""A damaged ledger file is refused in one line; no flipped bit is read as another number."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from telescope.errors import TelescopeError
+from telescope.ledger import reader
+from telescope.ledger.schema import CHECKSUM, METADATA
+from telescope.ledger.table import arrow_table, save_table
+from telescope.viewer.prompts import PromptIndex
+from telescope.viewer.rows import prompt_key
+from tests.viewer.fake import fake_run
+
+STEP = 40
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger file as the trainer writes it."""
+    made = fake_run(tmp_path_factory.mktemp("made") / "run")
+    table = parquet.read_table(reader.path_of(made, STEP))
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    run = tmp_path_factory.mktemp("damaged") / "run"
+    run.mkdir()
+    save_table(arrow_table(columns, json.loads(table.schema.metadata[METADATA])), path(run))
+    return run
+
+
+def path(run: Path) -> Path:
+    return reader.path_of(run, STEP)
+
+
+def everything(run: Path) -> tuple[Any, list[Any]]:
+    table = reader.read(run, STEP)
+    return table.to_pydict(), [reader.sample_of(table, i) for i in range(table.num_rows)]
+
+
+def test_no_flipped_bit_is_read_as_another_number(run: Path):
+    good = path(run).read_bytes()
+    expected = repr(everything(run))  # NaN is not equal to itself
+    chance = random.Random(0)
+    refusals = []
+    try:
+        for _ in range(150):
+            damaged = bytearray(good)
+            damaged[chance.randrange(len(good))] ^= 1 << chance.randrange(8)
+            path(run).write_bytes(damaged)
+            try:
+                assert repr(everything(run)) == expected
+            except TelescopeError as error:
+                refusals.append(str(error))
+    finally:
+        path(run).write_bytes(good)
+    assert len(refusals) > 50
+    assert not any("\n" in said for said in refusals)
+
+
+def test_a_cut_file_and_one_of_zeros_are_refused_everywhere(run: Path):
+    good = path(run).read_bytes()
+    key = prompt_key(reader.samples(run, STEP)[0].prompt)
+    assert PromptIndex(run).rows(key, 1.0)
+    try:
+        for damaged in (b"", bytes(len(good)), good[: len(good) // 2], good[:50] + bytes(500)):
+            path(run).write_bytes(damaged)
+            with pytest.raises(TelescopeError, match="cannot be read"):
+                everything(run)
+            assert PromptIndex(run).rows(key, 1.0) == []
+    finally:
+        path(run).write_bytes(good)
+
+
+def test_files_of_earlier_versions_have_no_checksum_and_are_read(tmp_path: Path):
+    old = fake_run(tmp_path / "old")
+    assert CHECKSUM not in parquet.read_schema(reader.path_of(old, STEP)).metadata
+    assert reader.samples(old, STEP)

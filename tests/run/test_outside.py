@@ -1,0 +1,212 @@
+"""What comes from outside a run: a reader that leaves, signals, pruning, damaged lines, keys."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from telescope import commands
+from telescope.config import load_config
+from telescope.errors import TelescopeError
+from telescope.ledger import reader
+from telescope.models.load import load_policy
+from telescope.run import checkpoint, export
+from telescope.run.folder import discard_ledger
+from telescope.run.manifest import damaged
+from telescope.run.metrics import MetricsLog, _without_keys, read_metrics
+from telescope.run.progress import Progress, graceful_stop
+from telescope.run.summary import warnings
+from telescope.viewer import report
+from telescope.viewer.server import serve
+
+
+def test_a_reader_that_leaves_does_not_end_training(monkeypatch: pytest.MonkeyPatch):
+    """As `head` in `telescope train | head -3`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        progress = Progress(start=0, steps=3)
+        for step in (1, 2, 3):
+            progress.update(step, {"reward/score_mean": 0.5})
+            progress.say("a note")
+        pipe.flush()  # goes nowhere now
+
+
+def test_a_closed_terminal_asks_to_stop_and_save():
+    with graceful_stop() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.requested == "SIGHUP"
+
+
+def test_under_nohup_a_closed_terminal_is_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with graceful_stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_empty_token_of_the_page_is_refused(tmp_path: Path):
+    for token in ("", " "):
+        with pytest.raises(TelescopeError, match="--token is empty"):
+            serve(tmp_path, token=token)
+
+
+# ---- checkpoints ----
+
+
+def test_a_checkpoint_that_was_pruned_meanwhile_is_not_called_damaged(tmp_path: Path):
+    newer = tmp_path / "step_000040"
+    newer.mkdir()
+    (newer / "checkpoint.json").write_text("{}")
+    said = str(damaged(tmp_path / "step_000020", "state.pt is missing"))
+    assert "was removed while it was read, because the run has written step_000040" in said
+    assert "damaged" not in said
+    assert "is damaged: x" in str(damaged(newer, "x"))
+
+
+def test_nobody_sees_a_part_of_a_pruned_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    old = tmp_path / "step_000020"
+    old.mkdir()
+    (old / "checkpoint.json").write_text("{}")
+    (old / "state.pt").write_text("")
+    removed = []
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **_: removed.append(path))
+    checkpoint._remove(old)
+    assert not old.exists()
+    (kept,) = removed
+    assert kept.name.startswith(".removing-step_000020")
+    monkeypatch.undo()
+    checkpoint.remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_reported_in_plain_words(tmp_path: Path):
+    torch_says = RuntimeError("[enforce fail at inline_container.cc:858] . unexpected pos 64 vs 0")
+    said = str(checkpoint._cannot_save(tmp_path / "step_000001", torch_says))
+    assert "a file could not be written whole, so the disk is full or fails" in said
+    assert "enforce" not in said
+
+
+# ---- the log and the ledger ----
+
+
+def test_damaged_lines_of_the_log_are_counted_and_kept(tmp_path: Path):
+    config = load_config(None, [("dir", str(tmp_path)), ("name", "run")])
+    config.run_dir.mkdir()
+    lines = [b'{"step": 0}', b'{"step": 1', b"\xff\xfe", b'{"step": 2}', b'{"step": 3}']
+    (config.run_dir / "metrics.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    log = MetricsLog(config, after_step=2)
+    log.close()
+    assert log.damaged == [2, 3]
+    assert [row["step"] for row in read_metrics(log.path)] == [0, 2]
+    discarded = (config.run_dir / "metrics.discarded.jsonl").read_bytes().splitlines()
+    assert discarded == [lines[1], lines[2], lines[4]]
+
+
+def test_discarded_rows_are_not_written_through_a_link(tmp_path: Path):
+    config = load_config(None, [("dir", str(tmp_path)), ("name", "run")])
+    config.run_dir.mkdir()
+    (config.run_dir / "metrics.jsonl").write_text('{"step": 5}\n')
+    target = tmp_path / "precious"
+    target.write_text("")
+    (config.run_dir / "metrics.discarded.jsonl").symlink_to(target)
+    with pytest.raises(TelescopeError, match=r"cannot write .*metrics\.jsonl"):
+        MetricsLog(config, after_step=0)
+    assert target.read_text() == ""
+
+
+def test_ledger_files_after_the_step_are_moved_away(tmp_path: Path):
+    (tmp_path / "ledger").mkdir()
+    for step in (1, 2, 3):
+        reader.path_of(tmp_path, step).write_text(str(step))
+    discard_ledger(tmp_path, after_step=1)
+    assert reader.steps(tmp_path) == [1]
+    assert (tmp_path / "ledger" / "discarded" / "step_000003.parquet").read_text() == "3"
+    discard_ledger(tmp_path, after_step=1)
+
+
+# ---- what killed processes leave behind ----
+
+
+def test_what_a_killed_export_left_is_removed(tmp_path: Path):
+    gone = tmp_path / ".exporting-4194305"  # larger than any process number
+    ours = tmp_path / f".exporting-{os.getpid()}"
+    gone.mkdir()
+    ours.mkdir()
+    export._remove_leftovers(tmp_path)
+    assert not gone.exists()
+    assert ours.exists()
+
+
+def test_what_a_killed_report_left_is_removed(tmp_path: Path):
+    old, new = tmp_path / ".report.html.abc", tmp_path / ".report.html.def"
+    for path in (old, new):
+        path.write_text("")
+    os.utime(old, (0, 0))
+    report._remove_leftovers(tmp_path / "report.html")
+    assert not old.exists()
+    assert new.exists()
+
+
+# ---- models and keys ----
+
+
+def test_a_model_with_weights_that_are_not_finite_is_refused(model_copy: Path):
+    from safetensors.torch import load_file, save_file
+
+    from telescope.config import ModelConfig
+
+    file = model_copy / "model.safetensors"
+    weights = load_file(file)
+    name = sorted(weights)[0]
+    weights[name].view(-1)[0] = float("nan")
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(TelescopeError, match=r"has weights that are not finite \(in "):
+        load_policy(ModelConfig(path=str(model_copy)), torch.device("cpu"))
+
+
+def test_a_key_in_an_address_is_pointed_out_and_not_sent_to_trackers():
+    spec = "https://host/score?key=secret"
+    config = load_config(None, [("reward.functions", spec)])
+    (said,) = warnings(config, 0, None, [])
+    assert "write ${NAME} in its place" in said
+    assert _without_keys(config)["reward"]["functions"] == ["https://host/score"]
+    safe = load_config(None, [("reward.functions", "https://host/score?key=${KEY}")])
+    assert warnings(safe, 0, None, []) == []
+
+
+# ---- errors of the command line ----
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "secret.toml"), "secret.toml: Permission denied"),
+        (MemoryError(), "out of memory: lower"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 5 bytes"), "out of memory"),
+    ],
+)
+def test_unreadable_files_and_memory_are_reported_in_one_line(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(arguments: list[str]) -> None:
+        raise error
+
+    printed = io.StringIO()
+    monkeypatch.setattr(commands, "_dispatch", fails)
+    monkeypatch.setattr(sys, "stderr", printed)
+    with pytest.raises(SystemExit) as end:
+        commands.main(["train"])
+    assert end.value.code == 2
+    assert printed.getvalue().count("\n") == 1
+    assert said in printed.getvalue()
