@@ -1,6 +1,8 @@
-// The width of an element, followed.
+// Where an element is: its width, and whether it is in sight. Both are followed.
 
-import { useLayoutEffect, useState } from "../vendor/preact.js";
+import { useEffect, useLayoutEffect, useState } from "../vendor/preact.js";
+
+const NEAR = "100px"; // outside the window
 
 export function useWidth(ref, least = 320) {
   const [width, setWidth] = useState(800);
@@ -12,4 +14,15 @@ export function useWidth(ref, least = 320) {
     return () => watch.disconnect();
   }, []);
   return width;
+}
+
+export function useInSight(ref) {
+  const [isSeen, setIsSeen] = useState(true);
+  useEffect(() => {
+    const note = (entries) => setIsSeen(entries.at(-1).isIntersecting);
+    const watch = new IntersectionObserver(note, { rootMargin: NEAR });
+    watch.observe(ref.current);
+    return () => watch.disconnect();
+  }, []);
+  return isSeen;
 }

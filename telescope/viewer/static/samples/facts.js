@@ -46,6 +46,13 @@ function TokenButton({ sample, kind, column, i }) {
   `;
 }
 
+function Remarkable({ sample }) {
+  return remarkable(sample).map(
+    ([kind, column, i]) =>
+      html`<${TokenButton} key=${kind} sample=${sample} kind=${kind} column=${column} i=${i} />`,
+  );
+}
+
 export function Facts({ sample, right }) {
   const v0 = sample.columns.values?.find((_, i) => sample.mask[i]);
   return html`
@@ -64,10 +71,7 @@ export function Facts({ sample, right }) {
             </span>`
           : null
       }
-      ${remarkable(sample).map(
-        ([kind, column, i]) =>
-          html`<${TokenButton} key=${kind} sample=${sample} kind=${kind} column=${column} i=${i} />`,
-      )}
+      <${Remarkable} sample=${sample} />
     </div>
     <${OnlyThroughV} sample=${sample} />
   `;

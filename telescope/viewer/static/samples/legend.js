@@ -71,9 +71,13 @@ export function Legend({ sample }) {
         )}
       </svg>
       <span class="means">${t(`reader.means.${quantity}`)}</span>
-      ${marksOf(sample).map((name) => html`<span key=${name}>${t(`reader.mark.${name}`)}</span>`)}
+      <${Marks} sample=${sample} />
     </span>
   `;
+}
+
+function Marks({ sample }) {
+  return marksOf(sample).map((name) => html`<span key=${name}>${t(`reader.mark.${name}`)}</span>`);
 }
 
 export function ColourChoice({ sample }) {

@@ -91,16 +91,26 @@ function toolsOf(mask) {
   return mask.map(one).join("");
 }
 
-// What does not change while the pointer walks along the tokens.
-function drawn({ sample, columns, changed, quantity, range, x }) {
+// What does not change while the pointer walks along the tokens. `still`: not even with λ.
+function drawn({ sample, columns, changed, quantity, still }) {
   const { mask } = sample;
   return html`
-    <path class="tools" d=${toolsOf(mask)} />
+    ${still.tools}
     <line class="zero" x1="0" x2=${WIDE} y1=${ZERO} y2=${ZERO} />
     ${changed ? html`<${Bars} column=${sample.columns[quantity]} kind="was" ...${{ mask, quantity }} />` : null}
     <${Bars} column=${columns[quantity]} ...${{ mask, quantity }} />
-    ${range ? html`<path class="value" d=${lineOf(columns.values, mask, { x, range })} />` : null}
+    ${still.value}
   `;
+}
+
+function stillOf(sample, { values }, x) {
+  const { mask } = sample;
+  const range = values ? rangeOf(values, mask) : null;
+  return {
+    range,
+    tools: html`<path class="tools" d=${toolsOf(mask)} />`,
+    value: range ? html`<path class="value" d=${lineOf(values, mask, { x, range })} />` : null,
+  };
 }
 
 export function Minimap({ sample }) {
@@ -121,17 +131,14 @@ export function Minimap({ sample }) {
   const drag = (event) => {
     if (event.buttons === 1) pin(tokenAt(event), { replace: true });
   };
-  const range = useMemo(
-    () => (columns.values ? rangeOf(columns.values, sample.mask) : null),
-    [columns.values],
-  );
+  const still = useMemo(() => stillOf(sample, columns, x), [sample, columns.values]);
   const back = useMemo(
-    () => drawn({ sample, columns, changed, quantity, range, x }),
+    () => drawn({ sample, columns, changed, quantity, still }),
     [view, scaleOf(quantity)],
   );
   return html`
     <div class="minimap-box">
-      <${Names} range=${range} quantity=${quantity} />
+      <${Names} range=${still.range} quantity=${quantity} />
       <svg
         id="minimap" class="minimap" ref=${box} viewBox=${`0 0 ${WIDE} ${HIGH}`}
         preserveAspectRatio="none" role="slider" tabindex="0" aria-label=${t("reader.minimap")}

@@ -17,7 +17,8 @@ function measured(box) {
   for (const node of box.querySelectorAll("[data-token]")) {
     spans[Number(node.dataset.token)] = node;
   }
-  return { spans, tops: spans.map((span) => span.offsetTop) };
+  const tops = spans.map((span) => span.offsetTop);
+  return { spans, tops, height: box.clientHeight, scrolled: box.scrollTop };
 }
 
 // The first place of a sorted list whose number is at least x.
@@ -69,15 +70,19 @@ function moveMark(last, span, name) {
 }
 
 export function Painter({ sample, box }) {
-  const made = useRef({ spans: [], tops: [] });
+  const made = useRef({ spans: [], tops: [], height: 0, scrolled: 0 });
   const pinned = useRef(null);
   const over = useRef(null);
   const timer = useRef(0);
   const paintInSight = () => {
-    const node = box.current;
-    const from = placeOf(made.current.tops, node.scrollTop - SPARE);
-    const to = placeOf(made.current.tops, node.scrollTop + node.clientHeight + SPARE);
+    const { tops, height, scrolled } = made.current;
+    const from = placeOf(tops, scrolled - SPARE);
+    const to = placeOf(tops, scrolled + height + SPARE);
     paint(made.current, sample, from, to);
+  };
+  const onScroll = () => {
+    made.current.scrolled = box.current.scrollTop;
+    paintInSight();
   };
   useEffect(() => {
     made.current = measured(box.current);
@@ -87,10 +92,10 @@ export function Painter({ sample, box }) {
       made.current = measured(node);
     });
     watch.observe(node);
-    node.addEventListener("scroll", paintInSight, { passive: true });
+    node.addEventListener("scroll", onScroll, { passive: true });
     return () => {
       watch.disconnect();
-      node.removeEventListener("scroll", paintInSight);
+      node.removeEventListener("scroll", onScroll);
       clearTimeout(timer.current);
     };
   }, [sample]);

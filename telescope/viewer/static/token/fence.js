@@ -5,8 +5,8 @@ import { num } from "../core/number.js";
 import { Panel } from "../core/parts.js";
 import { isKid, t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
-import { useWidth } from "../core/width.js";
-import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { useInSight, useWidth } from "../core/width.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { settingsShown } from "../whatif/whatif.js";
 import { lens, tokenPanel, tokenSeen } from "./chosen.js";
 import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
@@ -30,6 +30,20 @@ const PARTS = [
   Edges,
   Hits,
 ]; // back to front
+// They stay as they are while γ or λ is dragged.
+const STILL = [Bands, Captions, Posts, BeforeAndAfter, Edges, Hits];
+
+// Every part's picture. The same object is not drawn anew.
+function usePicture(scene) {
+  const { sample, token, width, from, to, changed, weights } = scene;
+  const isThin = weights.some((weight) => weight < 1);
+  const draw = (Part) => html`<${Part} ...${scene} />`;
+  const still = useMemo(
+    () => new Map(STILL.map((Part) => [Part, draw(Part)])),
+    [sample, token, width, from, to, changed, weights.length > 0, isThin],
+  );
+  return PARTS.map((Part) => still.get(Part) ?? draw(Part));
+}
 
 export function Fence({ sample }) {
   const box = useRef(null);
@@ -38,15 +52,16 @@ export function Fence({ sample }) {
   const [asTable, setAsTable] = useState(false);
   const token = tokenSeen.value;
   isDark.value; // the boxes' colours change with it
-  const view = viewOf(sample);
+  const view = viewOf(sample, { isSeen: useInSight(box) });
   const scene = sceneOf({ sample, view, token, width, before: before.current });
   const { from, to, row } = scene;
+  const picture = usePicture(scene);
   useLayoutEffect(() => {
     before.current = from;
     if (lens.peek().from !== from || lens.peek().to !== to) lens.value = { from, to };
   }, [from, to]);
   const bar = html`
-    <span id="about" class="quiet">${aboutSample(sample)}</span>
+    <${About} sample=${sample} />
     <span class="spring"></span>
     <button
       id="save-svg" type="button"
@@ -66,17 +81,21 @@ export function Fence({ sample }) {
       <p class="rule">${t("token.rule")}</p>
       <div id="picture" ref=${box} role="group" aria-label=${t("token.picture")} ...${tokenPanel}>
         <svg viewBox=${`0 0 ${width} ${row.height}`} height=${row.height} aria-hidden="true">
-          ${PARTS.map((Part) => html`<${Part} ...${scene} />`)}
+          ${picture}
         </svg>
       </div>
       <div class=${asTable ? "scroll shown" : "scroll sr"}>
-        <${TokenTable} sample=${sample} token=${token} isShown=${asTable} />
+        <${TokenTable} sample=${sample} token=${token} columns=${view.columns} isShown=${asTable} />
       </div>
     </${Panel}>
   `;
 }
 
 const nameOf = (sample, token) => `token-${sample.step}-${sample.position}-${token ?? 0}.svg`;
+
+function About({ sample }) {
+  return html`<span id="about" class="quiet">${aboutSample(sample)}</span>`;
+}
 
 function aboutSample(sample) {
   const score = `${t("token.score")} ${scoreOf(sample.score)}`;

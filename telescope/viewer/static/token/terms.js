@@ -3,7 +3,8 @@
 import { Panel, Trouble } from "../core/parts.js";
 import { isKid, lang, t } from "../core/text.js";
 import { groupOf, hex, visible } from "../core/token_text.js";
-import { html, useState } from "../vendor/preact.js";
+import { useInSight } from "../core/width.js";
+import { html, useRef, useState } from "../vendor/preact.js";
 import { tokenSeen } from "./chosen.js";
 import { Equation } from "./equation.js";
 import { isCurrent, terms } from "./terms_data.js";
@@ -26,12 +27,14 @@ const NAMED = new Set([
 ]);
 
 export function TermsPanel({ sample }) {
+  const box = useRef(null);
+  const view = viewOf(sample, { isSeen: useInSight(box) });
   const token = tokenSeen.value;
   const name = token === null ? "" : nameOf(sample, token);
   return html`
     <${Panel} id="token" title=${t("token.title")} bar=${html`<span id="token-name">${name}</span>`}>
-      <div id="traces" class="traces" aria-live="polite">
-        ${token === null ? html`<p class="quiet">${t("token.hint")}</p>` : termsOf(sample, token)}
+      <div id="traces" class="traces" aria-live="polite" ref=${box}>
+        ${token === null ? html`<p class="quiet">${t("token.hint")}</p>` : termsOf(sample, token, view)}
       </div>
     </${Panel}>
   `;
@@ -46,14 +49,13 @@ function nameOf(sample, i) {
   return `i = ${i}  ${word}  (id ${sample.token_ids[i]})${bytes}`;
 }
 
-function termsOf(sample, token) {
-  const { columns, changed } = viewOf(sample);
+function termsOf(sample, token, { columns, changed }) {
   const isTool = !sample.mask[token];
   const { value, error, loading } = terms;
   const current = isCurrent.value;
   const old = value !== null && !current ? " old" : "";
   return html`
-    ${changed && !isTool ? html`<${WhatIfTerms} sample=${sample} token=${token} />` : null}
+    ${changed && !isTool ? html`<${WhatIfTerms} sample=${sample} token=${token} columns=${columns} />` : null}
     ${isFlipped(columns, token) ? html`<div class="note">${t("token.flipped")}</div>` : null}
     ${isTool ? html`<div class="note">${t("token.tool")}</div>` : null}
     ${error && !current ? html`<${Trouble} error=${error} retry=${terms.reload} />` : null}

@@ -4,7 +4,7 @@ import { t } from "../core/text.js";
 import { groups, hex, visible } from "../core/token_text.js";
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { figureOf } from "./figure.js";
-import { badges, symbolOf, viewOf } from "./view.js";
+import { badges, symbolOf } from "./view.js";
 
 const MOST_ROWS = 300;
 const COLUMNS = [
@@ -48,8 +48,7 @@ function rangeOf(length, token) {
 }
 
 // While only screen readers have the table, it waits until the numbers rest: a drag stays smooth.
-export function TokenTable({ sample, token, isShown }) {
-  const { columns } = viewOf(sample);
+export function TokenTable({ sample, token, columns, isShown }) {
   const now = { sample, token, columns };
   const parts = [sample, token, columns.advantages, columns.whitened];
   const [settled, setSettled] = useState(now);

@@ -5,7 +5,8 @@ import { isKid, t } from "../core/text.js";
 import { viewOf as whatIfView } from "../whatif/whatif.js";
 
 // {columns, weights, changed}: `changed` where these are not the recorded numbers.
-export const viewOf = (sample) => whatIfView(sample);
+// With `isSeen: false` they may lag behind while γ or λ is dragged.
+export const viewOf = (sample, options) => whatIfView(sample, options);
 
 // Whether whitening turned the sign of a token's advantage.
 export function isFlipped(columns, i) {

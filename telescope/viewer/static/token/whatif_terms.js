@@ -10,7 +10,7 @@ import { tokenSeen } from "./chosen.js";
 import { Equation } from "./equation.js";
 import { figureOf } from "./figure.js";
 import { remembered } from "./terms_data.js";
-import { symbolOf, viewOf } from "./view.js";
+import { symbolOf } from "./view.js";
 
 const ROWS = ["values", "token_level_rewards", "deltas", "advantages", "returns", "whitened"];
 const UNSIGNED = ["values", "returns"];
@@ -57,8 +57,7 @@ function Terms() {
 
 // ---- two columns ----
 
-export function WhatIfTerms({ sample, token }) {
-  const { columns } = viewOf(sample);
+export function WhatIfTerms({ sample, token, columns }) {
   const rows = ROWS.filter((name) => has(columns[name]?.[token]));
   const number = (column, name) =>
     figureOf(name, column?.[token], { sign: !UNSIGNED.includes(name), digits: 5 });

@@ -18,12 +18,12 @@ export function Controls({ sample }) {
   return html`
     <${Panel} id="whatif" title=${t("whatif.title")} bar=${html`<${Reset} />`}>
       <div class="whatif-row">
-        ${isKid.value ? null : html`<${EstimatorChoice} now=${now} />`}
-        <${Gamma} now=${now} />
+        ${isKid.value ? null : html`<${EstimatorChoice} offer=${now.offer} />`}
+        <${Gamma} offer=${now.offer} gamma=${now.gamma} />
         <${Lam} now=${now} sample=${sample} />
         ${isKid.value ? null : html`<${OwnSettings} now=${now} />`}
-        <${Whiten} now=${now} />
-        ${isKid.value ? null : html`<${LossChoice} now=${now} />`}
+        <${Whiten} offer=${now.offer} whiten=${now.whiten} />
+        ${isKid.value ? null : html`<${LossChoice} loss=${now.loss} />`}
       </div>
       <${Said} now=${now} />
       ${isKid.value ? null : html`<${Reasons} />`}
@@ -63,27 +63,27 @@ function Offers({ id, label, offers, value, choose }) {
   `;
 }
 
-function EstimatorChoice({ now }) {
+function EstimatorChoice({ offer }) {
   const { offers, settings } = step.value;
   const choose = (name) =>
     go({ est: name === settings.estimator ? null : name, lam: null, own: null, whiten: null });
   return html`
     <${Offers}
       id="estimator" label=${t("whatif.estimator")} offers=${offers}
-      value=${now.offer.name} choose=${choose}
+      value=${offer.name} choose=${choose}
     />
-    <code id="formula" class="quiet" title=${now.offer.words[lang.value]}>${now.offer.formula}</code>
+    <code id="formula" class="quiet" title=${offer.words[lang.value]}>${offer.formula}</code>
   `;
 }
 
-function LossChoice({ now }) {
+function LossChoice({ loss }) {
   const { losses, settings } = step.value;
   if (!losses?.length) return null;
   const choose = (name) => go({ loss: name === settings.loss ? null : name });
   const shares = clipFractions.value;
   return html`
     <${Offers}
-      id="loss" label=${t("whatif.loss")} offers=${losses} value=${now.loss} choose=${choose}
+      id="loss" label=${t("whatif.loss")} offers=${losses} value=${loss} choose=${choose}
     />
     ${
       shares === null
@@ -116,10 +116,10 @@ function Slider({ name, label, value, recorded }) {
   `;
 }
 
-function Gamma({ now }) {
-  if (!now.offer.discounts) return null;
+function Gamma({ offer, gamma }) {
+  if (!offer.discounts) return null;
   const recorded = step.value.settings.gamma;
-  return html`<${Slider} name="gamma" label=${t("whatif.gamma")} value=${now.gamma} recorded=${recorded} />`;
+  return html`<${Slider} name="gamma" label=${t("whatif.gamma")} value=${gamma} recorded=${recorded} />`;
 }
 
 function Lam({ now, sample }) {
@@ -142,12 +142,13 @@ function Lam({ now, sample }) {
 // The estimator's other settings, each a number.
 function OwnSettings({ now }) {
   const others = now.offer.settings.filter(({ name }) => name !== "lam");
-  return others.map((setting) => html`<${OwnSetting} setting=${setting} now=${now} />`);
+  return others.map(
+    (setting) => html`<${OwnSetting} setting=${setting} value=${now.settings[setting.name]} />`,
+  );
 }
 
-function OwnSetting({ setting, now }) {
+function OwnSetting({ setting, value }) {
   const { name, low, high, integer, optional, about } = setting;
-  const value = now.settings[name];
   if (optional && value === null && setting.value === null) return null;
   function choose(event) {
     const text = event.target.value;
@@ -166,14 +167,14 @@ function OwnSetting({ setting, now }) {
   `;
 }
 
-function Whiten({ now }) {
+function Whiten({ offer, whiten }) {
   const choose = (event) => {
     const on = event.target.checked;
-    go({ whiten: on === now.offer.whiten ? null : on ? "1" : "0" });
+    go({ whiten: on === offer.whiten ? null : on ? "1" : "0" });
   };
   return html`
     <label class="field" for="whiten">
-      <input id="whiten" type="checkbox" checked=${now.whiten} onChange=${choose} />
+      <input id="whiten" type="checkbox" checked=${whiten} onChange=${choose} />
       <span>${t("whatif.whiten")}</span>
     </label>
   `;

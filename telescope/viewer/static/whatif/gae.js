@@ -16,31 +16,51 @@ export function lamOf({ lam, lam_alpha = null }, tokens) {
 }
 
 // {deltas, advantages, returns} of a step. `settings`: {gamma, lam, lam_alpha, lam_critic}.
-export function gaeOf({ offsets, columns, bootstrap = [], written }, settings) {
+export function gaeOf(data, settings) {
+  const deltas = deltasOf(data, settings.gamma);
+  const advantages = new Float64Array(deltas.length);
+  const returns = new Float64Array(deltas.length);
+  for (let row = 0; row + 1 < data.offsets.length; row++) {
+    const { actor, critic } = decaysOf(settings, data.written[row]);
+    const own = (column) => column.subarray(data.offsets[row], data.offsets[row + 1]);
+    addUp(own(data.columns.mask), own(deltas), actor, own(advantages));
+    addUp(own(data.columns.mask), own(deltas), critic, own(returns)); // R − V
+  }
+  const { mask, values } = data.columns;
+  for (let i = 0; i < returns.length; i++) if (mask[i]) returns[i] += values[i];
+  return { deltas, advantages, returns };
+}
+
+// δ of a step, 0 where the policy did not write. λ has no part in it.
+export function deltasOf({ offsets, columns, bootstrap = [] }, gamma) {
   const { mask, token_level_rewards: rewards, values } = columns;
-  const { gamma, lam_critic = null } = settings;
-  const size = offsets.at(-1);
-  const deltas = new Float64Array(size);
-  const advantages = new Float64Array(size);
-  const returns = new Float64Array(size);
+  const deltas = new Float64Array(offsets.at(-1));
   for (let row = 0; row + 1 < offsets.length; row++) {
-    const decay = gamma * lamOf(settings, written[row]);
-    const criticDecay = lam_critic === null ? decay : gamma * lam_critic;
     let after = bootstrap[row] ?? 0; // V
-    let credit = 0;
-    let target = 0; // R − V
     for (let i = offsets[row + 1] - 1; i >= offsets[row]; i--) {
       if (!mask[i]) continue;
-      const delta = rewards[i] + gamma * after - values[i];
-      credit = delta + decay * credit;
-      target = delta + criticDecay * target;
-      deltas[i] = delta;
-      advantages[i] = credit;
-      returns[i] = target + values[i];
+      deltas[i] = rewards[i] + gamma * after - values[i];
       after = values[i];
     }
   }
-  return { deltas, advantages, returns };
+  return deltas;
+}
+
+// γλ of the actor's advantage and of the critic's target, for a response of so many tokens.
+export function decaysOf(settings, tokens) {
+  const { gamma, lam_critic = null } = settings;
+  const actor = gamma * lamOf(settings, tokens);
+  return { actor, critic: lam_critic === null ? actor : gamma * lam_critic };
+}
+
+// A of one sample into `out`: δ, and every later δ in part.
+export function addUp(mask, deltas, decay, out) {
+  let credit = 0;
+  for (let i = mask.length - 1; i >= 0; i--) {
+    if (!mask[i]) continue;
+    credit = deltas[i] + decay * credit;
+    out[i] = credit;
+  }
 }
 
 // How many tokens of each sample the policy wrote.

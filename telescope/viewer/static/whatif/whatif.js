@@ -3,20 +3,36 @@
 
 import { columns, pathIn, resource, step, stepShown, withArrays } from "../core/data.js";
 import { computed, effect, signal } from "../vendor/preact.js";
-import { gaeOf, lamOf, momentsOf, scaledMoments, weightsOf, whitenedOf, writtenOf } from "./gae.js";
+import {
+  addUp,
+  decaysOf,
+  deltasOf,
+  lamOf,
+  momentsOf,
+  scaledMoments,
+  weightsOf,
+  whitenedOf,
+  writtenOf,
+} from "./gae.js";
 import { isLocal, queryOf, tried } from "./tried.js";
 
 const REST = 120; // ms without a change before Python is asked
 
 // ---- computed here ----
 
-// What does not change while λ is dragged.
+// What does not change while γ or λ is dragged. `credit` is written anew by every frame: A of all
+// samples.
 const prepared = computed(() => {
   const found = columns.value;
   if (!found?.columns.values || !found.columns.token_level_rewards) return null;
   const { advantages, mask } = found.columns;
-  return { ...found, written: writtenOf(found), recorded: momentsOf(advantages, mask) };
+  const written = writtenOf(found);
+  const credit = new Float64Array(mask.length);
+  return { ...found, written, credit, recorded: momentsOf(advantages, mask) };
 });
+
+const gammaTried = computed(() => tried.value?.gamma ?? null);
+const deltas = computed(() => deltasOf(prepared.value, gammaTried.value));
 
 // GAE's settings of an estimator whose λ is fixed are that λ alone.
 function gaeSettings({ offer, gamma, settings }) {
@@ -25,27 +41,46 @@ function gaeSettings({ offer, gamma, settings }) {
   return { gamma, lam, lam_alpha, lam_critic };
 }
 
+// μ and σ need A of all samples; the columns are made for a sample when it is shown.
 function computedHere(now) {
   const data = prepared.value;
   if (data === null) return null;
   const settings = gaeSettings(now);
-  const made = gaeOf(data, settings);
-  const { mask } = data.columns;
-  const { settings: recorded, whiten: batch } = step.value;
-  const moments = now.whiten
-    ? scaledMoments(
-        momentsOf(made.advantages, mask),
-        data.recorded,
-        recorded.whiten && batch?.std ? batch : null,
-      )
-    : { mean: 0, std: 1 };
-  const whitened = now.whiten ? whitenedOf(made.advantages, mask, moments) : made.advantages;
+  const decays = data.written.map((tokens) => decaysOf(settings, tokens));
+  const made = { ...data, deltas: deltas.value, decays };
+  decays.forEach(({ actor }, row) => {
+    const own = cutter(data.offsets, row);
+    addUp(own(data.columns.mask), own(made.deltas), actor, own(data.credit));
+  });
+  const moments = now.whiten ? momentsHere(data) : null;
   return {
     offsets: data.offsets,
-    columns: { ...made, whitened },
-    whiten: moments,
-    weights: (row) => weightsOf(now.gamma * lamOf(settings, data.written[row]), data.written[row]),
+    columnsOf: (row) => columnsHere(made, row, moments),
+    whiten: moments ?? { mean: 0, std: 1 },
+    weights: (row) => weightsOf(decays[row].actor, data.written[row]),
   };
+}
+
+// The numbers of one sample in a column of the step.
+const cutter = (offsets, row) => (column) => column.subarray(offsets[row], offsets[row + 1]);
+
+function momentsHere({ credit, columns: { mask }, recorded }) {
+  const { settings, whiten: batch } = step.value;
+  const scaled = settings.whiten && batch?.std ? batch : null;
+  return scaledMoments(momentsOf(credit, mask), recorded, scaled);
+}
+
+// The columns of one sample. `moments` is null where nothing is whitened.
+function columnsHere({ offsets, columns: all, deltas: allDeltas, decays }, row, moments) {
+  const own = cutter(offsets, row);
+  const [mask, values, deltas] = [own(all.mask), own(all.values), own(allDeltas)];
+  const advantages = new Float64Array(mask.length);
+  const returns = new Float64Array(mask.length);
+  addUp(mask, deltas, decays[row].actor, advantages);
+  addUp(mask, deltas, decays[row].critic, returns); // R − V
+  for (let i = 0; i < mask.length; i++) if (mask[i]) returns[i] += values[i];
+  const whitened = moments ? whitenedOf(advantages, mask, moments) : advantages;
+  return { deltas, advantages, returns, whitened };
 }
 
 // ---- computed by Python ----
@@ -56,37 +91,61 @@ const wanted = computed(() => {
   return pathIn(`/steps/${stepShown.value}/whatif?${queryOf(now)}`);
 });
 
-const rested = signal(null);
+const askedFor = signal(null);
 let timer = 0;
 effect(() => {
   const path = wanted.value;
   clearTimeout(timer);
-  if (path === null) rested.value = null;
+  if (path === null) askedFor.value = null;
   else {
     timer = setTimeout(() => {
-      rested.value = path;
+      askedFor.value = path;
     }, REST);
   }
 });
 
-export const asked = resource(() => rested.value, {
+export const asked = resource(() => askedFor.value, {
   make: (answer, path) => ({ ...withArrays(answer), path }),
 });
 
 function computedThere() {
   const found = asked.value;
   if (!found || found.path !== wanted.value) return null;
-  return { ...found, weights: (row) => found.weights[row] ?? [] };
+  return { ...found, columnsOf: cutFrom(found), weights: (row) => found.weights[row] ?? [] };
 }
+
+const cutFrom =
+  ({ offsets, columns }) =>
+  (row) => {
+    const own = cutter(offsets, row);
+    const cut = Object.entries(columns).map(([name, column]) => [name, own(column)]);
+    return Object.fromEntries(cut);
+  };
 
 // ---- what is shown ----
 
-// {step, offsets, columns, whiten, weights(row)}; null: as recorded, or not there yet.
+// {step, offsets, columnsOf(row), whiten, weights(row)}; null: as recorded, or not there yet.
 const shown = computed(() => {
   const now = tried.value;
   if (!now?.changed) return null;
   const found = isLocal(now) ? computedHere(now) : computedThere();
   return found && { ...found, step: stepShown.value, views: new Map() };
+});
+
+// The same, but for one change only until the numbers rest: what is out of sight while λ is dragged.
+const rested = signal(null);
+let changedAt = 0;
+let restTimer = 0;
+effect(() => {
+  const now = shown.value;
+  const isAlone = performance.now() - changedAt > REST;
+  changedAt = performance.now();
+  clearTimeout(restTimer);
+  const take = () => {
+    rested.value = now;
+  };
+  if (isAlone || now === null) take();
+  else restTimer = setTimeout(take, REST);
 });
 
 export const changed = computed(() => tried.value?.changed ?? false);
@@ -98,7 +157,7 @@ export const whitening = computed(() => shown.value?.whiten ?? null);
 
 // Shares of clipped tokens under another loss: {recorded, now}.
 export const clipFractions = computed(() => {
-  const now = shown.value?.columns.clipped;
+  const now = shown.value?.columns?.clipped;
   const was = columns.value?.columns.clipped;
   if (!now || !was) return null;
   const { mask } = columns.value.columns;
@@ -109,8 +168,8 @@ export const clipFractions = computed(() => {
 
 // The numbers of a sample as they are shown: {columns, weights, changed}. The same object as long
 // as they are the same.
-export function viewOf(sample) {
-  const now = shown.value;
+export function viewOf(sample, { isSeen = true } = {}) {
+  const now = isSeen ? shown.value : rested.value;
   if (now === null || now.step !== sample.step || !(sample.position + 1 < now.offsets.length)) {
     return { columns: sample.columns, weights: sample.weights ?? [], changed: false };
   }
@@ -121,12 +180,12 @@ export function viewOf(sample) {
   return view;
 }
 
+// A sample may be shown without its end.
 function cutOut(now, sample) {
-  const start = now.offsets[sample.position];
-  const end = start + sample.mask.length;
-  const made = Object.entries(now.columns).map(([name, all]) => [name, all.subarray(start, end)]);
+  const made = Object.entries(now.columnsOf(sample.position));
+  const shown = made.map(([name, column]) => [name, column.subarray(0, sample.mask.length)]);
   return {
-    columns: { ...sample.columns, ...Object.fromEntries(made) },
+    columns: { ...sample.columns, ...Object.fromEntries(shown) },
     weights: now.weights(sample.position),
     changed: true,
   };
