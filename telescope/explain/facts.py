@@ -51,6 +51,8 @@ class _FactFinder:
         self.i = self.at[0] if token is None else token
         self.last = self.at[-1]
         self.left = len(self.steps.onwards(self.i))
+        texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
+        self.texts = [text.translate(_NO_QUOTES) for text in texts]
 
     def all(self) -> Facts:
         out = self.token() | self.scalars() | self.ending() | self.shares() | self.numbers()
@@ -64,7 +66,7 @@ class _FactFinder:
             out |= self.targets() | self.critic_loss()
         if "whitened" in self.columns:
             out |= self.whitening() | self.update()
-        return out
+        return out | self.verdict() | self.extremes()
 
     def row(self, numbers: Sequence[float]) -> list[float]:
         """The numbers of the valid tokens."""
@@ -72,16 +74,18 @@ class _FactFinder:
 
     # ---- token and settings ----
 
+    def named(self, t: int) -> str:
+        """The index and the text of token t."""
+        return f"{t} «{self.texts[t]}»"
+
     def token(self) -> Facts:
-        texts = [shorten(text, 24) for text in pieces(self.sample.token_bytes)]
-        texts = [text.translate(_NO_QUOTES) for text in texts]
         following = self.steps.next(self.i)
         return {
             "i": self.i,
-            "tok": f"{self.i} «{texts[self.i]}»",
+            "tok": self.named(self.i),
             "first": self.at[0],
             "last": self.last,
-            "last_tok": f"{self.last} «{texts[self.last]}»",
+            "last_tok": self.named(self.last),
             "T": len(self.sample),
             "tokens": len(self.at),
             "N": self.left,
@@ -398,6 +402,54 @@ class _FactFinder:
             "plain_loss": plain,
             "loss": plain if critic is None or not critic.loss else critic.loss[i],
         }
+
+    # ---- which tokens stand out ----
+
+    def verdict(self) -> Facts:
+        """What the score is made of, and what the critic expected of the whole response."""
+        out: Facts = {}
+        if self.sample.parts:
+            shown = [f"{name} {num(part)}" for name, part in self.sample.parts.items()]
+            out["parts"] = ", ".join(shown)
+        if "values" in self.columns and "token_level_rewards" in self.columns:
+            values = self.row(self.columns["values"])
+            sums = self.discounted(self.row(self.columns["token_level_rewards"]))
+            come = [total + self.cut_at(k) for k, total in enumerate(sums)]
+            out |= {
+                "V_first": values[0],
+                "came_first": come[0],
+                "V_mean": math.fsum(values) / len(values),
+                "came_mean": math.fsum(come) / len(come),
+            }
+        return out
+
+    def extremes(self) -> Facts:
+        """The tokens with the smallest and the largest Â, and the one with the smallest δ."""
+        out: Facts = {}
+        values = self.columns.get("values")
+        deltas = self.columns.get("deltas")
+        whitened = self.columns.get("whitened")
+        if whitened is not None:
+            blamed = min(self.at, key=lambda t: whitened[t])
+            praised = max(self.at, key=lambda t: whitened[t])
+            out |= {
+                "alike": whitened[praised] - whitened[blamed] <= CLOSE,
+                "blamed_tok": self.named(blamed),
+                "blamed": whitened[blamed],
+                "praised_tok": self.named(praised),
+                "praised": whitened[praised],
+            }
+            if values is not None and deltas is not None:
+                out |= {"blamed_V": values[blamed], "blamed_d": deltas[blamed]}
+        if values is not None and deltas is not None:
+            drop = min(self.at, key=lambda t: deltas[t])
+            out |= {
+                "drop_tok": self.named(drop),
+                "drop": deltas[drop],
+                "drop_V": values[drop],
+                "drop_next": self.steps.value_after(drop, values),
+            }
+        return out
 
     # ---- whitening and the update ----
 

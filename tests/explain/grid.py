@@ -272,6 +272,7 @@ def _sample(
         columns=columns,
         settings=settings,
         score=outcome,
+        parts={"task": outcome},
         truncated=ending != "ended",
         bootstrap=0.35 if bootstraps else 0.0,
         scale=0.4 if settings.estimator_definition.needs.groups else None,

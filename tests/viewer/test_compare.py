@@ -294,6 +294,45 @@ def test_calibration_compares_values_with_observed_returns(
     assert not set("γλμσÂδρ") & set(page.locator("#calibration").text_content())
 
 
+def test_the_error_bars_of_the_calibration_count_answers_not_tokens(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    # Ten answers, five right: each is one observation, however many tokens it has.
+    rows = [sample(["x"] * 3 + [EOS], [0.7] * 4, [0.0] * 4, score=float(k < 5)) for k in range(10)]
+    url = serve_run(fake_run(tmp_path / "run", {1: step_of(rows, 1)}))
+    page = open_page(url + "#view=compare&compare=calibration&step=1&lang=en")
+    point = page.locator(".point")
+    point.wait_for()
+    # √(10/9 · Σ of 10 answers (4 · 0.5)²) / 40 = √(400/9) / 40 = 1/6; by tokens 0.0801
+    assert float(page.locator(".point .error").get_attribute("data-error")) == pytest.approx(
+        1 / 6, abs=1e-6
+    )
+    label = point.get_attribute("aria-label")
+    assert label == "V 0.700, observed 0.500 (± 0.167): 40 tokens of 10 answers"
+    rests = page.locator("#calibration-rests").text_content()
+    assert "10 recorded answers: 40 of their 40 tokens." in rests
+    assert "counted by answers" in rests
+    said = page.locator("#explained").text_content()
+    assert "On average V is 0.200 too high. One standard error, by answers, is 0.167" in said
+
+
+def test_a_calibration_of_few_answers_has_no_error_bars(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    rows = [sample(["x", EOS], [0.7] * 2, [0.0] * 2, score=float(k < 5)) for k in range(9)]
+    folder = fake_run(tmp_path / "run", {1: step_of(rows, 1)})
+    (folder / "config.toml").write_text("[rollout]\nbatch_size = 128\nn = 4\n")
+    page = open_page(serve_run(folder) + "#view=compare&compare=calibration&step=1&lang=en")
+    page.locator(".point").wait_for()
+    assert page.locator(".point .error").count() == 0
+    assert "too few answers for an error bar" in page.locator(".point").get_attribute("aria-label")
+    rests = page.locator("#calibration-rests").text_content()
+    assert "9 of 512 answers of this step: 18 of their 18 tokens." in rests
+    assert "There are no error bars: too few answers." in rests
+    page.get_by_role("button", name="中文").click()
+    assert "这一步 512 个回答中的 9 个" in page.locator("#calibration-rests").text_content()
+
+
 def test_without_a_critic_nothing_is_calibrated(
     open_page: Open, serve_run: Serve, tmp_path: Path
 ) -> None:

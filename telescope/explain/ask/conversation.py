@@ -14,6 +14,7 @@ from typing import Any
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
+from telescope.explain.arithmetic import fill
 from telescope.explain.ask.follow_ups import FollowUp, recognise, token_in
 from telescope.explain.ask.index import ENOUGH, Hit, Index
 from telescope.explain.ask.library import look_up, symbol_of
@@ -44,6 +45,8 @@ from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, Level
 
 NEAREST = 3
+ABOUT_A_CHANGE = "q70"
+"""The question that «what if λ = 0.95» is about where none came before it."""
 _BY_NUMBER = re.compile(r"^\s*(?:q|#|问题|question|no\.?)\s*(\d+)\s*[.?？。]?\s*$", re.IGNORECASE)
 _CHOICE = re.compile(r"^\s*([1-3])\s*[.。)）]?\s*$")
 
@@ -118,7 +121,7 @@ class Conversation:
         if chosen is not None:
             return self._remember(self._answer(chosen, self._nearest(chosen), self._lang(text)))
         follow_up = recognise(text)
-        if follow_up is not None and self._before() is not None:
+        if follow_up is not None and (self._before() is not None or follow_up.changes):
             return self._follow(follow_up, text)
         return self._remember(self._find(text, follow_up))
 
@@ -203,10 +206,9 @@ class Conversation:
 
     def _follow(self, follow_up: FollowUp, text: str) -> Reply:
         """The last question again, with what the message wants to be different."""
-        before = self._before()
-        assert before is not None
-        assert before.answered is not None
         lang = follow_up.lang or self.lang or self._lang(text)
+        before = self._before() or self._answer(ABOUT_A_CHANGE, (), lang)
+        assert before.answered is not None
         level = follow_up.level or before.level
         if follow_up.kind == "more" and follow_up.level is None:
             level = "expert"
@@ -217,7 +219,7 @@ class Conversation:
             lang=lang,
             level=level,
             changed=changed,
-            follows=True,
+            follows=self._before() is not None,
         )
         try:
             if follow_up.token is not None:
@@ -228,7 +230,7 @@ class Conversation:
             # The wish cannot be met: say why, and keep what was before it.
             unmet = Answer((str(error),))
             return replace(now, answer=unmet, changed=before.changed, token=before.token)
-        told = self._notes(follow_up, now)
+        told = [*self._notes(follow_up, now), *self._moved_note(now, sample)]
         self.last = replace(now, answer=Answer((*told, *found.blocks)))
         self._offered = ()
         return self.last
@@ -253,6 +255,24 @@ class Conversation:
             key = "word" if now.level == "kid" else "token"
             said.append(say(key, now.lang, now.token, shown))
         return said
+
+    def _moved_note(self, now: Reply, sample: Sample) -> list[str]:
+        """What a change of γ or λ does to the token that the answer is about."""
+        if now.level == "kid" or not changes_credit(now.changed):
+            return []
+        recorded = fill(self.sample)
+        tried = fill(sample)
+        at = instructive(Tracer(self.sample).full) if now.token is None else now.token
+        shown = pieces(self.sample.token_bytes)[at]
+        told: list[str] = []
+        for symbol, name in (("A", "advantages"), ("Â", "whitened")):
+            if name not in recorded.columns or name not in tried.columns:
+                continue
+            before = num(recorded.columns[name][at])
+            after = num(tried.columns[name][at])
+            if before != after:
+                told.append(say("moved", now.lang, symbol, before, after))
+        return [say("moved token", now.lang, at, shown, "".join(told))] if told else []
 
     @functools.cached_property
     def _batch(self) -> Sequence[Sample]:

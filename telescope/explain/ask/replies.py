@@ -52,6 +52,11 @@ _TEXTS: dict[str, dict[Lang, str]] = {
         "zh": "（估计器 {} 没有 {} 这个设置，所以没有变化。）",
         "en": "(The estimator {} has no setting {}, so nothing changes.)",
     },
+    "moved token": {
+        "zh": "（token {}「{}」：{}）",
+        "en": "(Token {} «{}»:{})",
+    },
+    "moved": {"zh": "{} 从 {} 变成 {}。", "en": " {} was {} and is {}."},
     "too high": {"zh": "{} 不能取 {}：最大是 {}。", "en": "{} cannot be {}: at most {}."},
     "too low": {"zh": "{} 不能取 {}：最小是 {}。", "en": "{} cannot be {}: at least {}."},
     "not allowed": {"zh": "{} 不能取 {}。", "en": "{} cannot be {}."},

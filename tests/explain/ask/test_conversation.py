@@ -12,7 +12,7 @@ from telescope.explain.ask.conversation import Conversation, Reply
 from telescope.explain.ask.log import Log
 from telescope.explain.ask.retry import retry
 from telescope.explain.dialogue import Dialogue
-from telescope.explain.example import RIGHT
+from telescope.explain.example import RIGHT, WRONG
 from telescope.explain.questions import answer, find_question
 from telescope.explain.settings import Settings
 
@@ -84,6 +84,47 @@ def test_changes_add_up_and_can_be_taken_back() -> None:
     assert after(WHY_NOT_DELTA, "λ=1", "what does bootstrap mean").changed == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("why is this answer wrong?", "q69"),
+        ("这个回答为什么错了？", "q69"),
+        ("which token was blamed most?", "q70"),
+        ("哪个词元受的责备最多？", "q70"),
+        ("is the critic well calibrated?", "q71"),
+        ("评论家校准得好吗？", "q71"),
+    ],
+)
+def test_questions_about_the_answer_on_the_screen(text: str, key: str) -> None:
+    assert after(text).answered == key
+
+
+def test_the_most_blamed_token_is_the_one_with_the_smallest_advantage() -> None:
+    whitened = fill(WRONG).columns["whitened"]
+    written = [i for i, m in enumerate(WRONG.mask) if m]
+    worst = min(written, key=lambda i: whitened[i])
+    said = Conversation(WRONG).ask("which token was blamed most?").text
+    assert said.startswith(f"Token {worst} «")
+    assert f"Â = {num(whitened[worst])} is the smallest of {len(written)} tokens" in said
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        (),
+        ("what is the capital of France",),
+        ("why is this answer wrong?", "is the critic well calibrated?"),
+        (WHY_NOT_DELTA, "which token was blamed most?"),
+    ],
+)
+def test_another_lambda_says_what_it_does_to_a_token(before: tuple[str, ...]) -> None:
+    reply = after(*before, "what if λ=0.5", token=3)
+    tried = fill(retry(RIGHT, {"lam": 0.5}, "en")).columns["advantages"][3]
+    recorded = fill(RIGHT).columns["advantages"][3]
+    assert reply.changed == {"lam": 0.5}
+    assert f"A was {num(recorded)} and is {num(tried)}." in reply.text
+
+
 def test_an_impossible_setting_is_explained_and_forgotten() -> None:
     reply = after(WHY_NOT_DELTA, "λ=3 呢")
     assert reply.text == "λ 不能取 3：最大是 1。"
@@ -150,7 +191,7 @@ def test_again_repeats_the_answer() -> None:
 
 
 def test_a_follow_up_without_a_question_asks_for_one() -> None:
-    reply = after("λ=1 呢？")
+    reply = after("第 3 个 token 呢？")
     assert reply.answered is None
     assert "前面还没有问题" in reply.text
 

@@ -44,9 +44,10 @@ export function grid(xs, ys, mask, count) {
   return { xRange, yRange, counts, at };
 }
 
-// Tokens by V, in bins of about equal counts: [{x, y, error, count}] with the means of V and of
-// what came, and the standard error of the latter.
-export function calibrationOf(values, returns, mask, count = 12) {
+// Tokens by V, in bins of about equal counts: [{x, y, error, count, answers}] with the means of V
+// and of what came, and the standard error of the latter.
+export function calibrationOf(values, returns, { mask, offsets }, count = 12) {
+  const answerOf = answersOf(offsets);
   const at = writtenTokens(mask, values, returns).sort((a, b) => values[a] - values[b]);
   const bins = [];
   let start = 0;
@@ -54,18 +55,40 @@ export function calibrationOf(values, returns, mask, count = 12) {
     let end = Math.max(start, Math.round((k * at.length) / count));
     while (end > start && end < at.length && values[at[end]] === values[at[end - 1]]) end++;
     const own = at.slice(start, end); // equal V stay together
-    if (own.length) bins.push({ ...meansOf(own, values, returns), tokens: own });
+    if (own.length) bins.push({ ...meansOf(own, values, returns, answerOf), tokens: own });
     start = end;
   }
-  return { bins, at };
+  const gap = meanOf(at, (i) => values[i] - returns[i], answerOf);
+  return { bins, at, gap };
 }
 
-function meansOf(own, values, returns) {
-  const n = own.length;
-  const x = own.reduce((sum, i) => sum + values[i], 0) / n;
-  const y = own.reduce((sum, i) => sum + returns[i], 0) / n;
-  const squares = own.reduce((sum, i) => sum + (returns[i] - y) ** 2, 0);
-  return { x, y, count: n, error: n > 1 ? Math.sqrt(squares / (n - 1) / n) : 0 };
+// The sample of every token of the flat columns.
+function answersOf(offsets) {
+  const out = new Int32Array(offsets.at(-1));
+  for (let row = 0; row + 1 < offsets.length; row++) out.fill(row, offsets[row], offsets[row + 1]);
+  return out;
+}
+
+function meansOf(own, values, returns, answerOf) {
+  const x = own.reduce((sum, i) => sum + values[i], 0) / own.length;
+  const { mean: y, error, answers } = meanOf(own, (i) => returns[i], answerOf);
+  return { x, y, error, answers, count: own.length };
+}
+
+// Fewer answers than this say nothing about how much answers differ.
+export const LEAST_ANSWERS = 10;
+
+// {mean, error, answers} of a number of the tokens `at`. Tokens of one answer share its ending: they
+// are no independent observations. The standard error therefore adds up what each of the C answers
+// (c) is off the mean: √(C/(C − 1) · Σ_c (Σ_{i∈c} (x_i − mean))²) / n. It is null with few answers.
+export function meanOf(at, of, answerOf) {
+  const mean = at.reduce((sum, i) => sum + of(i), 0) / Math.max(at.length, 1);
+  const off = new Map();
+  for (const i of at) off.set(answerOf[i], (off.get(answerOf[i]) ?? 0) + of(i) - mean);
+  const answers = off.size;
+  if (answers < LEAST_ANSWERS) return { mean, answers, error: null };
+  const squares = [...off.values()].reduce((sum, x) => sum + x * x, 0);
+  return { mean, answers, error: Math.sqrt((answers / (answers - 1)) * squares) / at.length };
 }
 
 function variance(at, of) {

@@ -1,5 +1,6 @@
 // Is the critic right on average? V against the return that was observed, in bins of equal counts.
 
+import { batchSize } from "../core/batch.js";
 import { columns, stepShown } from "../core/data.js";
 import { num } from "../core/number.js";
 import { Loaded, Panel } from "../core/parts.js";
@@ -10,7 +11,7 @@ import { useWidth } from "../core/width.js";
 import { figureOf } from "../token/figure.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
 import { gaeOf, writtenOf } from "../whatif/gae.js";
-import { calibrationOf, explainedVariance } from "./bins.js";
+import { calibrationOf, explainedVariance, LEAST_ANSWERS } from "./bins.js";
 import { TokenList } from "./token_list.js";
 import { Axes, Diagonal, placesOf } from "./values_returns.js";
 
@@ -36,8 +37,10 @@ function Plot({ data, gamma }) {
   const made = useMemo(() => {
     const returns = observed(data, gamma);
     const { values, mask } = data.columns;
-    const { bins, at } = calibrationOf(values, returns, mask);
-    return { bins, at, values, returns, explained: explainedVariance(values, returns, at) };
+    const { bins, at, gap } = calibrationOf(values, returns, { mask, offsets: data.offsets });
+    const explained = explainedVariance(values, returns, at);
+    const written = mask.reduce((sum, m) => sum + m, 0);
+    return { bins, at, gap, values, returns, explained, written };
   }, [data, gamma]);
   const bin = /^\d+$/.test(state.bin.value ?? "") ? Number(state.bin.value) : null;
   const chosen = bin === null ? null : made.bins[bin];
@@ -45,6 +48,7 @@ function Plot({ data, gamma }) {
     <${Panel} id="calibration" title=${t("compare.calibration.title", { step: stepShown.value })}>
       <p class="quiet">${t("compare.calibration.about")}</p>
       <${Dots} bins=${made.bins} bin=${bin} />
+      <p id="calibration-rests" class="quiet">${restsOn(made)}</p>
       <p id="explained" class="said">${saidOf(made)}</p>
       ${
         chosen
@@ -59,12 +63,35 @@ function Plot({ data, gamma }) {
   `;
 }
 
-function saidOf({ explained, at, values, returns }) {
-  const gap = at.reduce((sum, i) => sum + values[i] - returns[i], 0) / Math.max(at.length, 1);
-  const bias = Math.abs(gap) < 0.005 ? "none" : gap > 0 ? "high" : "low";
-  const biasSaid = t(`compare.bias.${bias}`, {
-    gap: figureOf("values", Math.abs(gap)),
-  });
+const count = (n) => n.toLocaleString("en");
+
+// How much the picture rests on, and what its bars are.
+function restsOn({ at, written, gap: { answers }, bins }) {
+  const every = batchSize();
+  const said = { n: count(answers), tokens: count(at.length), written: count(written) };
+  const rests =
+    every === null
+      ? t("compare.rests", said)
+      : t("compare.rests.of", { ...said, every: count(every) });
+  const without = bins.filter(({ error }) => error === null).length;
+  if (without === 0) return `${rests} ${t("compare.bars")}`;
+  const few = { without, bins: bins.length, least: LEAST_ANSWERS };
+  const key = without === bins.length ? "compare.bars.none" : "compare.bars.some";
+  return `${rests} ${t(key, few)}`;
+}
+
+// V − G on average, with its standard error where there are enough answers.
+function biasOf({ mean, error }) {
+  const bias = Math.abs(mean) < 0.005 ? "none" : mean > 0 ? "high" : "low";
+  const said = t(`compare.bias.${bias}`, { gap: figureOf("values", Math.abs(mean)) });
+  if (error === null || isKid.value) return said;
+  const isUnsure = bias !== "none" && Math.abs(mean) < 2 * error;
+  const key = isUnsure ? "compare.bias.unsure" : "compare.bias.sure";
+  return `${said} ${t(key, { error: figureOf("values", error) })}`;
+}
+
+function saidOf({ explained, gap }) {
+  const biasSaid = biasOf(gap);
   if (explained === null) return `${t("compare.explained.flat")} ${biasSaid}`;
   const share = Math.round(100 * explained);
   const kind = explained > 0.005 ? "part" : "nothing";
@@ -82,7 +109,9 @@ function Dots({ bins, bin }) {
   const box = useRef(null);
   const width = Math.min(useWidth(box), WIDEST);
   const xRange = rangeOf(bins.map(({ x }) => x));
-  const yRange = rangeOf(bins.flatMap(({ x, y, error }) => [y - error, y + error, x]));
+  const yRange = rangeOf(
+    bins.flatMap(({ x, y, error }) => [y - (error ?? 0), y + (error ?? 0), x]),
+  );
   const { x, y } = placesOf({ xRange, yRange, width, height: HEIGHT });
   const names = isKid.value
     ? [t("compare.kid.guess"), t("compare.kid.came")]
@@ -96,16 +125,25 @@ function Dots({ bins, bin }) {
           const label = t("compare.calibration.bin", {
             v: figureOf("values", each.x),
             g: figureOf("returns", each.y),
-            n: each.count.toLocaleString("en"),
+            n: count(each.count),
+            answers: count(each.answers),
+            error: each.error === null ? t("compare.few") : `± ${figureOf("returns", each.error)}`,
           });
           const open = () => go({ bin: bin === k ? null : String(k) });
           const isRight = x(each.x) > width - 60; // its count stands on the other side
           return html`
             <g key=${k} class=${`point${bin === k ? " chosen" : ""}`} data-bin=${k} data-count=${each.count} aria-label=${label} ...${pressable(open, bin === k)}>
               <title>${label}</title>
-              <line class="error" x1=${x(each.x)} x2=${x(each.x)} y1=${y(each.y - each.error)} y2=${y(each.y + each.error)} />
+              ${
+                each.error === null
+                  ? null
+                  : html`<line
+                      class="error" data-error=${each.error} x1=${x(each.x)} x2=${x(each.x)}
+                      y1=${y(each.y - each.error)} y2=${y(each.y + each.error)}
+                    />`
+              }
               <circle cx=${x(each.x)} cy=${y(each.y)} r="6" data-x=${each.x} data-y=${each.y} />
-              <text class=${isRight ? "end" : "start"} x=${x(each.x) + (isRight ? -9 : 9)} y=${y(each.y) + 4}>${each.count.toLocaleString("en")}</text>
+              <text class=${isRight ? "end" : "start"} x=${x(each.x) + (isRight ? -9 : 9)} y=${y(each.y) + 4}>${count(each.count)}</text>
             </g>
           `;
         })}

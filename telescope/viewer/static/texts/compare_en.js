@@ -47,10 +47,20 @@ export const compareEn = {
   "compare.no_critic": "This run has no critic: there is no V to compare with what came.",
   "compare.calibration.title": "Calibration of the critic at step {step}",
   "compare.calibration.about":
-    "Tokens sorted by V, in bins of equal counts. A dot is the mean V and the mean observed return G of a bin; the bar is one standard error, the number counts its tokens. On the dashed line V is right on average.",
+    "Tokens sorted by V, in bins of equal counts. A dot is the mean V and the mean observed return G of a bin; the number counts its tokens. On the dashed line V is right on average.",
   "compare.calibration.picture":
     "mean V and mean observed return of each bin; a dot lists its tokens",
-  "compare.calibration.bin": "V {v}, observed {g}: {n} tokens",
+  "compare.calibration.bin": "V {v}, observed {g} ({error}): {n} tokens of {answers} answers",
+  "compare.few": "too few answers for an error bar",
+  "compare.rests": "It rests on {n} recorded answers: {tokens} of their {written} tokens.",
+  "compare.rests.of":
+    "It rests on {n} of {every} answers of this step: {tokens} of their {written} tokens.",
+  "compare.bars":
+    "A bar is one standard error up and down, counted by answers: tokens of one answer share its ending.",
+  "compare.bars.some":
+    "A bar is one standard error up and down, counted by answers. {without} of {bins} points have too few answers for one (fewer than {least}).",
+  "compare.bars.none":
+    "There are no error bars: too few answers. Each point has tokens of fewer than {least}.",
   "compare.observed": "observed return G",
   "compare.explained.part":
     "Explained variance {x}: V explains {share} % of the variance of the observed returns.",
@@ -59,6 +69,9 @@ export const compareEn = {
   "compare.explained.flat": "All observed returns are equal: there is no variance to explain.",
   "compare.bias.high": "On average V is {gap} too high.",
   "compare.bias.low": "On average V is {gap} too low.",
+  "compare.bias.sure": "(One standard error, by answers: {error}.)",
+  "compare.bias.unsure":
+    "One standard error, by answers, is {error}: with these answers it may as well be none.",
   "compare.bias.none": "On average V is neither too high nor too low.",
   "compare.kid.guess": "guess",
   "compare.kid.came": "points that came",

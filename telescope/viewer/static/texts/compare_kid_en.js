@@ -27,6 +27,12 @@ export const compareKidEn = {
   "compare.calibration.title": "Were the guesses right?",
   "compare.calibration.about":
     "Each dot is a bag of words with about the same guess. On the dashed line the guess came true.",
+  "compare.calibration.bin": "guess {v}, came {g}: {n} words of {answers} answers",
+  "compare.rests": "This counts {tokens} words of {n} answers.",
+  "compare.rests.of": "This counts {tokens} words of {n} answers. {every} answers were written.",
+  "compare.bars": "A short bar means: we are quite sure of that dot.",
+  "compare.bars.some": "A short bar means: we are quite sure of that dot. Few answers: no bar.",
+  "compare.bars.none": "There are too few answers to be sure of the dots.",
   "compare.explained.part":
     "The forecaster can tell good answers from bad ones a little or a lot: {share} of 100.",
   "compare.explained.nothing": "The forecaster does not know yet which answers will be good.",

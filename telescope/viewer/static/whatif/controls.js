@@ -1,6 +1,7 @@
 // What if: another estimator, γ, λ or loss, and a sentence that says what is compared with what.
 
-import { run, step } from "../core/data.js";
+import { batchSize } from "../core/batch.js";
+import { step } from "../core/data.js";
 import { num, percent } from "../core/number.js";
 import { Panel, Trouble } from "../core/parts.js";
 import { isLive } from "../core/source.js";
@@ -181,14 +182,6 @@ function Whiten({ offer, whiten }) {
 }
 
 // ---- what is compared ----
-
-// How many samples the batch had, by the run's config.
-function batchSize() {
-  const of = (key) => run.value?.config?.find((row) => row.key === key)?.value;
-  const size = of("rollout.batch_size") * of("rollout.n");
-  const recorded = step.value.index.length;
-  return Number.isInteger(size) && size >= recorded ? size : null;
-}
 
 function samplesSaid() {
   const n = step.value.index.length;
