@@ -31,12 +31,7 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
     i⁺ is the next valid token. An estimator without a critic also adds what it compared with:
     baselines and scale. With β = 0 a batch may come without ref_log_prob; it then gets no kl.
     """
-    rewards = batch["token_level_scores"]
-    if kl_coef or "ref_log_prob" in batch:
-        kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
-        batch = batch.with_columns(kl=kl)
-        rewards = rewards - kl_coef * batch["kl"]
-    batch = batch.with_columns(token_level_rewards=rewards)
+    batch = with_rewards(batch, config, kl_coef=kl_coef)
     deltas = td_errors(
         batch["token_level_rewards"],
         batch["values"],
@@ -48,6 +43,16 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
     credit: Credit = config.definition.implementation()(batch, config)
     made = {name: value for name, value in credit._asdict().items() if value is not None}
     return _whiten(batch.with_columns(**made), credit, whitens=config.whitens)
+
+
+def with_rewards(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> TokenBatch:
+    """Adds token_level_rewards, and kl if there is a reference: r[i] = score[i] − β·kl[i]."""
+    rewards = batch["token_level_scores"]
+    if kl_coef or "ref_log_prob" in batch:
+        kl = kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], config.kl_kind)
+        batch = batch.with_columns(kl=kl)
+        rewards = rewards - kl_coef * batch["kl"]
+    return batch.with_columns(token_level_rewards=rewards)
 
 
 def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:

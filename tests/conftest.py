@@ -28,6 +28,8 @@ from tests.tiny import tiny_config, write_tiny_model
 
 LAYERS = {
     "slow": (
+        "audit/test_exact.py",
+        "audit/test_run.py",
         "commands/test_a_run.py",
         "commands/test_ask.py",
         "commands/test_explain.py",

@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
     "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
     "doctor": "find what is wrong with a run, since when, and which setting to change",
+    "audit": "check a run's critic by writing on from its states many times",
     "explain": "recompute and explain every number of a response",
     "dialogue": "list the rounds of a saved dialogue, or save chat messages as one",
     "ask": "answer a question about PPO in your own words, with a sample's numbers",

@@ -318,6 +318,23 @@ def _print_page(options: argparse.Namespace, source: Source, width: int) -> None
         extent = "code" if options.code else "all"
     above = 1 if source.is_example else 0
     print(render(source.sample, color=color, extent=extent, above=above, **shared), end="")
+    _print_audit(options, source, width)
+
+
+def _print_audit(options: argparse.Namespace, source: Source, width: int) -> None:
+    """What an audit of the step says about the chosen token, if there is one."""
+    if source.run is None or options.token is None:
+        return
+    from telescope.audit import file
+    from telescope.audit.words import token_line
+    from telescope.explain.text import fold
+
+    sample = source.sample
+    audit = file.load(source.run, sample.step)
+    is_kid = options.level == "kid"
+    if audit is not None:
+        line = token_line(audit, sample.index, options.token, options.lang, kid=is_kid)
+        print(fold(line, width), end="\n" if line else "")
 
 
 def read_source(options: argparse.Namespace) -> Source:

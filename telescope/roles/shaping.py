@@ -27,6 +27,8 @@ class Shaping:
         self.config = config
         self.limit = limit
         self.moments = Moments()
+        self.fixed = False
+        """μ and σ stay as they are: these responses are not trained on."""
 
     def __call__(self, batch: TokenBatch) -> TokenBatch:
         """Sets token_level_scores to the shaped scores, and records in `info` what was done.
@@ -37,7 +39,7 @@ class Shaping:
         if not (config.normalise or config.clip is not None or config.overlong_tokens):
             return batch
         totals = [scores.total for scores in batch.scores]
-        if config.normalise:
+        if config.normalise and not self.fixed:
             self.moments = self.moments.add(totals)
         score = torch.tensor(totals, dtype=torch.float64)
         normalised = self._normalise(score)

@@ -1,4 +1,4 @@
-"""A trained run on disk: its config, and the weights of its newest checkpoint."""
+"""A trained run on disk: its config, and the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from telescope.run.manifest import Manifest, check_origin, step_of
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run's config and its newest checkpoint. The checkpoint's files have been checked."""
+    """A run's config and one of its checkpoints. The checkpoint's files have been checked."""
 
     config: Config
     path: Path

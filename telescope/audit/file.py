@@ -1,0 +1,70 @@
+"""RUN/audit/step_000050.json: an audit on disk. It is plain JSON, so opening it runs nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from telescope.audit.findings import Audit, Judged, Post, summarise
+from telescope.errors import TelescopeError
+
+VERSION = 1
+DIGITS = 7
+
+
+def path_of(run: Path | str, step: int) -> Path:
+    """The file of a step's audit."""
+    return Path(run) / "audit" / f"step_{step:06d}.json"
+
+
+def to_json(audit: Audit) -> dict[str, Any]:
+    """The audit with its summary."""
+    plain = {"version": VERSION, **asdict(audit), "summary": asdict(summarise(audit))}
+    rounded: dict[str, Any] = _rounded(plain)
+    return rounded
+
+
+def save(audit: Audit, run: Path) -> Path:
+    """Writes the file whole or not at all."""
+    path = path_of(run, audit.step)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        text = json.dumps(to_json(audit), ensure_ascii=False, allow_nan=False, indent=1)
+        temporary.write_text(text.encode("utf-8", "backslashreplace").decode() + "\n", "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise TelescopeError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def load(run: Path | str, step: int) -> Audit | None:
+    """The audit of a step. None without one, or if the file cannot be read."""
+    try:
+        plain = json.loads(path_of(run, step).read_text("utf-8"))
+        return _audit(plain) if plain["version"] == VERSION else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _audit(plain: Mapping[str, Any]) -> Audit:
+    known = {name: plain[name] for name in Audit.__dataclass_fields__}
+    known["posts"] = [Post(**post) for post in known["posts"]]
+    known["tokens"] = [Judged(**token) for token in known["tokens"]]
+    known["prompts"] = {int(number): text for number, text in known["prompts"].items()}
+    return Audit(**known)
+
+
+def _rounded(value: Any) -> Any:
+    """Floats with seven digits: more would be noise."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value
