@@ -136,8 +136,10 @@ class Api:
     # ---- a sample ----
 
     def _sample(self, query: Query, run: str, step: str, sample: str) -> Any:
-        found = self.runs[run].sample(int(step), int(sample))
-        return page_sample(found) | {"position": int(sample)}
+        data = self.runs[run]
+        found = data.sample(int(step), int(sample))
+        audit = data.audit(int(step), int(sample))
+        return page_sample(found) | {"position": int(sample), "audit": audit}
 
     def _evaluated(self, query: Query, run: str, step: str, sample: str) -> Any:
         found = self.runs[run].evaluated(int(step), int(sample))

@@ -108,7 +108,10 @@ class _Report:
     def _add_sample(self, step: int, position: int) -> bool:
         """Adds the sample and the arithmetic of all its tokens, if there is room for it."""
         sample = self.run.sample(step, position)
-        shown = page_sample(sample, max_tokens=TOKENS) | {"position": position}
+        shown = page_sample(sample, max_tokens=TOKENS) | {
+            "position": position,
+            "audit": self.run.audit(step, position),
+        }
         tracer = self.run.tracer(step, position)
         count = min(len(sample), TOKENS)
         tokens = [page_traces(tracer, t, self.words) for t in range(count)]

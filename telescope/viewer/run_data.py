@@ -8,12 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from telescope.audit import file as audit_file
+from telescope.audit.findings import Audit
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
 from telescope.viewer.alarms import Alarms
+from telescope.viewer.audited import page_audit
 from telescope.viewer.columns import has_critic, step_columns
 from telescope.viewer.header import (
     SCALED,
@@ -63,6 +66,7 @@ class RunData:
         self._tables = Recent[pa.Table](keep)
         self._samples = Recent[Sample](64)
         self._recorded = Recent[RecordedStep](keep)
+        self._audits = Recent[Audit | None](keep)
         self._tracers = Recent[Tracer](8)
         self._whatifs = Recent[Recomputed](8)
         self._steps = Recent[dict[str, Any]](16)
@@ -257,6 +261,12 @@ class RunData:
                 f"step {step} has {table.num_rows} recorded samples: 0 to {table.num_rows - 1}"
             )
         return self._samples((*stamp, position), lambda: ledger.sample_of(table, position))
+
+    def audit(self, step: int, position: int) -> dict[str, Any] | None:
+        """What an audit of the step found on the sample's posts, if there is one."""
+        path = audit_file.path_of(self.run, step)
+        audit = self._audits((step, _written(path)), lambda: audit_file.load(self.run, step))
+        return page_audit(audit, position)
 
     def tracer(self, step: int, position: int) -> Tracer:
         """Explains the sample's tokens."""

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from telescope.audit import file
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
+from tests.audit.made import made_audit, made_post
 from tests.viewer.conftest import until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 
@@ -377,3 +379,26 @@ def test_a_cut_answer_ends_with_the_bootstrapped_value(show: Show) -> None:
     page.locator("#picture-A").wait_for()
     assert "V=0.700" in page.locator("#picture text").all_text_contents()
     assert page.locator("#table tbody tr").last.text_content() == "end0.700"
+
+
+def test_audited_posts_carry_the_mean_outcome_with_its_interval(
+    serve_run: Serve, open_page: Open, tmp_path: Path
+) -> None:
+    run = fake_run(tmp_path / "run")
+    posts = [made_post(0, 0, 0.5, 0.3), made_post(0, 3, 0.6, 0.5)]
+    file.save(made_audit(step=40, needed=39, checkpoint=39, posts=posts), run)
+    page = open_page(f"{serve_run(run)}#view=samples&{TOKEN}")
+    page.locator(".audited").first.wait_for()
+    said = page.locator(".audited title").all_text_contents()
+    assert said[1] == "64 continuations from here earned 0.5 on average (95 % interval 0.4 to 0.6)."
+    assert (
+        "what 64 continuations from that post earned" in page.locator(".audit-rule").text_content()
+    )
+    middle, low, high = page.evaluate(
+        "() => { const g = document.querySelectorAll('.audited')[1];"
+        " const line = g.querySelector('line');"
+        " return [g.querySelector('circle').cy.baseVal.value, line.y1.baseVal.value,"
+        " line.y2.baseVal.value] }"
+    )
+    assert high < middle < low  # the screen counts downwards
+    assert middle == pytest.approx((low + high) / 2)

@@ -11,6 +11,12 @@ export const tokenEn = {
   "token.rule":
     "● V stands on a post: what was expected BEFORE the token. r, δ and A lie in the gap: " +
     "they belong to the token itself.",
+  "token.audit":
+    "○ with a whisker: what {n} continuations from that post earned on average, with its 95 % " +
+    "interval (telescope audit).",
+  "token.audit.post":
+    "{n} continuations from here earned {mean} on average (95 % interval {low} to {high}).",
+  "token.audit.other": "The policy of another step wrote them.",
   "token.state": "state",
   "token.row": "token",
   "token.row.sub": "written in the gap",

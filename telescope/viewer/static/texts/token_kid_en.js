@@ -48,6 +48,10 @@ export const tokenKidEn = {
   "token.rule":
     "● Guesses stand on the posts: made BEFORE the word. Marks and surprises lie in the gaps: " +
     "they belong to the word.",
+  "token.audit": "○ The points that the writer really got on average, in {n} tries from that post.",
+  "token.audit.post":
+    "In {n} tries from here the writer got {mean} points on average (about {low} to {high}).",
+  "token.audit.other": "The writer of another day tried.",
   "token.state": "number",
   "token.row": "word",
   "token.row.sub": "between two posts",

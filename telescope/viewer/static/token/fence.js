@@ -9,6 +9,7 @@ import { useInSight, useWidth } from "../core/width.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { settingsShown } from "../whatif/whatif.js";
 import { lens, tokenPanel, tokenSeen } from "./chosen.js";
+import { Audited, auditRule } from "./fence_audit.js";
 import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
 import { sceneOf } from "./fence_scene.js";
 import { Arrows, Bands, BeforeAndAfter, Captions, Posts, Values } from "./fence_values.js";
@@ -29,6 +30,7 @@ const PARTS = [
   Fan,
   Edges,
   Hits,
+  Audited, // above the hits, for its hover text
 ]; // back to front
 // They stay as they are while γ or λ is dragged.
 const STILL = [Bands, Captions, Posts, BeforeAndAfter, Edges, Hits];
@@ -79,6 +81,7 @@ export function Fence({ sample }) {
   return html`
     <${Panel} id="fence" title=${t("token.fence")} bar=${bar}>
       <p class="rule">${t("token.rule")}</p>
+      ${auditRule(sample)}
       <div id="picture" ref=${box} role="group" aria-label=${t("token.picture")} ...${tokenPanel}>
         <svg viewBox=${`0 0 ${width} ${row.height}`} height=${row.height} aria-hidden="true">
           ${picture}

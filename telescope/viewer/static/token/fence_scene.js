@@ -89,7 +89,11 @@ export function sceneOf({ sample, view, token, width, before }) {
 // The values' axis. An end far from all other values would squash them: the axis is broken there.
 function axisOf({ sample, tokens, to, v, d, R, endValue, row }) {
   const written = tokens.filter((i) => sample.mask[i]);
-  const seen = written.flatMap((i) => [v[i], R[i], v[i] + d[i]].filter(has));
+  const audited = (sample.audit?.posts ?? []).filter(([i]) => tokens.includes(i));
+  const seen = [
+    ...written.flatMap((i) => [v[i], R[i], v[i] + d[i]]),
+    ...audited.flatMap(([, ...ends]) => ends),
+  ].filter(has);
   let low = seen.length ? Math.min(...seen) : 0;
   let high = seen.length ? Math.max(...seen) : 1;
   const room = 2 * (high - low);
