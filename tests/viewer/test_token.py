@@ -390,7 +390,10 @@ def test_audited_posts_carry_the_mean_outcome_with_its_interval(
     page = open_page(f"{serve_run(run)}#view=samples&{TOKEN}")
     page.locator(".audited").first.wait_for()
     said = page.locator(".audited title").all_text_contents()
-    assert said[1] == "64 continuations from here earned 0.5 on average (95 % interval 0.4 to 0.6)."
+    assert (
+        said[1]
+        == "64 continuations from here earned 0.500 on average (95 % interval 0.400 to 0.600)."
+    )
     assert (
         "what 64 continuations from that post earned" in page.locator(".audit-rule").text_content()
     )
