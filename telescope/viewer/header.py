@@ -23,6 +23,8 @@ SCALED = (
     "token_level_rewards",
     "entropy",
 )
+NOTHING = 1e-3
+"""A critic whose |V| is smaller expects nothing."""
 PERCENTILE = 98
 """A colour scale ends at this percentile of |x|, so that a few outliers do not fade the rest."""
 
@@ -91,7 +93,8 @@ def is_surprising(row: dict[str, Any]) -> bool:
 
     An untrained critic expects nothing, so that a wrong answer is no surprise.
     """
-    expected = row["v0"] is None or 2 * abs(row["v0"]) >= (row["max_abs_a"] or 0.0)
+    least = max(row["max_abs_a"] or 0.0, NOTHING)
+    expected = row["v0"] is None or 2 * abs(row["v0"]) >= least
     return expected and not row["right"] and not row["truncated"]
 
 
