@@ -6,13 +6,16 @@ statistic. They look at the arrays as the trainer gave them, padding included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from telescope.peers.rows import TOKEN_COLUMNS, Array, WatchedStep, ragged
+from telescope.peers.given import Fault, Given
+from telescope.peers.rows import Array
+
+__all__ = ["CHECKS", "Fault", "Given", "find_faults"]
 
 CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
@@ -20,56 +23,15 @@ LEAST_TOKENS = 32
 """Tokens that a statistic needs."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What is wrong, where, and how it can be seen."""
-
-    id: str
-    row: int
-    token: int
-    en: str
-    zh: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Given:
-    """A batch as it was given: rows of any width, padding included."""
-
-    responses: Sequence[Array]
-    mask: Sequence[Array]
-    columns: Mapping[str, Sequence[Array]]
-    prompts: Sequence[Any] | None = None
-    eos: int | None = None
-
-    def rows(self, *names: str) -> Iterator[tuple[Any, ...]]:
-        """(row number, mask, columns …) where all of these columns are there."""
-        if all(name in self.columns for name in names):
-            columns = [self.columns[name] for name in names]
-            yield from zip(range(len(self.mask)), self.mask, *columns, strict=True)
-
-
-def given_batch(watched: WatchedStep, given: Mapping[str, Any], eos: int | None) -> Given:
-    """The arrays of `record` as they were given, with their padding.
-
-    `watched` is the same batch without it, for what was not given.
-    """
-    mask = given.get("mask")
-    whole = [name for name in TOKEN_COLUMNS if given.get(name) is not None]
-    return Given(
-        responses=ragged("responses", given["responses"], None),
-        mask=watched.mask if mask is None else ragged("mask", mask, None),
-        columns={name: ragged(name, given[name], None) for name in whole},
-        prompts=watched.prompts or watched.prompt_ids,
-        eos=eos,
-    )
-
-
 def find_faults(given: Given) -> list[Fault]:
-    """The first place of every fault."""
-    return [fault for check in CHECKS for fault in [check(given)] if fault is not None]
+    """The first place of every fault. A check that cannot read the arrays finds none."""
+    found = []
+    for check in CHECKS:
+        with contextlib.suppress(Exception):
+            fault = check(given)
+            if fault is not None:
+                found.append(fault)
+    return found
 
 
 def _nan_in_padding(given: Given) -> Fault | None:
@@ -77,7 +39,7 @@ def _nan_in_padding(given: Given) -> Fault | None:
         for row, mask, column in given.rows(name):
             bad = ~np.isfinite(column[: len(mask)]) & (mask == 0)
             if bad.any():
-                token = int(bad.argmax())
+                token = given.token(row, int(bad.argmax()))
                 return Fault(
                     "nan_in_padding",
                     row,
@@ -95,101 +57,208 @@ def _score_on_padding(given: Given) -> Fault | None:
     for row, mask, scores in given.rows("token_level_scores"):
         lost = np.nan_to_num(scores[: len(mask)]) * (mask == 0)
         if np.any(lost != 0):
-            token = int((lost != 0).argmax())
+            slot = int((lost != 0).argmax())
+            token = given.token(row, slot)
             return Fault(
                 "score_on_padding",
                 row,
                 token,
-                f"the score {lost[token]:.4g} of row {row} stands on token {token}, where the mask "
+                f"the score {lost[slot]:.4g} of row {row} stands on token {token}, where the mask "
                 "is 0: no token gets it. Pay it on the last token that the policy wrote.",
-                f"第 {row} 行的得分 {lost[token]:.4g} 记在 token {token} 上，那里的掩码是 0："
+                f"第 {row} 行的得分 {lost[slot]:.4g} 记在 token {token} 上，那里的掩码是 0："
                 "没有 token 得到它。请记在策略写的最后一个 token 上。",
             )
     return None
 
 
 def _mask_shifted(given: Given) -> Fault | None:
-    if given.eos is None:
-        return None
-    for row, (ids, mask) in enumerate(zip(given.responses, given.mask, strict=True)):
-        at = np.flatnonzero(ids[: len(mask)] == given.eos)
-        if not len(at) or not mask.any():
+    """The mask must end at EOS, and the numbers of a row must be where it is 1."""
+    for row, (ids, given_mask) in enumerate(zip(given.responses, given.mask, strict=True)):
+        mask = np.asarray(given_mask[: len(ids)]) > 0
+        if not mask.any():
             continue
-        end = int(at[0])
         last = int(np.flatnonzero(mask)[-1])
-        if last == end:
-            continue
-        side, side_zh = ("early", "早") if last < end else ("late", "晚")
-        return Fault(
-            "mask_shifted",
-            row,
-            last,
-            f"the mask of row {row} ends at token {last}, but EOS is token {end}: it ends "
-            f"{abs(end - last)} too {side}. EOS is the policy's choice and must be trained; "
-            "padding must not.",
-            f"第 {row} 行的掩码到 token {last} 为止，而 EOS 是 token {end}：{side_zh}了 "
-            f"{abs(end - last)} 个。EOS 是策略选的，要参与训练；填充不要。",
-        )
+        end = _end_of_answer(given, ids, mask, last)
+        if end is not None:
+            return _ends_elsewhere(row, given.token(row, last), given.token(row, end))
+        by = _shift_of_numbers(given, row, mask)
+        if by:
+            first = int((mask != np.roll(mask, -by)).argmax())
+            return _beside_numbers(row, given.token(row, first), by)
     return None
 
 
-def _returns_from_whitened(given: Given) -> Fault | None:
-    rows = list(given.rows("values", "returns", "whitened", "token_level_rewards"))
-    if not rows:
+def _end_of_answer(given: Given, ids: Array, mask: Array, last: int) -> int | None:
+    """Where EOS is, if the mask ends before it or goes on behind it; None if it ends there.
+
+    An EOS alone says little: a turn may end in the middle of an answer, and a trainer may go on
+    behind it on purpose. What follows must be padding.
+    """
+    at = np.flatnonzero(ids == given.eos) if given.eos is not None else np.zeros(0, int)
+    if not len(at) or ids[last] == given.eos:
         return None
-    for row, mask, values, returns, whitened, rewards in rows:
-        on = mask > 0
-        last = int(np.flatnonzero(on)[-1]) if on.any() else None
-        if last is None:
-            continue
-        same = np.abs(returns - values - whitened)[: len(mask)][on] < CLOSE
-        raw = rewards[last] - values[last]  # A of the last token, whatever λ is
+    after = at[at > last]
+    if len(after):
+        end = int(after[0])
+        rest = ids[end + 1 :]
+        pads_are_eos = bool(len(rest)) and bool((rest == given.eos).all())
+        return end if end == last + 1 and not pads_are_eos else None
+    end = int(at[-1])
+    rest = ids[end + 1 :]
+    is_padding = bool((rest == rest[0]).all()) and mask[end + 1 : last + 1].all()
+    known = (len(rest) > 1 or _stops_at_eos(given)) if given.pad is None else rest[0] == given.pad
+    return end if is_padding and known else None
+
+
+def _stops_at_eos(given: Given) -> bool:
+    """Whether more than half of the rows end with EOS: this trainer does not go on behind it."""
+    rows = zip(given.responses, given.mask, strict=True)
+    ends = [ids[np.flatnonzero(mask)[-1]] == given.eos for ids, mask in rows if np.any(mask)]
+    return 2 * sum(map(bool, ends)) > len(ends)
+
+
+def _shift_of_numbers(given: Given, row: int, mask: Array) -> int:
+    """1 or −1 where the row's numbers are exactly 0 beside the mask instead of outside it."""
+    there = np.zeros(len(mask), bool)
+    for name in ("old_log_probs", "ref_log_prob", "values"):
+        if name in given.columns:
+            there |= np.nan_to_num(given.columns[name][row][: len(mask)]) != 0
+    if not there.any() or there.all() or mask.all() or (there == mask).all():
+        return 0
+    for by in (1, -1):
+        moved = np.roll(mask, by)
+        inside = slice(1, None) if by == 1 else slice(None, -1)
+        if (moved == there)[inside].all():
+            return by
+    return 0
+
+
+def _ends_elsewhere(row: int, last: int, end: int) -> Fault:
+    side, side_zh = ("early", "早") if last < end else ("late", "晚")
+    return Fault(
+        "mask_shifted",
+        row,
+        last,
+        f"the mask of row {row} ends at token {last}, but EOS is token {end}: it ends "
+        f"{abs(end - last)} too {side}. EOS is the policy's choice and must be trained; "
+        "padding must not.",
+        f"第 {row} 行的掩码到 token {last} 为止，而 EOS 是 token {end}：{side_zh}了 "
+        f"{abs(end - last)} 个。EOS 是策略选的，要参与训练；填充不要。",
+    )
+
+
+def _beside_numbers(row: int, token: int, by: int) -> Fault:
+    side, side_zh = ("early", "早") if by == 1 else ("late", "晚")
+    return Fault(
+        "mask_shifted",
+        row,
+        token,
+        f"the mask of row {row} is one token too {side}, first at token {token}: log-probs and "
+        "values are exactly 0 where it is 1, and not where it is 0.",
+        f"第 {row} 行的掩码{side_zh}了一个 token，最先在 token {token}："
+        "掩码为 1 处的对数概率和价值恰好是 0，掩码为 0 处却不是。",
+    )
+
+
+def _returns_from_whitened(given: Given) -> Fault | None:
+    rows = []
+    for row, mask, *columns in given.rows("values", "returns", "whitened", "token_level_rewards"):
+        if mask.any():
+            rows.append((row, mask, int(np.flatnonzero(mask)[-1]), *columns))
+    raws = [rewards[last] - values[last] for _, _, last, values, _, _, rewards in rows]
+    used = [whitened[last] for _, _, last, _, _, whitened, _ in rows]
+    if not _is_one_line(raws, used):
+        return None
+    for (row, mask, last, values, returns, whitened, _), raw in zip(rows, raws, strict=True):
+        # raw is A of the last token, whatever λ is
+        same = np.abs(returns - values - whitened)[: len(mask)][mask] < CLOSE
         if same.all() and abs(raw - whitened[last]) > 10 * CLOSE:
+            token = given.token(row, last)
             return Fault(
                 "returns_from_whitened",
                 row,
-                last,
+                token,
                 f"in row {row} R − V is the whitened advantage on every token, e.g. "
-                f"{returns[last]:.4g} − {values[last]:.4g} = {whitened[last]:.4g} at token {last}, "
-                f"where the raw one is {raw:.4g}. The critic is trained towards the wrong scale: "
+                f"{returns[last]:.4g} − {values[last]:.4g} = {whitened[last]:.4g} at token {token}"
+                f", where the raw one is {raw:.4g}. The critic is trained towards the wrong scale: "
                 "compute R before whitening.",
-                f"第 {row} 行每个 token 的 R − V 都等于白化后的优势，例如 token {last}："
+                f"第 {row} 行每个 token 的 R − V 都等于白化后的优势，例如 token {token}："
                 f"{returns[last]:.4g} − {values[last]:.4g} = {whitened[last]:.4g}，"
                 f"而未白化的是 {raw:.4g}。critic 学到的尺度是错的：请在白化之前计算 R。",
             )
     return None
 
 
+def _is_one_line(raw: Sequence[float], used: Sequence[float]) -> bool:
+    """Whether used = (raw − μ)/σ with the same μ and σ in every row, as whitening has it."""
+    x = np.array(raw, np.float64)
+    y = np.array(used, np.float64)
+    if len(x) < 3 or x.std() < CLOSE:
+        return True
+    slope, start = np.polyfit(x, y, 1)
+    return bool((np.abs(slope * x + start - y) < 10 * CLOSE).all())
+
+
+PREFIX = 16
+"""Tokens for which rows with the same prompt are followed."""
+
+
 def _values_after_token(given: Given) -> Fault | None:
-    """Rows with the same prompt and the same first tokens are in the same state: V is equal."""
+    """Rows with the same prompt and the same tokens so far are in the same state: V is equal.
+
+    Unless V has seen the next token. Then it differs with that token, and only with it.
+    """
     if given.prompts is None or "values" not in given.columns:
         return None
-    seen: dict[Any, tuple[int, float, int]] = {}
+    states: dict[Any, list[tuple[int, int, float, int]]] = {}
     for row, mask, values in given.rows("values"):
         ids = given.responses[row]
-        if not len(mask) or not mask[0] or not len(ids):
+        on = np.flatnonzero(mask[: len(ids)])
+        if not len(on):
             continue
         prompt = given.prompts[row]
         key = prompt if isinstance(prompt, str) else tuple(np.asarray(prompt).tolist())
-        other = seen.setdefault(key, (row, float(values[0]), int(ids[0])))
-        apart = abs(other[1] - float(values[0]))
-        if apart > 10 * CLOSE and other[2] != int(ids[0]):
-            return Fault(
-                "values_after_token",
-                row,
-                0,
-                f"rows {other[0]} and {row} answer the same prompt, but V[0] is {other[1]:.4g} and "
-                f"{values[0]:.4g}. V[0] is from before the first token, so it must be equal: these "
-                "values have seen their token. Take them one position earlier.",
-                f"第 {other[0]} 行和第 {row} 行回答同一个提示，V[0] 却是 {other[1]:.4g} 和 "
-                f"{values[0]:.4g}。V[0] 是写第一个 token 之前的，应当相等：这些值已经看到了自己的 "
-                "token。请往前取一位。",
-            )
-    return None
+        start = int(on[0])
+        for slot in range(start, min(len(ids), start + PREFIX)):
+            if mask[slot]:
+                state = (key, tuple(ids[start:slot].tolist()))
+                seen = (row, slot - start, float(values[slot]), int(ids[slot]))
+                states.setdefault(state, []).append(seen)
+    return next((f for seen in states.values() if (f := _differs(seen)) is not None), None)
+
+
+def _differs(seen: Sequence[tuple[int, int, float, int]]) -> Fault | None:
+    """A fault where V of one state differs with the token that was chosen in it."""
+    first = seen[0]
+    by_token: dict[int, list[float]] = {}
+    for _, _, value, token in seen:
+        by_token.setdefault(token, []).append(value)
+    same = max(max(values) - min(values) for values in by_token.values())
+    other = max(
+        (s for s in seen if s[3] != first[3]), key=lambda s: abs(s[2] - first[2]), default=None
+    )
+    if other is None:
+        return None
+    apart = abs(other[2] - first[2])
+    noise = max(10 * CLOSE, 0.02 * abs(first[2]), 2 * same)
+    if not apart > noise:
+        return None
+    row, token, value, _ = other
+    return Fault(
+        "values_after_token",
+        row,
+        token,
+        f"rows {first[0]} and {row} have the same prompt and the same tokens before token {token}, "
+        f"but V[{token}] is {first[2]:.4g} and {value:.4g}. V[{token}] is from before that token, "
+        "so it must be equal: these values have seen their token. Take them one position earlier.",
+        f"第 {first[0]} 行和第 {row} 行的提示相同，token {token} 之前的内容也相同，V[{token}] 却是 "
+        f"{first[2]:.4g} 和 {value:.4g}。V[{token}] 是写这个 token 之前的，应当相等："
+        "这些值已经看到了自己的 token。请往前取一位。",
+    )
 
 
 def _other_temperature(given: Given) -> Fault | None:
-    """Where the two differ by a temperature, old grows in proportion to the sampler's."""
+    """Where the two differ by a temperature, old varies more or less than the sampler's."""
     pairs = [
         (row, np.flatnonzero(mask), old, sampled)
         for row, mask, old, sampled in given.rows("old_log_probs", "rollout_log_probs")
@@ -202,24 +271,26 @@ def _other_temperature(given: Given) -> Fault | None:
     y = np.concatenate(old_all).astype(np.float64)
     if len(x) < LEAST_TOKENS or not np.isfinite(x).all() or not np.isfinite(y).all():
         return None
-    if x.std() < CLOSE or np.abs(y - x).mean() < 0.05:
+    if x.std() < CLOSE or np.abs(y - x).mean() < 0.03 * np.abs(x).mean():
         return None
-    slope = float((x * y).sum() / (x * x).sum())
+    ratio = float(y.std() / x.std())
     fits = float(np.corrcoef(x, y)[0, 1])
-    if fits < 0.9 or abs(slope - 1) < 0.05:
+    grows = float(np.corrcoef(y - x, y + x)[0, 1])  # 0 where they differ by noise only
+    if fits < 0.9 or abs(grows) < 0.4 or abs(ratio - 1) < 0.05:
         return None
     row, on, old, sampled = max(pairs, key=lambda pair: _widest(*pair[1:])[0])
-    token = _widest(on, old, sampled)[1]
+    slot = _widest(on, old, sampled)[1]
+    token = given.token(row, slot)
     return Fault(
         "other_temperature",
         row,
         token,
-        f"old log-probs are about {slope:.2f} times the sampler's (correlation {fits:.2f}), e.g. "
-        f"{old[token]:.4g} against {sampled[token]:.4g} at token {token} of row {row}. The same "
+        f"old log-probs vary {ratio:.2f} times as much as the sampler's (correlation {fits:.2f}), "
+        f"e.g. {old[slot]:.4g} against {sampled[slot]:.4g} at token {token} of row {row}. The same "
         "policy at another temperature looks like this: divide the logits by the sampling "
         "temperature in training too.",
-        f"old log-prob 约为采样器的 {slope:.2f} 倍（相关系数 {fits:.2f}），例如第 {row} 行 token "
-        f"{token}：{old[token]:.4g} 对 {sampled[token]:.4g}。同一个策略、不同的温度就是这样："
+        f"old log-prob 的起伏是采样器的 {ratio:.2f} 倍（相关系数 {fits:.2f}），例如第 {row} 行 "
+        f"token {token}：{old[slot]:.4g} 对 {sampled[slot]:.4g}。同一个策略、不同的温度就是这样："
         "训练时也请把 logits 除以采样温度。",
     )
 

@@ -29,8 +29,10 @@ from telescope.ledger.reader import path_of, steps
 from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
 from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
 from telescope.peers.background import Background
-from telescope.peers.faults import find_faults, given_batch
+from telescope.peers.faults import find_faults
+from telescope.peers.given import given_batch
 from telescope.peers.rows import Array, WatchedStep, watched_step
+from telescope.peers.rules import rules_of
 from telescope.peers.snapshot import snapshot
 from telescope.peers.whitening import batch_moments, given_moments
 
@@ -141,7 +143,7 @@ class Recorder:
         if job.metrics:
             self._append_metrics(step, job.metrics)
         watched = watched_step(**job.given)
-        faults = find_faults(given_batch(watched, job.given, self._eos()))
+        faults = find_faults(given_batch(watched, job.given, *self._ends()))
         for fault in faults:
             self._say(f"step {step}: {fault.en}", once_for=fault.id)
         settings = _settings_of(job.settings)
@@ -153,7 +155,7 @@ class Recorder:
             "step": step,
             "settings": settings.to_json(),
             "trainer": self.trainer,
-            "rules": self.rules,
+            "rules": [*self.rules, *self._rules_of(watched, settings, moments)],
             "faults": [fault.to_json() for fault in faults],
         }
         shown = _first(watched, self.samples)
@@ -168,6 +170,16 @@ class Recorder:
         save_table(arrow_table(columns, meta), path)
         self._write_config(job.settings)
         self._thin(path.stat().st_size)
+
+    def _rules_of(
+        self, watched: WatchedStep, settings: Settings, moments: tuple[float, float] | None
+    ) -> list[dict[str, str]]:
+        """Rules that the numbers show; none where they cannot be read."""
+        if self.rules:
+            return []  # this trainer's are known
+        with contextlib.suppress(Exception):
+            return rules_of(watched, _first(watched, self.samples), settings, moments)
+        return []
 
     def _columns(
         self, watched: WatchedStep, moments: tuple[float, float] | None, tokenizer: Any
@@ -261,8 +273,11 @@ class Recorder:
     def guarded(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.strict else _Quietly(self._say)
 
-    def _eos(self) -> int | None:
-        return getattr(self.tokenizer, "eos_token_id", None)
+    def _ends(self) -> tuple[int | None, int | None]:
+        """The ids of EOS and of padding."""
+        found = (getattr(self.tokenizer, name, None) for name in ("eos_token_id", "pad_token_id"))
+        eos, pad = (name if isinstance(name, int) else None for name in found)
+        return eos, pad
 
     def _say(self, text: str, once_for: str | None = None) -> None:
         key = once_for or text

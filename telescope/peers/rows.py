@@ -126,14 +126,19 @@ def watched_step(
     found = [np.ones(size, np.int32) for size in sizes]
     if masks is not None:
         found = ragged("mask", masks, sizes)
+    starts = [int(np.flatnonzero(row)[0]) if np.any(row) else 0 for row in found]
+
+    def answers(name: str, rows: Rows) -> list[Array]:
+        """Each row from its first written token on: what is before it is padding on the left."""
+        pairs = zip(ragged(name, rows, sizes), starts, strict=True)
+        return [row[start:] for row, start in pairs]
+
     ids_of_prompts, words = _prompts(prompts, len(ids))
     return WatchedStep(
-        responses=ids,
-        mask=[(row > 0).astype(np.int32) for row in found],
-        columns={
-            name: ragged(name, rows, sizes) for name, rows in columns.items() if rows is not None
-        },
-        log_probs=None if log_probs is None else ragged("log_probs", log_probs, sizes),
+        responses=answers("responses", ids),
+        mask=[(row > 0).astype(np.int32) for row in answers("mask", found)],
+        columns={name: answers(name, rows) for name, rows in columns.items() if rows is not None},
+        log_probs=None if log_probs is None else answers("log_probs", log_probs),
         prompt_ids=ids_of_prompts,
         prompts=words,
         texts=None if texts is None else [str(text) for text in texts],

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from telescope.explain.arithmetic import moments
 from telescope.explain.settings import Settings
 from telescope.peers.rows import Array, WatchedStep, array_of
 
@@ -23,8 +22,7 @@ def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, floa
     if raw is None:
         return None
     chosen = [row[mask > 0] for row, mask in zip(raw, watched.mask, strict=True)]
-    flat = np.concatenate(chosen).astype(np.float64) if chosen else np.zeros(0)
-    return moments(flat.tolist()) if len(flat) else None
+    return _moments(np.concatenate(chosen)) if chosen else None
 
 
 def _raw_advantages(watched: WatchedStep) -> list[Array] | None:
@@ -45,9 +43,13 @@ def given_moments(given: Mapping[str, Any], settings: Settings) -> tuple[float, 
     if not settings.whiten or mask is None or any(not hasattr(c, "shape") for c in columns):
         return None
     raw: Any = columns[0] if len(columns) == 1 else columns[0] - columns[1]  # type: ignore[operator]
-    flat = array_of(raw[mask > 0]).astype(np.float64)
-    count = len(flat)
-    if not count:
+    return _moments(array_of(raw[mask > 0]))
+
+
+def _moments(numbers: Array) -> tuple[float, float] | None:
+    """As `explain.arithmetic.moments`, for many numbers."""
+    flat = numbers.astype(np.float64)
+    if not len(flat):
         return None
-    variance = flat.var(ddof=1) if count > 1 else 0.0
+    variance = flat.var(ddof=1) if len(flat) > 1 else 0.0
     return float(flat.mean()), float(np.sqrt(variance + 1e-8))

@@ -72,6 +72,7 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         "parts": parts_of(sample.parts),
         "truncated": sample.truncated,
         "updates": len(sample.actor_updates),
+        "remarks": remarks_of(sample),
     }
     if sample.actor_updates:
         update = sample.actor_updates[-1]
@@ -82,6 +83,17 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
     for name in ("score", "bootstrap", "scale", "whiten_mean", "whiten_std"):
         out[name] = number_of(getattr(sample, name))
     return out
+
+
+def remarks_of(sample: Sample) -> list[dict[str, str]]:
+    """What is wrong in a step of another trainer, and its rules where a number disagrees."""
+    said = list(sample.faults)
+    if sample.rules:
+        tracer = Tracer(sample)
+        tokens = range(min(len(sample), MAX_TOKENS))
+        if any(not ok for t in tokens for ok in tracer.verdicts(t).values()):
+            said += sample.rules
+    return [{lang: remark.said(lang) for lang in LANGS} for remark in said]
 
 
 def prompt_parts(prompt: str) -> list[dict[str, str]]:

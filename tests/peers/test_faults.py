@@ -13,7 +13,8 @@ import torch
 from telescope.commands import main
 from telescope.ledger.reader import samples
 from telescope.peers import Recorder
-from telescope.peers.faults import CHECKS, find_faults, given_batch
+from telescope.peers.faults import CHECKS, find_faults
+from telescope.peers.given import given_batch
 from telescope.peers.rows import watched_step
 from tests.peers.test_record import SETTINGS, batch
 
@@ -146,5 +147,5 @@ def test_a_rule_of_the_trainer_is_named_only_where_a_number_disagrees(
 
 
 def test_eos_is_taken_from_the_tokenizer() -> None:
-    recorder = Recorder("unused", tokenizer=SimpleNamespace(eos_token_id=7))
-    assert recorder._eos() == 7
+    recorder = Recorder("unused", tokenizer=SimpleNamespace(eos_token_id=7, pad_token_id=0))
+    assert recorder._ends() == (7, 0)

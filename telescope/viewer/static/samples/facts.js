@@ -2,7 +2,7 @@
 // which tokens got the blame and the praise.
 
 import { has } from "../core/number.js";
-import { isKid, t } from "../core/text.js";
+import { isKid, lang, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { pin } from "../token/chosen.js";
 import { figureOf, scoreOf } from "../token/figure.js";
@@ -53,14 +53,28 @@ function Remarkable({ sample }) {
   );
 }
 
+function Verdict({ sample, right }) {
+  return html`
+    <span class=${`verdict ${right ? "right" : "wrong"}`}>
+      ${right ? "✓" : "✗"} ${t(right ? "samples.right" : "samples.wrong")}
+    </span>
+    <span id="score">${t("token.score")} <b class="mono">${scoreOf(sample.score)}</b></span>
+  `;
+}
+
+// What is wrong in a step of another trainer, and its rules where a number disagrees.
+function Remarks({ sample }) {
+  if (isKid.value) return null;
+  return (sample.remarks ?? []).map(
+    (remark) => html`<p class="remark" key=${remark.en}>⚠ ${remark[lang.value]}</p>`,
+  );
+}
+
 export function Facts({ sample, right }) {
   const v0 = sample.columns.values?.find((_, i) => sample.mask[i]);
   return html`
     <div id="facts" class="facts">
-      <span class=${`verdict ${right ? "right" : "wrong"}`}>
-        ${right ? "✓" : "✗"} ${t(right ? "samples.right" : "samples.wrong")}
-      </span>
-      <span id="score">${t("token.score")} <b class="mono">${scoreOf(sample.score)}</b></span>
+      ${has(sample.score) ? html`<${Verdict} sample=${sample} right=${right} />` : null}
       <${Parts} sample=${sample} />
       <span>${t("reader.length", { n: sample.length })}</span>
       ${sample.truncated ? html`<span class="cut">${t("samples.truncated")}</span>` : null}
@@ -74,5 +88,6 @@ export function Facts({ sample, right }) {
       <${Remarkable} sample=${sample} />
     </div>
     <${OnlyThroughV} sample=${sample} />
+    <${Remarks} sample=${sample} />
   `;
 }
