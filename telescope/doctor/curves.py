@@ -7,8 +7,8 @@ sees what the same check sees afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from telescope.doctor.thresholds import (
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+T = TypeVar("T")
 
 _FIRST_ROOM = 256
 
@@ -68,7 +70,11 @@ class Curve:
 
     def trail(self, window: int, how: str = "median") -> Floats:
         """The median, or mean, of the last `window` values at each step. Computed once each."""
-        room, done = self._trails.get((window, how), (np.zeros(_FIRST_ROOM), 0))
+        if (window, how) not in self._trails:
+            self._trails[window, how] = (np.zeros(len(self._steps)), 0)
+        room, done = self._trails[window, how]
+        if done == self._length:
+            return room[: self._length]
         if len(room) < self._length:
             room = np.concatenate([room, np.zeros(len(self._steps) - len(room))])
         statistic = _median if how == "median" else _mean
@@ -88,6 +94,8 @@ class Curve:
         own = self.values if values is None else values
         if not len(own):
             return np.full(len(steps), np.nan)
+        if len(steps) == len(own) and steps[0] == self._steps[0] and steps[-1] == self.steps[-1]:
+            return own  # the same steps: both count every step of the run
         place = np.searchsorted(self.steps, steps, side="right") - 1
         return np.where(place >= 0, own[np.maximum(place, 0)], np.nan)
 
@@ -113,9 +121,12 @@ class Curves:
         """(step, metric) of values that are not finite."""
         self.last_step = 0
         self._curves: dict[str, Curve] = {}
+        self._known: dict[Any, Any] = {}
+        """What was computed since the last row."""
 
     def add(self, step: float, row: Mapping[str, Any]) -> None:
         """Adds what was logged for a step."""
+        self._known.clear()
         self.last_step = max(self.last_step, int(step))
         for name, value in row.items():
             if name == "step" or isinstance(value, str | bool | list | dict):
@@ -145,9 +156,19 @@ class Curves:
 
     # ---- does it learn? ----
 
+    def _once(self, key: Any, compute: Callable[[], T]) -> T:
+        """A number that several checks need, computed once per row."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
+
     @property
     def top_score(self) -> float | None:
         """The score of a right answer; None if scores are not of that kind."""
+        return self._once("top", self._top_score)
+
+    def _top_score(self) -> float | None:
         score = self.get("reward/score_mean")
         top = self.setting("eval.correct_score")
         top = float(top) if isinstance(top, int | float) else 1.0
@@ -182,6 +203,9 @@ class Curves:
 
     def noise(self) -> float:
         """Standard deviation of the score from step to step, without its trend."""
+        return self._once("noise", self._noise)
+
+    def _noise(self) -> float:
         score = self.get("reward/score_mean", least=3)
         if score is None:
             return 0.0
@@ -201,6 +225,9 @@ class Curves:
 
     def learned(self, steps: Floats) -> Bools:
         """Whether the score at each step is above its start by more than chance."""
+        return self._once(("learned", _key(steps)), lambda: self._learned(steps))
+
+    def _learned(self, steps: Floats) -> Bools:
         score = self.get("reward/score_mean", least=SCORE_START)
         if score is None:
             return np.zeros(len(steps), bool)
@@ -209,6 +236,9 @@ class Curves:
 
     def solved(self, steps: Floats) -> Bools:
         """Whether nearly every answer is right at each step."""
+        return self._once(("solved", _key(steps)), lambda: self._solved(steps))
+
+    def _solved(self, steps: Floats) -> Bools:
         found = np.zeros(len(steps), bool)
         score = self.get("reward/score_mean")
         top = self.top_score
@@ -218,6 +248,11 @@ class Curves:
         if accuracy is not None:
             found |= accuracy.at(steps) >= SOLVED
         return found
+
+
+def _key(steps: Floats) -> tuple[int, float, float]:
+    """Tells steps of one run apart: how many, the first and the last."""
+    return (len(steps), float(steps[0]), float(steps[-1])) if len(steps) else (0, 0.0, 0.0)
 
 
 def onset(bad: Bools, persist: int) -> int | None:

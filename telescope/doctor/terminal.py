@@ -8,7 +8,7 @@ from typing import Any
 
 from telescope.doctor.finding import SEVERITIES, Finding, Place
 from telescope.doctor.words import Lang, name_of, ui
-from telescope.explain.text import wrap
+from telescope.explain.text import visible, wrap
 
 WIDTH = 80
 _PLACES = 3
@@ -46,7 +46,7 @@ def _finding(finding: Finding, lang: Lang) -> list[str]:
     head = f"{_SIGNS[finding.severity]} {name_of(finding.id, lang)} ({finding.id})"
     level = ui(finding.severity, lang)
     out = [head, f"  {level} · {since} · {sure}"]
-    out += _indented(finding.said("what", lang))
+    out += _indented(visible(finding.said("what", lang), spaces=False))
     if finding.caused_by:
         out += _indented(ui("caused_by", lang, ids=", ".join(finding.caused_by)))
     for place in finding.places[:_PLACES]:
@@ -62,7 +62,7 @@ def _finding(finding: Finding, lang: Lang) -> list[str]:
 def _place(place: Place, lang: Lang) -> str:
     key = "response" if place.token is None else "place"
     where = ui(key, lang, step=place.step, sample=place.sample, token=place.token)
-    text = " ".join(place.text.split())
+    text = visible(" ".join(place.text.split()), spaces=False)
     numbers = ", ".join(f"{name} {value:.3g}" for name, value in place.numbers.items())
     return " ".join(part for part in (where, f"«{text}»" if text else "", numbers) if part)
 

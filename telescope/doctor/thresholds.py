@@ -14,6 +14,11 @@ PERSIST = 5
 SLACK = 5
 """Steps by which a cause may be noticed later than what it leads to."""
 
+WATCH_EACH = 100
+"""First steps that are all looked at during training; then every second, third, … step."""
+WATCH_LEAST = 10
+"""Steps between two looks, at most."""
+
 # ---- does the run learn? ----
 
 SCORE_START = 3
@@ -35,6 +40,8 @@ COLLAPSED_EARLY = 0.05
 """Share of the first entropy below which a policy whose score stands still has collapsed."""
 STUCK_STEPS = 30
 """Steps without a gain after which a score stands still."""
+STUCK_LOW = 0.5
+"""Share of the top score below which that matters: a good policy is sure of its answers."""
 EXPLODED = 2.0
 """Times the first entropy above which it has exploded …"""
 EXPLODED_NATS = 0.5
@@ -61,6 +68,10 @@ CLIP_HIGH = 0.25
 """Share of clipped tokens that says the policy moves too far in one step."""
 APPROX_KL_HIGH = 0.05
 """KL between the policies before and after an update, in nats per token, that is too far."""
+RATIO_FAR = 2.0
+"""Ratio above which, or below whose inverse, a token's probability moved far …"""
+RATIO_TAIL = 0.05
+"""… and the share of tokens that may."""
 LR_PERSIST = 3
 """Steps in a row: a high learning rate does its harm quickly."""
 KL_JUMP = 0.6

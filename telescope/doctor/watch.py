@@ -11,6 +11,7 @@ from telescope.doctor.examine import curve_findings
 from telescope.doctor.finding import Finding
 from telescope.doctor.order import ordered
 from telescope.doctor.settings import flat_settings
+from telescope.doctor.thresholds import WATCH_EACH, WATCH_LEAST
 from telescope.errors import TelescopeError
 
 
@@ -40,10 +41,17 @@ class Watcher:
     def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
         """The findings that this step's metrics bring up, the worst first."""
         self.curves.add(step, metrics)
+        if step % self._pace(step) and not any(name.startswith("eval/") for name in metrics):
+            return []
         found = ordered(curve_findings(self.curves))
         new = [each for each in found if each.id not in self._said and each.severity != "note"]
         self._said |= {finding.id for finding in new}
         return new
+
+    @staticmethod
+    def _pace(step: int) -> int:
+        """Steps between two looks: a long run is looked at less often, at most every tenth step."""
+        return min(max(1, step // WATCH_EACH), WATCH_LEAST)
 
     def stops(self, found: Sequence[Finding]) -> Finding | None:
         """The finding that ends the run, if there is one."""

@@ -71,6 +71,7 @@ FIRES: dict[str, Made] = {
         NONE,
         lambda path: run_of(path, *[rows(policy_version=lambda i: 0) for _ in range(8)]),
     ),
+    "lr_too_high": (NONE, lambda path: run_of(path, *[_moved(1.0)] * 2)),
     "flat_groups": (
         NONE,
         lambda path: run_of(path, *[rows(16, group=lambda i: i // 4)] * 2),
@@ -133,6 +134,7 @@ HEALTHY: dict[str, Made] = {
             *[rows(policy_version=lambda i, v=v: v) for v in range(8)],  # type: ignore[misc]
         ),
     ),
+    "lr_too_high": (NONE, lambda path: run_of(path, *[_moved(0.1)] * 2)),
     "flat_groups": (
         NONE,
         lambda path: run_of(
@@ -178,6 +180,11 @@ HEALTHY: dict[str, Made] = {
         lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
     ),
 }
+
+
+def _moved(by: float) -> list[Row]:
+    """One token of each answer moved in the last update by this log-ratio."""
+    return rows(actor_updates=lambda i: update([-1.0 + by, -1.0, -1.0, -1.0], [-1.0] * 4))
 
 
 def _logs(value: float) -> Callable[[int], list[float]]:

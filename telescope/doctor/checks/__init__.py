@@ -13,6 +13,7 @@ from telescope.doctor.checks import (
     reward,
     sampler,
     whitening,
+    witnesses,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "reward",
     "sampler",
     "whitening",
+    "witnesses",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check
-from telescope.doctor.curves import Curves, onset
+from telescope.doctor.curves import Bools, Curves, Floats, onset
 from telescope.doctor.thresholds import (
     COLLAPSED,
     COLLAPSED_EARLY,
@@ -15,6 +15,7 @@ from telescope.doctor.thresholds import (
     RISING,
     SCORE_WINDOW,
     SMOOTH,
+    STUCK_LOW,
     STUCK_STEPS,
 )
 
@@ -54,14 +55,16 @@ def collapse(run: Curves) -> Sign | None:
     return None
 
 
-def _stands_still(run: Curves, steps: np.ndarray) -> np.ndarray:
-    """Whether the score gained nothing within the last STUCK_STEPS steps."""
+def _stands_still(run: Curves, steps: Floats) -> Bools:
+    """Whether the score is low and gained nothing within the last STUCK_STEPS steps."""
     score = run.get("reward/score_mean")
-    if score is None:
+    top = run.top_score
+    if score is None or top is None:
         return np.zeros(len(steps), bool)
     smooth = score.trail(SCORE_WINDOW, "mean")
     before = score.at(steps - STUCK_STEPS, smooth)
-    return score.at(steps, smooth) - before < run.chance()
+    now = score.at(steps, smooth)
+    return (now - before < run.chance()) & (now < STUCK_LOW * top)
 
 
 @curve_check(

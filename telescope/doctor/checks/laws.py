@@ -43,6 +43,16 @@ _LEADS_TO = (
     "sampler_mismatch",
     "first_ratio",
 )
+_ENDS = (
+    b"</s>",
+    b"<eos>",
+    b"<|im_end|>",
+    b"<|endoftext|>",
+    b"<|eot_id|>",
+    b"<end_of_turn>",
+    b"<|end|>",
+)
+"""What EOS is called in common vocabularies."""
 _EOS_SHARE = 0.5
 """Share of finished responses that end with the same token, so that it is EOS."""
 _TOKENS = 24
@@ -118,16 +128,22 @@ def _given(step: RecordedStep) -> Given:
 
 
 def _eos(step: RecordedStep) -> int | None:
-    """The token that ends most finished responses, if it ends them only."""
-    cut = step.rows("truncated") or [False] * len(step)
-    ends = [
-        ids[-1] for ids, late in zip(step.rows("responses"), cut, strict=True) if ids and not late
-    ]
-    if not ends or any(tool == 0 for mask in step.rows("response_mask") for tool in mask[:-1]):
+    """The token that ends responses: by its name, or because it ends most and stands only there."""
+    if any(written == 0 for mask in step.rows("response_mask") for written in mask[:-1]):
         return None  # with tools, the mask may end anywhere
-    values, counts = np.unique(ends, return_counts=True)
-    best = int(counts.argmax())
-    return int(values[best]) if counts[best] > _EOS_SHARE * len(ends) else None
+    ids = step.rows("responses")
+    for row, pieces in zip(ids, step.rows("token_bytes"), strict=False):
+        named = [token for token, piece in zip(row, pieces or (), strict=False) if piece in _ENDS]
+        if named:
+            return int(named[0])
+    cut = step.rows("truncated") or [False] * len(step)
+    ended = [row for row, late in zip(ids, cut, strict=True) if row and not late]
+    if not ended:
+        return None
+    values, counts = np.unique([row[-1] for row in ended], return_counts=True)
+    last = int(values[counts.argmax()])
+    once = sum(row[-1] == last and row.count(last) == 1 for row in ended)
+    return last if once > _EOS_SHARE * len(ended) else None
 
 
 # ---- every formula recomputed ----

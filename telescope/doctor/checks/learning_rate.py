@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.check import Sign, curve_check, ledger_sign
 from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor.recorded import Recorded
 from telescope.doctor.thresholds import (
     APPROX_KL_GOOD,
     APPROX_KL_HIGH,
@@ -20,6 +21,8 @@ from telescope.doctor.thresholds import (
     NEAR_NAN,
     NO_RATIO,
     PERSIST,
+    RATIO_FAR,
+    RATIO_TAIL,
     SMOOTH,
     SPIKE,
     SPIKE_ACTOR,
@@ -167,6 +170,30 @@ def _largest(curve: Curve | None, since: int) -> float:
         return math.nan
     near = curve.values[(curve.steps >= since) & (curve.steps < since + 2 * SMOOTH)]
     return float(near.max()) if len(near) else math.nan
+
+
+@ledger_sign("lr_too_high")
+def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same from recorded ratios: too many tokens moved far, in at least two steps."""
+    far = []
+    for step in recorded.steps():
+        terms = step.updates(-1, "old_log_probs", "log_probs")
+        if terms is None or not step.mask.any():
+            continue
+        moved = np.abs(terms["log_probs"] - terms["old_log_probs"])[step.mask]
+        share = float((moved > math.log(RATIO_FAR)).mean())
+        if share > RATIO_TAIL:
+            far.append((step.step, share))
+    if len(far) < 2:
+        return None
+    lr = run.setting("actor.lr")
+    return Sign(
+        since=far[0][0],
+        numbers={"tail": max(share for _, share in far), "lr": lr if lr else math.nan},
+        variant="tails",
+        confidence=0.7,
+        change={"actor.lr": _two_digits(lr / 10)} if lr else {},
+    )
 
 
 @curve_check(

@@ -1,0 +1,96 @@
+"""Causes come before what they lead to, and the worst comes first."""
+
+from __future__ import annotations
+
+from telescope.doctor.check import CHECKS, FAMILIES, WITNESSES
+from telescope.doctor.examine import curve_findings
+from telescope.doctor.finding import Finding, Severity
+from telescope.doctor.order import explains, ordered
+from telescope.doctor.words import PARTS, texts
+from tests.doctor.made import curves
+
+
+def finding(id: str, severity: Severity, since: int) -> Finding:
+    return Finding(id, severity, since, numbers={}, confidence=0.8)
+
+
+def ids(found: list[Finding]) -> list[str]:
+    return [each.id for each in found]
+
+
+def test_a_collapse_by_a_huge_learning_rate_is_reported_as_the_learning_rate() -> None:
+    run = curves(
+        {
+            "actor/approx_kl": [0.5] * 5 + [0.0] * 25,
+            "actor/entropy": [0.4] * 3 + [0.001] * 27,
+            "reward/score_mean": [0.5, 0.4, 0.3] + [0.1, 0.11] * 13,
+            "reward/kl": [0.0, 0.5] + [3.0] * 28,
+        },
+        actor__lr=0.01,
+    )
+    found = ordered(curve_findings(run))
+    assert found[0].id == "lr_too_high"
+    assert found[0].caused_by == ()
+    assert set(ids(found)) == {"lr_too_high", "kl_runaway", "collapse", "reward_falls"}
+    assert all("lr_too_high" in each.caused_by for each in found[1:])
+
+
+def test_a_cause_is_as_serious_as_what_it_leads_to() -> None:
+    found = ordered([finding("collapse", "serious", 10), finding("whitening_flips", "warning", 3)])
+    assert ids(found) == ["whitening_flips", "collapse"]
+    assert found[0].severity == "serious"
+
+
+def test_what_began_later_is_no_cause() -> None:
+    found = ordered([finding("collapse", "serious", 10), finding("lr_too_high", "serious", 30)])
+    assert all(each.caused_by == () for each in found)
+
+
+def test_severity_orders_what_has_no_cause() -> None:
+    found = ordered(
+        [
+            finding("saturated_reward", "note", 1),
+            finding("critic_useless", "warning", 1),
+            finding("constant_reward", "serious", 20),
+        ]
+    )
+    assert ids(found) == ["constant_reward", "critic_useless", "saturated_reward"]
+
+
+def test_of_two_that_explain_each_other_the_earlier_is_the_cause() -> None:
+    early = ordered([finding("length_drift", "warning", 3), finding("looping", "warning", 9)])
+    assert early[1].id == "looping"
+    assert early[1].caused_by == ("length_drift",)
+    late = ordered([finding("length_drift", "warning", 9), finding("looping", "warning", 3)])
+    assert late[0].id == "looping"
+    assert late[0].caused_by == ()
+
+
+def test_an_outcome_follows_from_anything() -> None:
+    assert explains("failing_tools", "reward_falls")
+    assert not explains("no_progress", "reward_falls")
+
+
+def test_what_a_check_explains_exists() -> None:
+    for check in CHECKS.values():
+        assert check.id not in check.explains
+        assert set(check.explains) <= set(CHECKS), check.id
+        assert check.family in FAMILIES
+    assert set(WITNESSES) <= set(CHECKS)
+
+
+def test_every_finding_has_all_words_in_both_languages() -> None:
+    assert set(texts()) - {"ui"} == set(CHECKS)
+    for id in CHECKS:
+        for part in PARTS:
+            said = texts()[id][part]
+            assert said["en"] and said["zh"], (id, part)  # noqa: PT018
+            assert any("一" <= sign <= "鿿" for sign in said["zh"]) or "{said_zh}" in said["zh"]
+
+
+def test_settings_of_remedies_exist() -> None:
+    from telescope.config import fields
+
+    known = {key for key, *_ in fields()} | {"critic.clip_value", "credit.lam"}
+    for check in CHECKS.values():
+        assert set(check.settings) <= known, check.id

@@ -1,0 +1,49 @@
+"""`doctor.stop_on` saves and ends a run, and resuming continues it bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from telescope.config import Config
+from telescope.trainer import Diagnosed, Trainer
+
+TIMED = ("timing/", "perf/")
+
+
+def always_half(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+    return [0.5] * len(completions)
+
+
+def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in row.items() if not name.startswith(TIMED)}
+        for row in trainer.history()
+    ]
+
+
+def test_a_constant_reward_ends_the_run_and_resuming_is_exact(
+    make_config: Callable[..., Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ("steps", "10")
+    stop_on = ("doctor.stop_on", "constant_reward,kl_runaway")
+    stopped = Trainer(make_config(steps, stop_on), reward=always_half)
+    with pytest.raises(Diagnosed, match="stop_on = constant_reward after step 8, which is saved"):
+        stopped.fit()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("doctor:")]
+    assert said[-1] == (
+        "doctor: step 8: Every response gets the same score, 0.5, step after step. (constant_reward)"
+    )
+    assert (stopped.checkpoints / "step_000008").is_dir()
+
+    resumed = Trainer(make_config(steps, stop_on), reward=always_half, resume=True)
+    resumed.fit()
+    assert "doctor:" not in capsys.readouterr().out  # it was said before
+
+    whole = Trainer(
+        make_config(steps, ("name", "whole"), ("doctor.watch", "false")), reward=always_half
+    )
+    whole.fit()
+    assert rows_of(resumed) == rows_of(whole)
