@@ -97,7 +97,7 @@ def _sign_of(step: RecordedStep, fault: Fault) -> Sign:
     places: tuple[Place, ...] = ()
     if inside:
         places = (step.place(int(step.offsets[fault.row]) + fault.token),)
-    numbers = {"said_en": fault.en, "said_zh": fault.zh}
+    numbers = {"said_en": fault.en[:1].upper() + fault.en[1:], "said_zh": fault.zh}
     return Sign(since=step.step, numbers=numbers, places=places, confidence=0.95)
 
 
