@@ -34,7 +34,7 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(kept), "utf-8")
 
 
-def refusal(config: Config, reward: Any = length, *, resume: bool = False) -> str:
+def refusal(config: Config, reward: Any = length, *, resume: bool | str = False) -> str:
     """The one line that training with this config gets."""
     from telescope.trainer import Trainer
 

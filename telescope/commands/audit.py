@@ -6,10 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
-from telescope.commands.arguments import Parser, parse_with_settings
+from telescope.commands.arguments import Parser, add_trust, parse_with_settings
 from telescope.commands.language import language
 
-USAGE = "telescope audit RUN [--step N] [--states 256] [--continuations 64] [--section.key value]"
+USAGE = (
+    "telescope audit RUN [--step N] [--states 256] [--continuations 64] [--trust] "
+    "[--section.key value]"
+)
 
 
 def run(arguments: list[str]) -> None:
@@ -37,6 +40,7 @@ def run(arguments: list[str]) -> None:
         help="if that checkpoint is not on disk, use the nearest one",
     )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
+    add_trust(parser)
     options, folder, settings = parse_with_settings(parser, arguments)
     if folder is None:
         parser.error("give a run folder")
@@ -51,6 +55,7 @@ def run(arguments: list[str]) -> None:
         states=options.states,
         continuations=options.continuations,
         nearest=options.nearest,
+        trusted=options.trust,
         overrides=settings,
     )
     path = save(audit, Path(folder))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser, Setting, parse_with_settings
+from telescope.commands.arguments import Parser, Setting, add_trust, parse_with_settings
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "telescope doctor RUN [--json] [--prove [--finding ID] [--steps N] [--from-start] "
-    "[--section.key value ...]] [--lang zh|en]"
+    "[--trust] [--section.key value ...]] [--lang zh|en]"
 )
 
 
@@ -55,6 +55,7 @@ def run(arguments: list[str]) -> None:
         action="store_true",
         help="--prove: train from step 0, where there is no checkpoint before the finding",
     )
+    add_trust(parser)
     options, _, settings = parse_with_settings(parser, arguments)
     if settings and not options.prove:
         parser.error(f"--{settings[0][0]} is a setting to try: add --prove")
@@ -92,6 +93,7 @@ def _prove(
         change=settings,
         steps=options.steps,
         from_start=options.from_start,
+        trusted=options.trust,
     )
     picture = proof.write(lang)
     if options.json:

@@ -201,9 +201,9 @@ class Learner:
         Weights that are not finite are refused: nothing could go on from them.
         """
         state = self._state()
-        if self.ranks.max(sum(not _is_finite(value) for value in state.values())):
+        if self.ranks.max(sum(not _is_usable(name, value) for name, value in state.items())):
             raise DivergedError(
-                "weights or moments are no longer finite, so they were not saved: "
+                "weights or moments are no longer finite numbers, so they were not saved: "
                 "lower the learning rate or check the reward's scale"
             )
         shards.save(folder, state)
@@ -230,10 +230,14 @@ class Learner:
         return state
 
 
-def _is_finite(value: Tensor) -> bool:
-    """Whether this rank's part of a tensor is finite."""
+def _is_usable(name: str, value: Tensor) -> bool:
+    """Whether training can go on from this rank's part of a tensor.
+
+    The square of a weight must be finite too: norms take it.
+    """
     local = value.to_local() if hasattr(value, "to_local") else value
-    return bool(local.isfinite().all())
+    is_weight = name.startswith("weight/")
+    return bool((local.square() if is_weight else local).isfinite().all())
 
 
 def micro_batches(batch: TokenBatch, budget: int, *, padded: bool = True) -> list[Tensor]:

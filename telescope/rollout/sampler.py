@@ -16,6 +16,7 @@ from torch import Tensor
 from telescope.algorithms import log_probs_from_logits
 from telescope.batch import Response, RowInfo, TokenBatch, ToolUse
 from telescope.config import RolloutConfig
+from telescope.errors import DivergedError
 from telescope.models.parallel import gathered
 
 if TYPE_CHECKING:
@@ -198,6 +199,11 @@ def sample_batch(
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
     written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
     chosen = written if out.chosen is None else written & out.chosen
+    if bool((out.log_probs.isnan() & chosen).any()):
+        raise DivergedError(
+            "the policy's probabilities are not numbers, so its answers mean nothing: "
+            "its weights diverged, or the model's files are damaged"
+        )
     attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
     ids = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
     texts = tokenizer.batch_decode(ids, skip_special_tokens=True)

@@ -52,12 +52,14 @@ def audit_run(
     nearest: bool = False,
     reward: GivenReward = None,
     overrides: Sequence[tuple[str, str]] = (),
+    trusted: bool = False,
 ) -> Audit:
     """Audits the critic, or the group baselines, of one step.
 
     Without `step` it is the last recorded one whose policy is on disk. `nearest` takes the nearest
     checkpoint where that policy is not. If the run's reward was given to Trainer in Python, pass it
-    here too. The same call gives the same numbers.
+    here too. `trusted`: the run may name code that this user has not trained with. The same call
+    gives the same numbers.
     """
     if states < 2 or continuations < 2:
         raise TelescopeError("--states and --continuations are at least 2")
@@ -66,7 +68,7 @@ def audit_run(
         raise TelescopeError(
             f"{run} is not a run folder: it has no config.toml; give one like runs/arithmetic"
         )
-    config = load_saved_config(recipe, overrides)
+    config = load_saved_config(recipe, overrides, trusted=trusted)
     if config.rollout.environment is not None:
         raise TelescopeError(
             f"{run} uses tools: a response cannot be continued from the middle of a tool's reply, "

@@ -175,10 +175,12 @@ def prove(
     change: Sequence[tuple[str, str]] = (),
     steps: int = STEPS,
     from_start: bool = False,
+    trusted: bool = False,
 ) -> Proof:
     """Trains both sides from the last checkpoint before the finding, or from step 0.
 
-    `change`, settings as typed, replaces the one that the finding proposes.
+    `change`, settings as typed, replaces the one that the finding proposes. `trusted`: the run may
+    name code that this user has not trained with.
     """
     tried = dict(change) or dict(finding.change)
     if not tried:
@@ -190,7 +192,9 @@ def prove(
     first = step_of(start) if start else 0
     folder = run / "proof" / finding.id
     sides: dict[str, dict[str, Any]] = {"unchanged": {}, "changed": tried}
-    configs = {side: _side_config(run, folder, side, own) for side, own in sides.items()}
+    configs = {
+        side: _side_config(run, folder, side, own, trusted=trusted) for side, own in sides.items()
+    }
     shutil.rmtree(folder, ignore_errors=True)
     for side, config in configs.items():
         _begin(run, folder / side, start)
@@ -223,7 +227,9 @@ def checkpoint_before(run: Path, since: int) -> Path:
     )
 
 
-def _side_config(run: Path, folder: Path, side: str, change: Mapping[str, Any]) -> Config:
+def _side_config(
+    run: Path, folder: Path, side: str, change: Mapping[str, Any], *, trusted: bool
+) -> Config:
     """The run's settings with a change, in a folder of its own; nothing else may end it early."""
     place = {
         "name": side,
@@ -235,7 +241,7 @@ def _side_config(run: Path, folder: Path, side: str, change: Mapping[str, Any]) 
         "doctor.stop_on": "none",
     }
     typed = {key: _as_typed(value) for key, value in {**change, **place}.items()}
-    return load_saved_config(run / "config.toml", list(typed.items()))
+    return load_saved_config(run / "config.toml", list(typed.items()), trusted=trusted)
 
 
 def _as_typed(value: Any) -> str:

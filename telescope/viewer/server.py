@@ -103,7 +103,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
         host = "127.0.0.1"
     query = f"?token={quote(token)}" if token else ""
     return f"http://{_in_address(host)}:{port}/{query}"

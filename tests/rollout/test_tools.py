@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from telescope.batch import ToolUse
 from telescope.config import ModelConfig, RolloutConfig
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import Prompts
-from telescope.errors import TelescopeError
+from telescope.errors import DivergedError, TelescopeError
 from telescope.models.load import load_policy
 from telescope.rollout import tools as tools_module
 from telescope.rollout.engine import GraphSampler
@@ -393,3 +394,15 @@ def test_tools_that_never_return_end_the_run_before_their_threads_pile_up(
     with pytest.raises(TelescopeError, match="4 calls of tools have not returned"):
         list(tools_module.run_parallel(hang, 0.01))
     leave.set()
+
+
+def test_probabilities_that_are_not_numbers_are_refused() -> None:
+    class Broken(Scripted):
+        def generate(self, *given: Any, **more: Any) -> Rollout:
+            out = super().generate(*given, **{"limits": [20], **more})
+            return replace(out, log_probs=out.log_probs * float("nan"))
+
+    with pytest.raises(DivergedError, match="probabilities are not numbers"):
+        sample_batch(
+            Broken({0: ["1+1"]}), prompts(1, rows=[0]), TOKENIZER, CPU, greedy=True, tools=None
+        )

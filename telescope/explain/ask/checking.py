@@ -96,7 +96,7 @@ _NAMES = {
 }
 """Symbol -> words that stand for it in a sentence."""
 _INDEX = r"(?:\[(\d+)\])?"
-_OF_TOKEN = r"(?:\s*(?:of|at|for|on)\s+token\s+(\d+))?"
+_OF_TOKEN = r"(?:\s*(?:of|at|for|on)\s+token\s+(\d+))?"  # noqa: S105 -- a token of text
 _LINKS = (
     r"=|≈|:|：|\b(?:is|are|was|were|of|equals?|equal|to|about|roughly|exactly|only|just|now|becomes)\b"
     r"|的值|值|是|为|等于|约|大概|只有|恰好|正好|就|即"

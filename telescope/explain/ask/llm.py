@@ -97,9 +97,10 @@ def _complete(endpoint: Endpoint, address: str, question: str, text: str, lang: 
     key = os.environ.get("OPENAI_API_KEY")
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+    # The scheme is http or https: `Endpoint` checks it.
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=endpoint.timeout) as reply:
+        with urllib.request.urlopen(request, timeout=endpoint.timeout) as reply:  # noqa: S310
             content = reply.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         raise _ServerError(f"HTTP {error.code}") from None
