@@ -13,6 +13,8 @@ from telescope.audit.statistics import Estimate, exactly, gain, line, mean, spea
 from telescope.explain.sample import Sample
 
 BINS = 5
+NO_SIDE = 1e-6
+"""Credit below this is rounding: it says neither more nor less."""
 PLACES = ("start", "middle", "end")
 CREDITS = ("advantages", "whitened", "deltas")
 """Columns whose sign says whether a token is written more or less often."""
@@ -61,7 +63,11 @@ class Judged:
 
     def is_wrong(self, name: str) -> bool:
         """Whether the recorded credit has the other sign."""
-        return self.credit[name] * self.mean < 0
+        return self.has_side(name) and self.credit[name] * self.mean < 0
+
+    def has_side(self, name: str) -> bool:
+        """Whether the recorded credit is not 0."""
+        return abs(self.credit[name]) > NO_SIDE
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,9 @@ class Signs:
     decided: int
     """Tokens whose interval excludes 0: only those are judged."""
     wrong: dict[str, int]
-    """Name in CREDITS -> tokens with the wrong sign."""
+    """Name in CREDITS -> decided tokens with the wrong sign."""
+    zero: dict[str, int] = field(default_factory=dict)
+    """Name in CREDITS -> decided tokens where it is 0, so that it takes no side."""
 
 
 @dataclass(frozen=True)
@@ -276,4 +284,5 @@ def _signs(tokens: Sequence[Judged]) -> Signs:
     decided = [token for token in tokens if token.is_decided]
     names = [name for name in CREDITS if tokens and name in tokens[0].credit]
     wrong = {name: sum(token.is_wrong(name) for token in decided) for name in names}
-    return Signs(len(tokens), len(decided), wrong)
+    zero = {name: sum(not token.has_side(name) for token in decided) for name in names}
+    return Signs(len(tokens), len(decided), wrong, zero)

@@ -296,6 +296,11 @@ def signs(found: Signs, lang: Lang) -> list[str]:
     lines.append(
         _say(lang, f"其中符号记错的：{listed}。", f"Of those the wrong sign have: {listed}.")
     )
+    for name, zero in found.zero.items():
+        if zero:
+            symbol = _CREDITS[name]
+            zh = f"{symbol} 在其中 {zero} 个上是 0：不说是好是坏。"
+            lines.append(_say(lang, zh, f"{symbol} is 0 at {zero} of them: it takes no side."))
     return lines
 
 

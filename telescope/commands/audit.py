@@ -57,6 +57,7 @@ def run(arguments: list[str]) -> None:
         nearest=options.nearest,
         trusted=options.trust,
         overrides=settings,
+        trusted=options.trust,
     )
     path = save(audit, Path(folder))
     if options.json:

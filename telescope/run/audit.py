@@ -29,6 +29,7 @@ from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.ledger import reader
 from telescope.models.load import fingerprint
+from telescope.roles.critic import Critic
 from telescope.rollout.prefix import ContinuingSampler
 from telescope.rollout.sampler import sample_batch
 from telescope.run import checkpoint
@@ -278,8 +279,8 @@ def _load_roles(
     if path is not None:
         saved = SavedRun(config, path, manifests[0])
         saved.load_weights("actor", roles.actor.model)
-        if config.credit.by_critic and config.credit.bootstrap_truncated:
-            saved.load_weights("critic", getattr(critic, "model"))  # noqa: B009
+        if isinstance(critic, Critic) and config.credit.bootstrap_truncated:
+            saved.load_weights("critic", critic.model)
     elif manifests:
         check_origin(newest[0], manifests[0], {"actor": fingerprint(roles.actor.model)})
     actor = roles.actor

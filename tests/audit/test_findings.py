@@ -10,7 +10,7 @@ import pytest
 
 from telescope.audit import file
 from telescope.audit.findings import summarise
-from tests.audit.made import made_audit, made_post
+from tests.audit.made import made_audit, made_post, made_token
 
 
 def test_errors_are_prediction_less_outcome() -> None:
@@ -61,6 +61,13 @@ def test_only_decided_tokens_can_have_the_wrong_sign() -> None:
     signs = summarise(made_audit()).signs
     assert (signs.tokens, signs.decided) == (3, 2)
     assert signs.wrong == {"advantages": 1, "whitened": 2, "deltas": 1}
+
+
+def test_credit_of_zero_takes_no_side() -> None:
+    tokens = [made_token(0, 0, 0.0, 0.4), made_token(0, 1, 0.3, 0.4)]
+    signs = summarise(made_audit(tokens=tokens)).signs
+    assert signs.zero == {"advantages": 1, "whitened": 1, "deltas": 1}
+    assert signs.wrong == {"advantages": 0, "whitened": 1, "deltas": 1}
 
 
 def test_a_baseline_is_compared_where_nothing_is_written_yet() -> None:

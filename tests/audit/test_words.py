@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from telescope.audit.findings import Audit
 from telescope.audit.words import number, report, token_line
-from tests.audit.made import made_audit, made_post
+from tests.audit.made import made_audit, made_post, made_token
 
 BASELINES = made_audit(estimate="baselines")
 NOTHING = made_audit(
@@ -45,6 +45,13 @@ def test_the_english_report_states_the_numbers_of_the_summary() -> None:
     assert "Of 3 tokens, continuations decide for 2" in said
     assert "the wrong sign have: A 1 (50 %), Â 2 (100 %), δ 1 (50 %)." in said
     assert "2.0 s, 2.0 states per second (cpu)." in said
+
+
+def test_credit_of_zero_is_said() -> None:
+    audit = made_audit(tokens=[made_token(0, 0, 0.0, 0.4)])
+    assert "A is 0 at 1 of them: it takes no side." in report(audit, "en")
+    assert "A 在其中 1 个上是 0：不说是好是坏。" in report(audit, "zh")
+    assert "takes no side" not in report(made_audit(), "en")
 
 
 def test_too_low_and_unbiased_are_said_as_such() -> None:
