@@ -13,6 +13,7 @@ import torch
 from telescope import ledger
 from telescope.audit import file
 from telescope.audit.findings import summarise
+from telescope.audit.words import number
 from telescope.commands import main
 from telescope.config import Config
 from telescope.errors import TelescopeError
@@ -142,7 +143,7 @@ def test_explain_adds_what_the_audit_says_about_the_token(
     main([*explain, "en"])
     said = " ".join(capsys.readouterr().out.split())
     post = audit.posts[0]
-    assert f"4 continuations from here earned {post.mean:.2f} on average" in said
+    assert f"4 continuations from here earned {number(post.mean)} on average" in said
     main([*explain, "zh", "--level", "kid"])
     assert "写手从这里重写 4 次" in capsys.readouterr().out
 
