@@ -123,9 +123,11 @@ class Ledger(Notes):
 
         Whitening is over a whole training batch, so they have none.
         """
-        table = self._table(step, batch, {"actor": [], "critic": []}, kl_coef, count=len(batch))
-        own = [name for name in table.column_names if name not in _OF_A_TRAINING_BATCH]
-        save_table(table.select(own), path_of(self.config.run_dir, step, "eval"))
+        nothing: dict[str, list[Noted]] = {"actor": [], "critic": []}
+        columns = self._columns(batch, nothing, len(batch))
+        own = {name: columns[name] for name in columns if name not in _OF_A_TRAINING_BATCH}
+        table = arrow_table(own, self._meta(step, kl_coef, None))
+        save_table(table, path_of(self.config.run_dir, step, "eval"))
 
     def _write(
         self,
@@ -151,11 +153,22 @@ class Ledger(Notes):
         notes: dict[str, list[Noted]],
         kl_coef: float,
         beta: float | None = None,
-        *,
-        count: int | None = None,
     ) -> pa.Table:
-        if count is None:
-            count = min(self.limit, len(batch))
+        columns = self._columns(batch, notes, min(self.limit, len(batch)))
+        return arrow_table(columns, self._meta(step, kl_coef, beta))
+
+    def _meta(self, step: int, kl_coef: float, beta: float | None) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "run": self.config.name,
+            "step": step,
+            "settings": self._settings(kl_coef, beta),
+        }
+
+    def _columns(
+        self, batch: TokenBatch, notes: dict[str, list[Noted]], count: int
+    ) -> dict[str, Any]:
+        """The columns of the first `count` responses."""
         prompt_width = batch["prompts"].shape[1]
         exists = batch["attention_mask"][:count, prompt_width:].bool().cpu().numpy()  # [N, T]
         lengths = exists.sum(1)
@@ -171,13 +184,7 @@ class Ledger(Notes):
             columns["entropy"] = list_column(flat, lengths, PER_TOKEN["entropy"])
         columns["actor_updates"] = _updates(notes["actor"], ACTOR_UPDATE, lengths)
         columns["critic_updates"] = _updates(notes["critic"], CRITIC_UPDATE, lengths)
-        meta = {
-            "version": VERSION,
-            "run": self.config.name,
-            "step": step,
-            "settings": self._settings(kl_coef, beta),
-        }
-        return arrow_table(columns, meta)
+        return columns
 
     def _of_rows(self, batch: TokenBatch, count: int) -> dict[str, Any]:
         """The columns of whole responses: their ids, texts and scores."""

@@ -19,13 +19,13 @@ export function promptsOf(index) {
   return [...found.values()];
 }
 
-// The address's prompt, else that of the sample that is shown. `recurring`: prompts that come back;
-// where the sample's does not, the one with most steps tells more.
+// The address's prompt, else that of the sample that is shown. `recurring`: prompts that come back,
+// most steps first. Unless a sample was chosen whose prompt is among them, the first tells most.
 export function promptShown(index, recurring = []) {
   if (state.prompt.value !== null) return state.prompt.value;
   const own = index.find((row) => row.position === sampleShown.value)?.prompt_key ?? null;
-  const comesBack = recurring.some(({ key }) => key === own);
-  return comesBack ? own : (recurring[0]?.key ?? own);
+  const isChosen = state.sample.value !== null && recurring.some(({ key }) => key === own);
+  return isChosen ? own : (recurring[0]?.key ?? own);
 }
 
 // The prompts that several steps recorded, with how many; null: not known yet, or not asked for.

@@ -7,9 +7,10 @@ export const compareKidEn = {
   "compare.calibration": "Is the forecaster right?",
   "compare.choose": "question",
   "compare.v0": "first guess",
-  "compare.greedy": "after lesson {step}, the answer it is surest of",
+  "compare.greedy": "after round {step}, the answer it is surest of",
   "compare.greedy.why": "a question it never practised on; nothing is learned from this answer",
-  "compare.at": "lesson {step}, answer {position}",
+  "compare.times": "{n} rounds · ",
+  "compare.at": "round {step}, answer {position}",
   "compare.prompt.title": "One question, again and again",
   "compare.prompt.count":
     "{shown} of {n} answers to this question, the earliest first. The colours always mean the same.",

@@ -7,9 +7,10 @@ export const compareKidZh = {
   "compare.calibration": "预测员猜得准吗？",
   "compare.choose": "题目",
   "compare.v0": "第一次猜测",
-  "compare.greedy": "第 {step} 课之后，最有把握的回答",
+  "compare.greedy": "第 {step} 轮之后，最有把握的回答",
   "compare.greedy.why": "平时不练的题；这条回答不拿来学习",
-  "compare.at": "第 {step} 课第 {position} 条",
+  "compare.times": "{n} 轮 · ",
+  "compare.at": "第 {step} 轮第 {position} 条",
   "compare.prompt.title": "同一道题，一次又一次",
   "compare.prompt.count":
     "这道题记下了 {n} 条答案，这里有 {shown} 条，早的在前。颜色的意思一直不变。",

@@ -10,7 +10,8 @@ export const metricsZh = {
   "reward/shaped_mean": "整形之后（标准化、限制、惩罚）的得分在各条回答上的均值",
   "reward/kl": "π_old 与参考模型之间的 KL 估计在 token 上的均值，种类由 credit.kl_kind 决定",
   "reward/kl_coef": "β：这一步的 token 奖励里 KL 的系数",
-  "reward/flat_groups": "各条回答得分都相同的提示所占的比例：互相比较学不到东西；只在每个提示有多条回答时才有",
+  "reward/flat_groups":
+    "各条回答得分都相同的提示所占的比例：互相比较学不到东西；只在每个提示有多条回答时才有",
   "reward/token_reward_mean": "r[i] = score[i] − β·kl[i] 在 token 上的均值",
   "credit/advantage_mean": "未白化的优势 A[i] 在 token 上的均值",
   "credit/advantage_std": "未白化的优势 A[i] 的标准差（除以 n − 1）：白化所用的 σ",

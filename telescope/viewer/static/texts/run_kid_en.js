@@ -5,6 +5,7 @@ export const runKidEn = {
   "run.accuracy": "Right answers to new questions",
   "run.pace": "One round takes",
   "run.step": "Round",
+  "run.since": "since round {n}:",
   "run.at_step": "round {n}",
   "run.opens": "click: answers of round {n}",
   "run.step_axis": "round",

@@ -5,6 +5,7 @@ export const runKidZh = {
   "run.accuracy": "新题答对多少",
   "run.pace": "一轮用时",
   "run.step": "轮",
+  "run.since": "从第 {n} 轮起：",
   "run.at_step": "第 {n} 轮",
   "run.opens": "点击：看第 {n} 轮的回答",
   "run.step_axis": "轮",

@@ -82,7 +82,7 @@ export const samplesEn = {
   "reader.means.values": "the return that the critic expected before it",
   "reader.means.token_level_rewards": "the reward of the token itself",
   "reader.means.ratio": "orange: the update made it likelier; purple: less likely",
-  "reader.means.entropy": "how undecided the policy was before it, in nats; white: quite sure",
+  "reader.means.entropy": "how undecided the policy was before it, in nats; no colour: quite sure",
   "reader.no_entropy": "how undecided the policy was; this step has no record of it",
   "reader.mark.clipped": "✂ clipped",
   "reader.mark.flipped": "⇅ sign flipped by whitening",
