@@ -57,7 +57,6 @@ def run(arguments: list[str]) -> None:
         nearest=options.nearest,
         trusted=options.trust,
         overrides=settings,
-        trusted=options.trust,
     )
     path = save(audit, Path(folder))
     if options.json:
