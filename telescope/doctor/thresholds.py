@@ -68,6 +68,8 @@ CLIP_HIGH = 0.25
 """Share of clipped tokens that says the policy moves too far in one step."""
 APPROX_KL_HIGH = 0.05
 """KL between the policies before and after an update, in nats per token, that is too far."""
+CLIP_CALM = 0.005
+"""KL of an update below which a high share of clipped tokens means that the clip is too tight."""
 RATIO_FAR = 2.0
 """Ratio above which, or below whose inverse, a token's probability moved far …"""
 RATIO_TAIL = 0.05
@@ -102,6 +104,12 @@ CONSTANT_STEPS = 8
 """Steps with exactly the same mean score."""
 SATURATED_STEPS = 20
 """Steps with every answer at the top score."""
+NOISY = 0.3
+"""Share of repeated answers to a prompt that get another score the second time …"""
+NOISY_SPREAD = 0.2
+"""… by this share of the spread of all scores …"""
+NOISY_LEAST = 8
+"""… and the repeated answers that this needs."""
 SCALE_LARGE = 8.0
 """Standard deviation of raw advantages above which rewards are too large for the defaults."""
 SCALE_SMALL = 0.003

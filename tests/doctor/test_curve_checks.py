@@ -41,6 +41,10 @@ FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
     ),
     "not_finite": (lambda: curves({"actor/grad_norm": [1.0, 1.0, None]}), 3),
     "lr_too_high": (lambda: curves({"actor/approx_kl": [0.01, 0.01, 0.2, 0.2, 0.2]}), 2),
+    "clip_too_tight": (
+        lambda: curves({"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.001] * 10}),
+        1,
+    ),
     "lr_too_low": (
         lambda: curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)),
         1,
@@ -104,6 +108,9 @@ HEALTHY: dict[str, Callable[[], Curves]] = {
     "kl_too_strong": lambda: curves(score(RISING, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
     "not_finite": lambda: curves({"actor/grad_norm": [1.0, 1.0, 200.0]}),
     "lr_too_high": lambda: curves({"actor/approx_kl": [0.01, 0.2, 0.01, 0.01, 0.2]}),
+    "clip_too_tight": lambda: curves(
+        {"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.1] * 10}
+    ),
     "lr_too_low": lambda: curves(score(RISING, actor__approx_kl=[1e-9] * 30)),
     "no_gradient": lambda: curves(score([1.0] * 12, actor__grad_norm=[0.0] * 12)),
     "grad_spike": lambda: curves({"actor/grad_norm": [0.1] * 10 + [2.0, 0.1, 2.0, 0.1, 2.0]}),

@@ -76,6 +76,10 @@ FIRES: dict[str, Made] = {
         NONE,
         lambda path: run_of(path, *[rows(16, group=lambda i: i // 4)] * 2),
     ),
+    "noisy_reward": (
+        NONE,
+        lambda path: run_of(path, rows(score=lambda i: 0.0), rows(score=lambda i: float(i % 2))),
+    ),
     "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
     "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
     "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(-0.3)] * 3)),
@@ -140,6 +144,10 @@ HEALTHY: dict[str, Made] = {
         lambda path: run_of(
             path, *[rows(16, group=lambda i: i // 4, score=lambda i: float(i % 2))] * 2
         ),
+    ),
+    "noisy_reward": (
+        NONE,
+        lambda path: run_of(path, *[rows(score=lambda i: float(i % 2))] * 2),
     ),
     "same_response": (
         curves({"reward/score_mean": [1.0]}),

@@ -13,6 +13,7 @@ from telescope.doctor.thresholds import (
     APPROX_KL_GOOD,
     APPROX_KL_HIGH,
     APPROX_KL_LOW,
+    CLIP_CALM,
     CLIP_HIGH,
     KL_JUMP,
     KL_PINNED,
@@ -108,7 +109,7 @@ def lr_too_high(run: Curves) -> Sign | None:
     """One update moves the policy too far: by approximate KL, clipping or the reference."""
     signs = [
         _above(run.get("actor/approx_kl"), APPROX_KL_HIGH),
-        _above(run.get("actor/pg_clipfrac"), CLIP_HIGH),
+        None if _is_tight(run) else _above(run.get("actor/pg_clipfrac"), CLIP_HIGH),
         _jump(run),
     ]
     since = [step for step in signs if step is not None]
@@ -126,6 +127,42 @@ def lr_too_high(run: Curves) -> Sign | None:
         },
         confidence=0.7 + 0.1 * (len(since) - 1),
         change={"actor.lr": _lower(run, lr, begin, moved)} if lr else {},
+    )
+
+
+def _is_tight(run: Curves) -> bool:
+    """Whether tokens are clipped though the updates are small: then it is not the learning rate."""
+    moved = run.get("actor/approx_kl", least=LR_PERSIST)
+    clipped = run.get("actor/pg_clipfrac", least=LR_PERSIST)
+    if moved is None or clipped is None:
+        return False
+    many = clipped.trail(LR_PERSIST) > CLIP_HIGH
+    return bool(many.any()) and float(moved.at(clipped.steps)[many].max()) < CLIP_CALM
+
+
+@curve_check(
+    "clip_too_tight",
+    "learning_rate",
+    "warning",
+    charts=("actor/pg_clipfrac", "actor/approx_kl"),
+    settings=("actor.loss", "actor.epochs"),
+    explains=("lr_too_low",),
+)
+def clip_too_tight(run: Curves) -> Sign | None:
+    """Many tokens are clipped though the policy hardly moves."""
+    clipped = run.get("actor/pg_clipfrac", least=PERSIST)
+    if clipped is None or not _is_tight(run):
+        return None
+    place = onset(clipped.trail(SMOOTH) > CLIP_HIGH, PERSIST)
+    if place is None:
+        return None
+    moved = _largest(run.get("actor/approx_kl"), int(clipped.steps[place]))
+    known = [key for key in ("actor.clip_low", "actor.clip_high") if run.setting(key)]
+    return Sign(
+        since=int(clipped.steps[place]),
+        numbers={"clipped": float(clipped.trail(SMOOTH)[-1]), "approx_kl": moved},
+        confidence=0.8,
+        change=dict.fromkeys(known, 0.2),
     )
 
 

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.check import Sign, curve_check, ledger_check
 from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor.finding import Place
+from telescope.doctor.recorded import Recorded
 from telescope.doctor.thresholds import (
     ACCURACY_FALL,
     ACCURACY_FLAT,
@@ -15,6 +17,9 @@ from telescope.doctor.thresholds import (
     EXPLOITED_GAIN,
     FALL_ERRORS,
     HELD_OUT,
+    NOISY,
+    NOISY_LEAST,
+    NOISY_SPREAD,
     OVERFIT_GAP,
     PERSIST,
     SATURATED_STEPS,
@@ -145,6 +150,54 @@ def reward_scale(run: Curves) -> Sign | None:
         variant="small" if small else "",
         confidence=0.85,
         change={"reward.normalise": True},
+    )
+
+
+@ledger_check(
+    "noisy_reward",
+    "reward",
+    "serious",
+    charts=(_SCORE,),
+    settings=("reward.functions", "reward.model"),
+    explains=(
+        "critic_useless",
+        "lr_too_low",
+        "collapse",
+        "kl_runaway",
+        "partial_credit",
+        "overfitting",
+        "over_optimisation",
+    ),
+)
+def noisy_reward(run: Curves, recorded: Recorded) -> Sign | None:
+    """The same answer to the same prompt gets another score."""
+    seen: dict[tuple[str, str], list[tuple[float, Place]]] = {}
+    for step in recorded.steps():
+        rows = zip(
+            step.known_rows("prompt"),
+            step.known_rows("response"),
+            step.known_rows("score"),
+            strict=False,
+        )
+        for row, (prompt, response, score) in enumerate(rows):
+            place = step.response_place(row, score=score)
+            seen.setdefault((prompt, response), []).append((score, place))
+    scores = [score for each in seen.values() for score, _ in each]
+    again = [each for (prompt, _), each in seen.items() if prompt and len(each) > 1]
+    if len(again) < NOISY_LEAST or np.ptp(scores) < 1e-9:
+        return None
+    least = NOISY_SPREAD * float(np.ptp(scores))
+    differ = [each for each in again if np.ptp([score for score, _ in each]) > least]
+    if len(differ) < NOISY * len(again):
+        return None
+    shown = differ[0]
+    low = min(shown, key=lambda pair: pair[0])
+    high = max(shown, key=lambda pair: pair[0])
+    return Sign(
+        since=recorded.chosen[0],
+        numbers={"share": len(differ) / len(again), "low": low[0], "high": high[0]},
+        places=(low[1], high[1]),
+        confidence=0.9,
     )
 
 
