@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ _WORKER_SETTINGS = ("workers", "critic_workers", "samplers", "reward_workers")
 
 def connect(config: Config) -> bool:
     """Joins the cluster, or starts one on this machine; says whether the workers get GPUs."""
+    address = config.ray.address or os.environ.get("RAY_ADDRESS")
+    if address is None:
+        _require_token()
     try:
         import ray
     except ImportError:
@@ -22,7 +27,7 @@ def connect(config: Config) -> bool:
     counts = {f"ray.{name}": getattr(config.ray, name) for name in _WORKER_SETTINGS}
     workers = sum(counts.values())
     if not ray.is_initialized():
-        _start_ray(config.ray.address or os.environ.get("RAY_ADDRESS"), workers)
+        _start_ray(address, workers)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus = sum(int(node.get("CPU", 0)) for node in nodes)
     gpus = 0 if config.device == "cpu" else sum(int(node.get("GPU", 0)) for node in nodes)
@@ -56,6 +61,17 @@ def _start_ray(address: str | None, workers: int) -> None:
             )
         reason = str(error).splitlines()[0]
         raise TelescopeError(f"cannot join the Ray cluster at {address}: {reason}{hint}") from error
+
+
+def _require_token() -> None:
+    """Lets only processes of this run into a cluster that it starts.
+
+    Ray listens on all interfaces, and whoever reaches it can run code. These variables are read
+    when it is imported.
+    """
+    if "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _check_room(kind: str, available: int, workers: int, asked: str, nodes: int) -> None:

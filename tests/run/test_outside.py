@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from telescope.run.metrics import MetricsLog, _without_keys, read_metrics
 from telescope.run.progress import Progress, graceful_stop
 from telescope.run.summary import warnings
 from telescope.viewer import report
-from telescope.viewer.server import serve
+from telescope.viewer.server import _listen, serve
 
 
 def test_a_reader_that_leaves_does_not_end_training(monkeypatch: pytest.MonkeyPatch):
@@ -59,6 +60,12 @@ def test_an_empty_token_of_the_page_is_refused(tmp_path: Path):
     for token in ("", " "):
         with pytest.raises(TelescopeError, match="--token is empty"):
             serve(tmp_path, token=token)
+
+
+def test_the_page_listens_before_its_address_is_printed():
+    with _listen("127.0.0.1", 0) as listener, socket.socket() as visitor:
+        visitor.settimeout(5)
+        visitor.connect(listener.getsockname())  # refused before `listen`
 
 
 # ---- checkpoints ----
