@@ -8,11 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from telescope.audit.findings import Audit, Judged, Post, summarise
+from pydantic import TypeAdapter
+
+from telescope.audit.findings import Audit, summarise
 from telescope.errors import TelescopeError
 
 VERSION = 1
 DIGITS = 7
+_FORMAT = TypeAdapter(Audit)
+"""Checks the type of everything in a file, which may come from anybody."""
 
 
 def path_of(run: Path | str, step: int) -> Path:
@@ -46,17 +50,9 @@ def load(run: Path | str, step: int) -> Audit | None:
     """The audit of a step. None without one, or if the file cannot be read."""
     try:
         plain = json.loads(path_of(run, step).read_text("utf-8"))
-        return _audit(plain) if plain["version"] == VERSION else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _FORMAT.validate_python(plain) if plain["version"] == VERSION else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _audit(plain: Mapping[str, Any]) -> Audit:
-    known = {name: plain[name] for name in Audit.__dataclass_fields__}
-    known["posts"] = [Post(**post) for post in known["posts"]]
-    known["tokens"] = [Judged(**token) for token in known["tokens"]]
-    known["prompts"] = {int(number): text for number, text in known["prompts"].items()}
-    return Audit(**known)
 
 
 def _rounded(value: Any) -> Any:

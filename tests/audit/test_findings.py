@@ -96,6 +96,12 @@ def test_an_audit_on_disk_is_the_same_audit(tmp_path: Path) -> None:
     assert [other.name for other in path.parent.iterdir()] == [path.name]
 
 
+def test_a_word_in_place_of_a_number_is_no_audit(tmp_path: Path) -> None:
+    path = file.save(made_audit(), tmp_path)
+    path.write_text(path.read_text("utf-8").replace('"mean": 0.3', '"mean": "<b>"', 1), "utf-8")
+    assert file.load(tmp_path, 50) is None
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "posts": 3}'])
 def test_a_damaged_file_is_no_audit(text: str, tmp_path: Path) -> None:
     path = file.path_of(tmp_path, 3)

@@ -43,7 +43,7 @@ export const tokenKidZh = {
   "token.picture": "栅栏图；←/→ 换一个词",
   "token.title": "这个词",
   "token.rule": "● 猜测在柱子上：写这个词之前猜的。小分和惊喜在格子里：属于这个词。",
-  "token.audit": "○ 从那根桩重写 {n} 次，写手平均真正得到的分。",
+  "token.audit": "○ 从那根柱子重写 {n} 次，写手平均真正得到的分。",
   "token.audit.post": "从这里重写 {n} 次，写手平均得 {mean} 分（大概在 {low} 到 {high} 之间）。",
   "token.audit.other": "是另一天的写手写的。",
   "token.state": "第几个",

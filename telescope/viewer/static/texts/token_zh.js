@@ -10,7 +10,7 @@ export const tokenZh = {
   "token.estimator": "估计器",
   "token.rule": "● V 在柱子上：写 token i 之前的预期。r、δ、A 在格子里：属于 token i。",
   "token.audit":
-    "○ 带须线：从那根桩续写 {n} 条，平均得到多少，须线是 95% 区间（telescope audit）。",
+    "○ 带须线：从那根柱子续写 {n} 条，平均得到多少，须线是 95% 区间（telescope audit）。",
   "token.audit.post": "从这里续写 {n} 条，平均得到 {mean}（95% 区间 {low} 到 {high}）。",
   "token.audit.other": "续写的是另一步的策略。",
   "token.state": "状态",
