@@ -170,8 +170,7 @@ class View:
         """What the reader must know before the numbers: ⚠ faults, and rules that explain a ✗."""
         said = [note(self.sample, self.lang, brief=brief)]
         said += [fault.said(self.lang) for fault in self.sample.faults]
-        disagrees = any(not ok for found in self.verdicts for ok in found.values())
-        if disagrees:
+        if any(trace.ok is False for made in self.traces for trace in made):
             said += [rule.said(self.lang) for rule in self.sample.rules]
         lines = [self.says(f"⚠ {each}") for each in said if each]
         if brief:

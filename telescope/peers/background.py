@@ -16,7 +16,7 @@ class Background:
     The thread is started again where it is gone, e.g. in a process that was forked.
     """
 
-    def __init__(self, name: str, waiting: int = 2) -> None:
+    def __init__(self, name: str, waiting: int = 64) -> None:
         self.name = name
         self.waiting = waiting
         self._thread: threading.Thread | None = None

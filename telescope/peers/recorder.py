@@ -1,9 +1,9 @@
 """Writes the steps of another trainer into a run folder, in the background.
 
 A recorder never raises into its host and never lets it wait: it copies the arrays and returns. What
-is wrong is said once. A step that comes while two others are still being written is left out. It
-keeps at most `max_mb` on disk: past that it thins the recorded steps evenly, and records half as
-often from then.
+is wrong is said once. Where the disk is slower than training, steps are left out: at most 64 of
+them, and at most HELD bytes, wait. It keeps at most `max_mb` on disk: past that it thins the
+recorded steps evenly, and records half as often from then.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from telescope.peers.faults import find_faults
 from telescope.peers.given import given_batch
 from telescope.peers.rows import Array, WatchedStep, watched_step
 from telescope.peers.rules import rules_of
-from telescope.peers.snapshot import snapshot
+from telescope.peers.snapshot import size_of, snapshot
 from telescope.peers.whitening import batch_moments, given_moments
 
 _log = logging.getLogger("telescope")
+HELD = 512e6
+"""Bytes of steps that may wait for the disk."""
 PATIENCE = 60.0
 """Seconds that `close` waits for the disk."""
 
@@ -77,6 +79,7 @@ class Recorder:
         self._background = Background("telescope-watch")
         self._said: set[str] = set()
         self._size: int | None = None
+        self._held = 0.0
         atexit.register(self.close)
 
     def record(
@@ -101,7 +104,13 @@ class Recorder:
                 known = given_moments(given, _settings_of(settings))
             tokenizer = self._tokenizer_of_thread()
             job = _Step(step, copied, settings, known, tokenizer, rows)
-            self._do(lambda: self._write(job), f"step {step}")
+            size = size_of(copied)
+            if self._held and self._held + size > HELD:
+                self._leave_out(f"step {step}")
+                return
+            self._held += size
+            if not self._do(lambda: self._write(job, size), f"step {step}"):
+                self._held -= size
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Appends numbers of a step to metrics.jsonl."""
@@ -115,12 +124,17 @@ class Recorder:
             if not self._background.finish(PATIENCE):
                 self._say(f"the last steps are not on disk after {PATIENCE:.0f} s")
 
-    def _do(self, job: Callable[[], None], what: str) -> None:
-        """Does the job in the background; at once if strict."""
+    def _do(self, job: Callable[[], None], what: str) -> bool:
+        """Does the job in the background, if there is room; at once if strict."""
         if self.strict:
             job()
         elif not self._background.submit(lambda: self._guard(job)):
-            self._say(f"{what} was left out: the disk is slower than training", once_for="left out")
+            self._leave_out(what)
+            return False
+        return True
+
+    def _leave_out(self, what: str) -> None:
+        self._say(f"{what} was left out: the disk is slower than training", once_for="left out")
 
     def _guard(self, job: Callable[[], None]) -> None:
         with self.guarded():
@@ -138,11 +152,15 @@ class Recorder:
 
     # ---- in the background ----
 
-    def _write(self, job: _Step) -> None:
+    def _write(self, job: _Step, size: float) -> None:
+        try:
+            self._write_step(job)
+        finally:
+            self._held -= size
+
+    def _write_step(self, job: _Step) -> None:
         step = job.step
-        if job.metrics:
-            self._append_metrics(step, job.metrics)
-        watched = watched_step(**job.given)
+        watched = self._watched(job)
         faults = find_faults(given_batch(watched, job.given, *self._ends()))
         for fault in faults:
             self._say(f"step {step}: {fault.en}", once_for=fault.id)
@@ -170,6 +188,17 @@ class Recorder:
         save_table(arrow_table(columns, meta), path)
         self._write_config(job.settings)
         self._thin(path.stat().st_size)
+
+    def _watched(self, job: _Step) -> WatchedStep:
+        """The step; its metrics are written even if its arrays are wrong."""
+        found: dict[str, float] = {}
+        try:
+            watched = watched_step(**job.given)
+            found = _means(watched)
+        finally:
+            if found or job.metrics:
+                self._append_metrics(job.step, found | job.metrics)
+        return watched
 
     def _rules_of(
         self, watched: WatchedStep, settings: Settings, moments: tuple[float, float] | None
@@ -322,6 +351,17 @@ def _decoded(rows: Sequence[Array] | None, count: int, tokenizer: Any) -> list[s
     if tokenizer is None:
         return [" ".join(map(str, row.tolist())) for row in rows]
     return [str(tokenizer.decode(row.tolist())) for row in rows]
+
+
+def _means(watched: WatchedStep) -> dict[str, float]:
+    """Curves that every trainer has: the mean score and length of the step's responses."""
+    if not len(watched):
+        return {}
+    found = {"response/length_mean": float(np.mean([len(row) for row in watched.responses]))}
+    scores = [score for score in watched.scores or [] if score is not None]
+    if scores:
+        found["reward/score_mean"] = float(np.mean(scores))
+    return found
 
 
 def _settings_of(names: Mapping[str, Any]) -> Settings:

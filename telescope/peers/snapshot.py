@@ -19,12 +19,17 @@ def snapshot(given: Mapping[str, Any], at_least: int) -> tuple[dict[str, Any], b
     rows, but never below `at_least`.
     """
     rows = len(given["responses"])
-    size = sum(_bytes(value) for value in given.values())
+    size = size_of(given)
     kept = rows if size <= LARGEST else max(at_least, int(rows * LARGEST / size))
     whole = kept >= rows
     return {
         name: _copy(value if whole else _first(value, rows, kept)) for name, value in given.items()
     }, whole
+
+
+def size_of(given: Mapping[str, Any]) -> float:
+    """Bytes of the arrays."""
+    return sum(_bytes(value) for value in given.values())
 
 
 def _first(value: Any, rows: int, kept: int) -> Any:

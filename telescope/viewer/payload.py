@@ -50,7 +50,8 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
     pieces = sample.token_bytes[:shown]
     long = {t: len(piece) for t, piece in enumerate(pieces) if len(piece) > MAX_TOKEN_BYTES}
     needs = sample.settings.estimator_definition.needs
-    critic = needs.critic or any(sample.columns.get("values", ()))
+    values = sample.columns.get("values")
+    critic = values is not None and (needs.critic or any(values))
     columns = {k: v for k, v in sample.columns.items() if critic or k not in OF_A_CRITIC}
     out: dict[str, Any] = {
         "step": sample.step,
@@ -91,7 +92,9 @@ def remarks_of(sample: Sample) -> list[dict[str, str]]:
     if sample.rules:
         tracer = Tracer(sample)
         tokens = range(min(len(sample), MAX_TOKENS))
-        if any(not ok for t in tokens for ok in tracer.verdicts(t).values()):
+        disagrees = any(not ok for t in tokens for ok in tracer.verdicts(t).values())
+        is_scaled = sample.scale is not None  # its σ has another 1e-6 in it, and stands in a term
+        if disagrees or is_scaled:
             said += sample.rules
     return [{lang: remark.said(lang) for lang in LANGS} for remark in said]
 

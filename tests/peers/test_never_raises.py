@@ -254,11 +254,29 @@ def test_a_slow_disk_drops_steps_instead_of_blocking(
     go_on = threading.Event()
     monkeypatch.setattr("telescope.peers.recorder.save_table", lambda *_: go_on.wait(60))
     recorder = Recorder(tmp_path / "run")
-    for step in range(20):
+    for step in range(80):
         recorder.record(step, **batch())  # returns, though nothing is written
-    assert recorder._background._jobs.qsize() <= 2
+    assert recorder._background._jobs.qsize() <= 64
     go_on.set()
     recorder.close()
+    assert recorder._held == 0
+    assert caplog.text.count("slower than training") == 1
+
+
+def test_large_steps_that_wait_are_bounded_by_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("telescope.peers.recorder.HELD", 5_000)
+    go_on = threading.Event()
+    recorder = Recorder(tmp_path / "run")
+    recorder._background.submit(go_on.wait)  # type: ignore[arg-type]
+    for step in range(20):
+        recorder.record(step, **batch())
+    assert 0 < recorder._held <= 5_000
+    go_on.set()
+    recorder.close()
+    assert recorder._held == 0
+    assert len(steps(tmp_path / "run")) < 20
     assert caplog.text.count("slower than training") == 1
 
 

@@ -172,7 +172,7 @@ def test_metrics_are_appended_as_rows(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
     assert rows == [
         {"step": 1, "reward": 1.0, "loss": None},
-        {"step": 2, "reward": 2.0, "loss": None},
+        {"step": 2, "response/length_mean": 1.0, "reward": 2.0, "loss": None},
     ]
     assert steps(folder) == [2]
 

@@ -1,6 +1,7 @@
 // The table of a step's samples. Only the rows in sight are drawn, so that 512 stay quick.
 
 import { sampleShown, step, stepShown } from "../core/data.js";
+import { has } from "../core/number.js";
 import { Panel } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
@@ -33,7 +34,8 @@ function Head({ columns }) {
 }
 
 function Row({ row, columns, isChosen, index }) {
-  const kind = `${row.right ? "right" : "wrong"}${isChosen ? " chosen" : ""}`;
+  const verdict = row.right ? "right" : "wrong";
+  const kind = `${has(row.score) ? verdict : "unscored"}${isChosen ? " chosen" : ""}`;
   return html`
     <tr
       id=${`row-${row.position}`} class=${kind} data-row=${row.position} aria-rowindex=${index + 2}

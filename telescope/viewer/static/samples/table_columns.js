@@ -9,6 +9,7 @@ import { html } from "../vendor/preact.js";
 const MOST_PARTS = 4;
 
 function verdictOf(row) {
+  if (!has(row.score)) return scoreOf(row.score); // another trainer's run may have no scores
   return html`
     <span class=${row.right ? "right" : "wrong"} aria-label=${t(row.right ? "samples.right" : "samples.wrong")}>
       ${row.right ? "✓" : "✗"}
