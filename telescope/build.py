@@ -22,7 +22,14 @@ from telescope.models.fast.fuse import join_weights
 from telescope.models.load import fingerprint, load_critic, load_policy, load_tokenizer
 from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic, ZeroCritic
-from telescope.roles.factory import choose_device, make_actor, make_reward_model, resolve_model
+from telescope.roles.factory import (
+    check_vocabulary,
+    choose_device,
+    make_actor,
+    make_reward_model,
+    reference_model,
+    resolve_model,
+)
 from telescope.roles.functions import RewardFunction, load_function
 from telescope.roles.protocols import ActorRole, CriticRole, ReferenceRole
 from telescope.roles.reference import Reference
@@ -83,11 +90,14 @@ def build_local_roles(config: Config, reward: GivenReward = None) -> LocalRoles:
         value_model = load_critic(source, device, bins, config.head_seed, policy)
         critic = Critic(value_model, config)
     frozen = policy
-    if not source.lora_rank:
+    if source.reference_path:
+        frozen = load_policy(reference_model(config), device).requires_grad_(False)
+    elif not source.lora_rank:
         frozen = copy.deepcopy(policy).requires_grad_(False)
         if device.type == "cuda":
             join_weights(frozen)  # deepcopy separates joined weights
     actor = make_actor(config, policy)
+    check_vocabulary(frozen, actor.tokenizer, config)
     rewards = build_reward(config, actor.tokenizer, device, reward)
     weights = {"actor": fingerprint(policy), "critic": fingerprint(value_model)}
     origin = {**weights, **reward_origin(config, rewards, reward)}

@@ -49,6 +49,7 @@ LAYERS = {
         "roles/test_bad_rewards.py",
         "roles/test_head_init.py",
         "roles/test_hl_gauss.py",
+        "roles/test_reference.py",
         "roles/test_remote.py",
         "roles/test_settings_reach_the_loss.py",
         "roles/test_shaping.py",

@@ -13,6 +13,7 @@ from telescope.config.sections import Config, DataConfig
 def check(config: Config) -> None:
     _check_name(config)
     _check_batches(config)
+    _check_schedules(config)
     _check_lora(config)
     _check_data(config)
     _check_ray(config)
@@ -46,6 +47,20 @@ def _check_batches(config: Config) -> None:
             raise ValueError(
                 f"{role}.micro_batch_tokens = {section.micro_batch_tokens} cannot hold one row of "
                 f"data.max_prompt_tokens + rollout.max_response_tokens = {row_tokens}: raise it"
+            )
+
+
+def _check_schedules(config: Config) -> None:
+    for role, section in (("actor", config.actor), ("critic", config.critic)):
+        if section.lr_min and section.schedule == "constant":
+            raise ValueError(
+                f"{role}.lr_min = {section.lr_min:g} does nothing with {role}.schedule = "
+                "'constant': use linear or cosine"
+            )
+        if section.lr_min > section.lr:
+            raise ValueError(
+                f"{role}.lr_min = {section.lr_min:g} is more than {role}.lr = {section.lr:g}: "
+                "the learning rate falls to it, so use at most that"
             )
 
 

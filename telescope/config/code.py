@@ -11,7 +11,7 @@ from telescope.errors import TelescopeError
 
 DEFINITIONS = ("credit.estimator", "actor.loss", "critic.loss")
 FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment")
-MODELS = ("model.path", "model.critic_path")
+MODELS = ("model.path", "model.critic_path", "model.reference_path")
 
 
 def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, str]:

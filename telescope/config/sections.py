@@ -63,6 +63,11 @@ class ModelConfig(Section):
     critic_path: str | None = Field(
         None, description="backbone of the critic; default: the same as `path`"
     )
+    reference_path: str | None = Field(
+        None,
+        description="model that the KL is measured against, e.g. the one before SFT; "
+        "default: the policy at the start",
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="dtype of weights and computation; with bfloat16 the optimizer keeps float32 "
@@ -247,7 +252,10 @@ class OptimizerConfig(Section):
         description="training steps of linear learning-rate warm-up (not optimizer steps)",
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="learning rate after warm-up: constant, or falling to 0"
+        "constant", description="learning rate after warm-up: constant, or falling to `lr_min`"
+    )
+    lr_min: float = Field(
+        0.0, ge=0, description="learning rate at the end of a linear or cosine schedule"
     )
     weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW")
     max_grad_norm: float = Field(

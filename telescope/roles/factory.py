@@ -52,6 +52,24 @@ def resolve_model(config: Config) -> ModelConfig:
     return config.model.model_copy(update={"path": str(folder)})
 
 
+def reference_model(config: Config) -> ModelConfig:
+    """The model section of a reference that `model.reference_path` names: it has no adapters."""
+    own = {"path": config.model.reference_path, "lora_rank": 0}
+    model = config.model.model_copy(update=own)
+    return resolve_model(config.model_copy(update={"model": model}))
+
+
+def check_vocabulary(reference: Any, tokenizer: Any, config: Config) -> None:
+    """Refuses a reference that does not know every token of the policy."""
+    known = reference.config.get_text_config().vocab_size
+    if config.model.reference_path and known < len(tokenizer):
+        raise TelescopeError(
+            f"model.reference_path = {config.model.reference_path!r} knows {known} tokens, and "
+            f"model.path = {config.model.path!r} writes {len(tokenizer)}: "
+            "use a model with the same tokenizer"
+        )
+
+
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     """The actor of a policy that is loaded, with its tokenizer, sampler and tools."""
     source = resolve_model(config)

@@ -80,7 +80,10 @@ class Learner:
     def learning_rate(self) -> float:
         """The learning rate of the next update: a function of the update count alone.
 
-        There is no scheduler state to lose, or to advance twice.
+            lr_min + (lr − lr_min)·decay      decay from 1 to 0: 1 − p, or (1 + cos πp)/2
+
+        p is the share of the updates after warm-up that are done. There is no scheduler state to
+        lose, or to advance twice.
         """
         config = self.config
         if self.updates < config.warmup_steps:
@@ -93,7 +96,7 @@ class Learner:
             decay = 0.5 * (1 + math.cos(math.pi * progress))
         else:
             decay = 1.0
-        return config.lr * max(decay, 0.0)
+        return config.lr_min + (config.lr - config.lr_min) * max(decay, 0.0)
 
     def minibatches(self, batch: TokenBatch) -> Iterator[tuple[int, int, TokenBatch]]:
         """Yields (epoch, index, rows) for each optimizer step of this update.

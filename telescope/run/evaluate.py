@@ -18,7 +18,7 @@ from telescope.run.saved import SavedRun, open_run
 
 
 def evaluate_run(
-    run: Path,
+    run: Path | str,
     reward: GivenReward = None,
     overrides: Sequence[tuple[str, str]] = (),
     rows: Sequence[dict[str, Any]] | None = None,
@@ -31,7 +31,7 @@ def evaluate_run(
     held-out prompts. If the run's reward was given to Trainer in Python, pass it here too.
     `trusted`: the run may name code that this user has not trained with.
     """
-    return evaluate_saved(open_run(run, overrides, trusted=trusted), reward, rows)
+    return evaluate_saved(open_run(Path(run), overrides, trusted=trusted), reward, rows)
 
 
 def evaluate_saved(

@@ -20,7 +20,9 @@ def describe_roles(config: Config, reward: RewardRole) -> list[str]:
     """Returns one line for each role: what it is made of."""
     model = config.model
     lora = f" + LoRA adapters of rank {model.lora_rank}" if model.lora_rank else ""
-    reference = "the actor with its adapters off" if lora else f"{model.path}, frozen"
+    reference = f"{model.reference_path or model.path}, frozen"
+    if lora and not model.reference_path:
+        reference = "the actor with its adapters off"
     parts = [f"{reward.weights.get(name, 1.0):g} × {name}" for name in reward.functions]
     return [
         f"actor      {model.path}{lora}",

@@ -87,7 +87,11 @@ def with_absolute_paths(config: Config) -> Config:
     """Makes paths in the config absolute: workers have a working folder of their own."""
     changes: dict[str, dict[str, str]] = {"model": {}, "reward": {}, "rollout": {}}
     folders = {
-        "model": {"path": config.model.path, "critic_path": config.model.critic_path},
+        "model": {
+            "path": config.model.path,
+            "critic_path": config.model.critic_path,
+            "reference_path": config.model.reference_path,
+        },
         "reward": {"model": config.reward.model},
     }
     for section, settings in folders.items():

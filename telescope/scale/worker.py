@@ -17,7 +17,14 @@ from telescope.ledger.writer import Noted, Notes
 from telescope.models.load import load_sharded, load_tokenizer, new_policy, new_value_model
 from telescope.models.parallel import ProcessGroup
 from telescope.roles.critic import Critic
-from telescope.roles.factory import choose_device, make_actor, make_reward_model, resolve_model
+from telescope.roles.factory import (
+    check_vocabulary,
+    choose_device,
+    make_actor,
+    make_reward_model,
+    reference_model,
+    resolve_model,
+)
 from telescope.roles.reference import Reference
 from telescope.scale.samplers import SamplingRole, WeightChannel
 
@@ -90,12 +97,17 @@ class Worker:
     def _build_actor(self, ranks: ProcessGroup) -> str:
         """Loads actor and reference; with LoRA they share one model."""
         source = resolve_model(self.config)
-        count = 1 if source.lora_rank else 2
+        own_reference = source.reference_path is not None
+        count = 1 if source.lora_rank or own_reference else 2
         models, fingerprint = load_sharded(new_policy, source, ranks, count=count)
         policy, reference = models[0], models[-1]
+        if own_reference:
+            (reference,), _ = load_sharded(new_policy, reference_model(self.config), ranks)
         if reference is not policy:
             reference.requires_grad_(False)
-        self.roles["actor"] = make_actor(self.config, policy, ranks)
+        actor = make_actor(self.config, policy, ranks)
+        check_vocabulary(reference, actor.tokenizer, self.config)
+        self.roles["actor"] = actor
         self.roles["reference"] = Reference(reference, self.config, ranks)
         return fingerprint
 

@@ -76,6 +76,14 @@ from tests.config.configs import given, refusal, round_trip
             [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
             "actor.dual_clip = 3 does nothing with actor.loss = 'gspo': it belongs to clip",
         ),
+        (
+            [("critic.lr_min", "1e-7")],
+            "critic.lr_min = 1e-07 does nothing with critic.schedule = 'constant'",
+        ),
+        (
+            [("actor.schedule", "cosine"), ("actor.lr_min", "1"), ("actor.lr", "0.5")],
+            "actor.lr_min = 1 is more than actor.lr = 0.5",
+        ),
         ([("actor.beta", "0.3")], "it belongs to kl_penalty, kl_cov, dro"),
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
         (

@@ -275,6 +275,17 @@ def test_learning_rate_warms_up_then_decays(schedule: str, expected: list[float]
     assert rates == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_learning_rate_falls_to_its_minimum(schedule: str) -> None:
+    """Half-way between 1.0 and 0.2 is 0.6."""
+    config = OptimizerConfig(lr=1.0, schedule=schedule, lr_min=0.2)
+    learner = Learner(torch.nn.Linear(1, 1), config, total_updates=2, seed=0)
+    rates = []
+    for learner.updates in range(3):
+        rates.append(learner.learning_rate())
+    assert rates == pytest.approx([1.0, 0.6, 0.2])
+
+
 def test_every_epoch_visits_every_row_once(make_config) -> None:
     config = OptimizerConfig(epochs=3, minibatches=3)
     learner = Learner(torch.nn.Linear(1, 1), config, total_updates=1, seed=0)

@@ -7,7 +7,7 @@ import pytest
 from telescope import Trainer
 from telescope.commands import main
 from telescope.config import EvalConfig
-from telescope.run.evaluate import answer_of, evaluate, pass_and_majority
+from telescope.run.evaluate import answer_of, evaluate, evaluate_run, pass_and_majority
 
 
 def test_pass_and_majority_of_two_prompts_by_hand() -> None:
@@ -60,9 +60,10 @@ def test_more_samples_pass_more_often_and_the_same_weights_give_the_same_numbers
 def test_eval_takes_settings_and_leaves_the_run_as_it_is(
     make_config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = make_config(("steps", "1"))
+    config = make_config(("steps", "1"), ("eval.prompts", "8"))
     Trainer(config).fit()
     before = (config.run_dir / "config.toml").read_text("utf-8")
+    assert 0 <= evaluate_run(str(config.run_dir))["eval/greedy_accuracy"] <= 1
     main(["eval", str(config.run_dir), "--eval.k", "2", "--eval.n=4"])
     assert "eval/pass@2 " in capsys.readouterr().out
     assert (config.run_dir / "config.toml").read_text("utf-8") == before
