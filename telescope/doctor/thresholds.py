@@ -209,13 +209,5 @@ FLIP_STEPS = 3
 """Recorded steps in which that must be so."""
 FIRST_RATIO = 0.05
 """|log ρ| that the first minibatch may have on average: its policy is the old one."""
-KNOWS_TOKEN = 0.2
-"""Share of the variance of V[i] that token i may explain, where it was drawn by chance."""
-DRAWN_LOW = 0.1
-"""Probability from which a token counts as drawn by chance …"""
-DRAWN_HIGH = 0.9
-"""… and up to which."""
-DRAWN_TOKENS = 60
-"""Such tokens that the statistic needs."""
 CREDIT_LOST = 0.1
 """γ to the power of the length below which the first token gets next to nothing of the score."""

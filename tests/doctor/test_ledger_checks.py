@@ -276,22 +276,10 @@ def test_the_tokens_that_sampler_and_trainer_disagree_on_are_named(tmp_path: Pat
     assert places[0].href == "#view=samples&step=1&sample=1&token=2"
 
 
-def test_values_that_know_their_token_are_found_without_groups(tmp_path: Path) -> None:
-    """Token 5 or 6 is drawn with probability 1/2. V before it is 0.1 or 0.2 by prompt, not token."""
-
-    def drawn(knows: bool) -> list[Row]:
-        made = []
-        for i in range(32):
-            token = 5 + i % 2
-            value = 0.1 * (token - 4) if knows else 0.1 * (1 + i // 2 % 2)
-            logs = [-0.693, 0.0]
-            made.append({"responses": [token, EOS], "old_log_probs": logs, "values": [value, 0.5]})
-        return made
-
-    for knows, expected in ((False, None), (True, "values_after_token")):
-        each = drawn(knows)
-        folder = tmp_path / str(knows)
-        finding = found(
-            (NONE, lambda path, e=each: run_of(path, e, e)), folder, "values_after_token"
-        )  # type: ignore[misc]
-        assert (finding.id if finding else None) == expected
+def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: Path) -> None:
+    """Easy prompts are answered with token 5 and hard ones with token 6: V may know the prompt."""
+    easy = {"responses": [5, EOS], "old_log_probs": [-0.7, 0.0], "values": [0.9, 0.9]}
+    hard = {"responses": [6, EOS], "old_log_probs": [-0.7, 0.0], "values": [0.1, 0.1]}
+    answers: list[Row] = [easy, hard] * 16
+    run = (NONE, lambda path: run_of(path, answers, answers))
+    assert found(run, tmp_path, "values_after_token") is None

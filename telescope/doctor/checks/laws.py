@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
-from telescope.doctor.checks.drawn import values_know_their_token
 from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded, RecordedStep
@@ -78,8 +77,6 @@ def _fault_check(fault_id: str) -> LedgerFunction:
             for fault in _faults_of(step):
                 if fault.id == fault_id:
                     return _sign_of(step, fault)
-        if fault_id == "values_after_token":
-            return values_know_their_token(recorded)
         return None
 
     return check
