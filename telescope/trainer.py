@@ -199,6 +199,7 @@ class Trainer:
                     flops += actor.training_flops(batch)
                 with timer("ledger"):
                     ledger.write(step + 1, batch, kl_coef=kl_coef, beta=beta)
+                    log.write_samples(step + 1, batch)
 
                 self.step = step + 1
                 self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)

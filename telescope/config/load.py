@@ -364,7 +364,7 @@ def _type_name(kind: Any) -> str:
 
 
 def smoke(config: Config) -> Config:
-    """The same job cut down to 2 steps of 8 prompts, without trackers, to see that it works."""
+    """The same job cut down to 2 steps of 8 prompts, to see that it works."""
     rollout = config.rollout
     cut: dict[str, Any] = {
         "name": f"{config.name}-smoke",
@@ -387,6 +387,6 @@ def smoke(config: Config) -> Config:
             "answer": None,
             "every": 0,
         },
-        "log": {"every": 1, "trackers": []},
+        "log": {"every": 1, "samples_every": 1},
     }
     return validate(merge(config.model_dump(), cut))

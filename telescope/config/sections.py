@@ -546,6 +546,19 @@ class LogConfig(Section):
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
         [], description="where metrics go besides metrics.jsonl"
     )
+    project: str = Field("telescope", min_length=1, description="project in W&B and trackio")
+    group: str | None = Field(
+        None, description="group in W&B and trackio, e.g. for the seeds of one setting"
+    )
+    tags: list[str] = Field([], description="tags in W&B")
+    samples: int = Field(
+        8,
+        ge=0,
+        description="responses in the sample table of a tracker: prompt, response, score; 0: none",
+    )
+    samples_every: int = Field(
+        10, ge=1, description="training steps between sample tables of a tracker"
+    )
     every: int = Field(1, ge=1, description="training steps between lines on a plain terminal")
 
 

@@ -6,18 +6,19 @@ Every metric is defined in docs/metrics.md. A test keeps the two sets equal.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.run.manifest import sync
+from telescope.run.trackers import open_trackers, sample_table
 
 
 class MetricsLog:
@@ -29,9 +30,10 @@ class MetricsLog:
         self.damaged: list[int] = []
         """Numbers of the lines, from 1, that were no rows. They are kept with the discarded."""
         with self._explain_os_errors():
-            self._discard_after(after_step)
+            sent = self._discard_after(after_step)
             self._file = self.path.open("a", encoding="utf-8")
-        self._trackers = [_open_tracker(name, config) for name in config.log.trackers]
+        self._config = config.log
+        self._trackers = open_trackers(config, after_step=after_step, sent=sent)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Appends the row of a step. NaN and infinities become null."""
@@ -43,6 +45,14 @@ class MetricsLog:
             self._file.flush()
         for tracker in self._trackers:
             tracker.log(step, metrics)
+
+    def write_samples(self, step: int, batch: TokenBatch) -> None:
+        """Sends the trackers a table of the step's first responses, if it is due."""
+        count = self._config.samples
+        if not count or step % self._config.samples_every:
+            return
+        for tracker in self._trackers:
+            tracker.log_samples(step, *sample_table(batch, count))
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # every row was flushed: nothing is lost
@@ -60,8 +70,12 @@ class MetricsLog:
                 "free some space or fix the file, then continue with --resume"
             ) from error
 
-    def _discard_after(self, step: int) -> None:
-        """Moves the rows after `step` to metrics.discarded.jsonl, and lines that are no rows."""
+    def _discard_after(self, step: int) -> int:
+        """Moves the rows after `step` to metrics.discarded.jsonl, and lines that are no rows.
+
+        Returns the last step that the file had, or -1.
+        """
+        last = -1
         kept: list[dict[str, Any]] = []
         discarded: list[bytes] = []
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
@@ -69,10 +83,13 @@ class MetricsLog:
             row = _row(line)
             if row is None:
                 self.damaged.append(number)
-            elif row["step"] <= step:
-                kept.append(row)
+                discarded.append(line)
                 continue
-            discarded.append(line)
+            last = max(last, int(row["step"]))
+            if row["step"] <= step:
+                kept.append(row)
+            else:
+                discarded.append(line)
         if discarded:
             path = self.path.with_name("metrics.discarded.jsonl")
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -83,6 +100,7 @@ class MetricsLog:
         temporary.write_text(_lines(kept), "utf-8")
         sync(temporary)
         temporary.replace(self.path)
+        return last
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -109,57 +127,3 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def _lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-class _Tracker(Protocol):
-    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _TensorBoard:
-    def __init__(self, config: Config) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer: Any = SummaryWriter(str(config.run_dir / "tensorboard"))
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for key, value in metrics.items():
-            self._writer.add_scalar(key, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _Remote:
-    """wandb or trackio: both have the same API."""
-
-    def __init__(self, module: Any, config: Config) -> None:
-        self._module = module
-        module.init(project="telescope", name=config.name, config=_without_keys(config))
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._module.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._module.finish()
-
-
-def _without_keys(config: Config) -> dict[str, Any]:
-    """The settings for a tracker, which others may read: addresses without what may be a key."""
-    settings = config.model_dump()
-    reward = settings["reward"]
-    reward["functions"] = [spec.partition("?")[0] for spec in reward["functions"]]
-    return settings
-
-
-def _open_tracker(name: str, config: Config) -> _Tracker:
-    try:
-        if name == "tensorboard":
-            return _TensorBoard(config)
-        module = importlib.import_module(name)
-    except ImportError:
-        raise TelescopeError(
-            f"log.trackers names {name}, which is not installed: pip install -e '.[{name}]'"
-        ) from None
-    return _Remote(module, config)

@@ -1,13 +1,10 @@
-"""metrics.jsonl and the trackers beside it."""
+"""metrics.jsonl."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,8 +12,8 @@ from telescope.config import Config
 from telescope.run.metrics import MetricsLog, read_metrics
 
 
-def config_in(folder: Path, *trackers: str) -> Config:
-    return Config(dir=str(folder), name="run", log={"trackers": trackers})
+def config_in(folder: Path) -> Config:
+    return Config(dir=str(folder), name="run")
 
 
 @pytest.fixture
@@ -56,32 +53,3 @@ def test_rows_after_the_checkpoint_move_to_the_discarded_file(run: Path):
 
 def test_a_missing_file_has_no_rows(tmp_path: Path):
     assert read_metrics(tmp_path / "metrics.jsonl") == []
-
-
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_remote_tracker_gets_the_config_and_every_step(
-    name: str, run: Path, monkeypatch: pytest.MonkeyPatch
-):
-    calls: list[tuple[str, Any]] = []
-    fake = SimpleNamespace(
-        init=lambda **given: calls.append(("init", given)),
-        log=lambda metrics, step: calls.append(("log", (step, metrics))),
-        finish=lambda: calls.append(("finish", None)),
-    )
-    monkeypatch.setitem(sys.modules, name, fake)
-    config = config_in(run.parent, name)
-    write(config, -1, 1, 2)
-    settings = {"project": "telescope", "name": "run", "config": config.model_dump()}
-    assert calls == [
-        ("init", settings),
-        ("log", (1, {"reward/kl": 0.1})),
-        ("log", (2, {"reward/kl": 0.2})),
-        ("finish", None),
-    ]
-
-
-def test_tensorboard_writes_its_files(run: Path):
-    pytest.importorskip("tensorboard")
-    write(config_in(run.parent, "tensorboard"), -1, 1)
-    (file,) = (run / "tensorboard").iterdir()
-    assert b"reward/kl" in file.read_bytes()

@@ -20,9 +20,10 @@ from telescope.models.load import load_policy
 from telescope.run import checkpoint, export
 from telescope.run.folder import discard_ledger
 from telescope.run.manifest import damaged
-from telescope.run.metrics import MetricsLog, _without_keys, read_metrics
+from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, graceful_stop
 from telescope.run.summary import warnings
+from telescope.run.trackers import _without_keys
 from telescope.viewer import report
 from telescope.viewer.server import _listen, serve
 
