@@ -19,7 +19,14 @@ from telescope.data.loader import PromptSet
 from telescope.errors import TelescopeError
 from telescope.models.fast.capture import GraphMemory
 from telescope.models.fast.fuse import join_weights
-from telescope.models.load import fingerprint, load_critic, load_policy, load_tokenizer
+from telescope.models.load import (
+    context_length,
+    fingerprint,
+    load_critic,
+    load_policy,
+    load_tokenizer,
+    saved_context_length,
+)
 from telescope.roles.actor import Actor
 from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.factory import (
@@ -59,6 +66,8 @@ class Roles:
     """Ends the processes that hold the roles, if they have any of their own."""
     graph_memory: GraphMemory | None = None
     """Memory of the CUDA graphs of actor and critic, if they are in this process."""
+    positions: int | None = None
+    """Most tokens of prompt and response together that the models take; None: no limit is known."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ def build_local_roles(config: Config, reward: GivenReward = None) -> LocalRoles:
         rewards,
         origin,
         graph_memory=policy.graph_memory,
+        positions=context_length(policy, *([value_model.backbone] if value_model else [])),
     )
 
 
@@ -147,6 +157,7 @@ def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
         rewards,
         {**weights, **reward_origin(config, rewards, reward)},
         close,
+        positions=saved_context_length(source),
     )
 
 

@@ -108,6 +108,9 @@ class Trainer:
         actor = self.roles.actor
         self.notes = describe_roles(config, self.roles.reward)
         train, self.held_out = build_data(config, actor.tokenizer)
+        for prompts in (train, self.held_out):
+            if prompts is not None:
+                prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
         self.dropped = {
             "data/dropped_prompts": train.dropped,
             "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import tomllib
 import types
 import typing
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
+from telescope.config.paths import beside_recipe
 from telescope.config.sections import Config, Section
 from telescope.errors import TelescopeError
 
@@ -76,8 +78,11 @@ CHOICES = (
 
 
 def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
-    """Defaults, then the recipe, then `section.key` overrides."""
-    data = _read(recipe) if recipe is not None else {}
+    """Defaults, then the recipe, then `section.key` overrides.
+
+    Relative paths in the recipe are looked up beside it first, then in the working folder.
+    """
+    data = {} if recipe is None else beside_recipe(_read(recipe), recipe.parent)
     typed: dict[str, Any] = {}
     for key, value in overrides:
         _set(typed, key, value)
@@ -169,8 +174,11 @@ def _drop_foreign_settings(data: dict[str, Any], choice: Choice) -> None:
 
 
 def _set(data: dict[str, Any], key: str, text: str) -> None:
-    """Reads a command-line value as TOML where it is TOML (1e-6, true, [1, 2]), else as text."""
+    """Reads a command-line value as TOML (1e-6, true, [1, 2]) or as JSON, else as text."""
     value: Any = text
+    if text.startswith(("{", "[")):
+        with contextlib.suppress(json.JSONDecodeError):
+            value = json.loads(text)
     with contextlib.suppress(tomllib.TOMLDecodeError):
         value = tomllib.loads(f"x = {text}")["x"]
     kind = {name: kind for name, kind, _, _ in fields()}.get(key, "")

@@ -1,6 +1,7 @@
 """Where prompts come from, and in which order.
 
 loader.py      tokenised prompts, and the batch of each step
+chat.py        chat messages: checked, and written out by the chat template
 files.py       prompts from parquet and jsonl files
 gym.py         problems that reasoning-gym makes, and their scores
 arithmetic.py  the built-in task: is this sum right?

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from telescope.config import DataConfig
+from telescope.data.chat import chat_text, checked_messages
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 
@@ -43,8 +44,16 @@ class PromptSet:
         self.data: list[dict[str, Any]] = []
         key = config.prompt_key
         limit = config.max_prompt_tokens
-        texts = [_text(row[key], number, tokenizer) for number, row in enumerate(rows, 1)]
         is_plain = [isinstance(row[key], str) for row in rows]
+        chats = {
+            number: checked_messages(row[key], number)
+            for number, row in enumerate(rows, 1)
+            if not isinstance(row[key], str)
+        }
+        texts = [
+            chat_text(chats[number], number, tokenizer) if number in chats else row[key]
+            for number, row in enumerate(rows, 1)
+        ]
         all_ids = _tokenise(texts, is_plain, tokenizer)
         for number, (row, text, ids) in enumerate(zip(rows, texts, all_ids, strict=True), 1):
             if not ids:
@@ -61,8 +70,8 @@ class PromptSet:
                 self.dropped += 1
                 continue
             columns = {name: value for name, value in row.items() if name != key}
-            if not isinstance(row[key], str):
-                columns["messages"] = row[key]
+            if number in chats:
+                columns["messages"] = chats[number]
             self.ids.append(ids)
             self.texts.append(text)
             self.data.append(columns)
@@ -74,6 +83,19 @@ class PromptSet:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def check_context(self, positions: int | None, response_tokens: int) -> None:
+        """Refuses prompts that leave too few of the model's positions for a response."""
+        longest = max(len(ids) for ids in self.ids)
+        if positions is None or longest + response_tokens <= positions:
+            return
+        remedy = "lower rollout.max_response_tokens"
+        if response_tokens < positions:
+            remedy += f", or set data.max_prompt_tokens = {positions - response_tokens}"
+        raise TelescopeError(
+            f"the longest prompt has {longest} tokens and rollout.max_response_tokens = "
+            f"{response_tokens}: together more than the model's {positions} positions; {remedy}"
+        )
 
     def take(self, index: Sequence[int], *, repeat: int = 1, seed: int = 0) -> Prompts:
         """The prompts at `index`, each `repeat` times in a row."""
@@ -160,26 +182,6 @@ def last_match(pattern: str, text: str) -> str | None:
         return None
     last = found[-1]
     return last[1] if last.re.groups else last[0]
-
-
-def _text(prompt: Any, number: int, tokenizer: Any) -> str:
-    """What the model is given: text as it is, chat messages as its template writes them."""
-    if isinstance(prompt, str):
-        return prompt
-    if not getattr(tokenizer, "chat_template", None):
-        raise TelescopeError(
-            "the prompts are chat messages, but the model's tokenizer has no chat template: "
-            "give prompts as text, or a model with one"
-        )
-    try:
-        text: str = tokenizer.apply_chat_template(
-            prompt, add_generation_prompt=True, tokenize=False
-        )
-    except Exception as error:  # a template is a program, and may raise anything
-        raise TelescopeError(
-            f"prompt {number}: the chat template cannot take it: {error}"
-        ) from error
-    return text
 
 
 def _tokenise(texts: list[str], is_plain: list[bool], tokenizer: Any) -> list[list[int]]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 import transformers
+from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
@@ -234,6 +235,24 @@ def _generation_settings(path: str) -> Any:
         return None  # the model has code of its own: the tokenizer's EOS must do
 
 
+def context_length(*models: Any) -> int | None:
+    """Positions that all of these models, or configs of models, have; None if none says so."""
+    limits = []
+    for model in models:
+        settings = getattr(model, "config", model).get_text_config()
+        limit = getattr(settings, "max_position_embeddings", None)
+        if limit is not None and limit > 0:
+            limits.append(limit)
+    return min(limits, default=None)
+
+
+def saved_context_length(config: ModelConfig) -> int | None:
+    """The same of models that this process does not load."""
+    paths = {config.path, config.critic_path or config.path}
+    trusted = config.trust_remote_code
+    return context_length(*[_load(AutoConfig, path, trust_remote_code=trusted) for path in paths])
+
+
 def fingerprint(model: nn.Module | None) -> str:
     """Checksum of names, shapes and a few weights of each parameter: tells models apart quickly."""
     if model is None:
@@ -325,11 +344,17 @@ def _load(
             f"model folder {path} {problem}: "
             "give a Hugging Face model folder or a hub name such as org/model"
         )
+    if "/" not in path and not local.is_dir() and not try_to_load_from_cache(path, "config.json"):
+        # Only the hub's oldest models have no owner. Asking for another takes minutes to fail.
+        raise TelescopeError(
+            f"there is no model folder {path}, and a name on the hub has an owner: "
+            "give a folder, or a name such as org/model"
+        )
     source = str(local) if local.is_dir() else path
     what = "the tokenizer" if auto is AutoTokenizer else "the model"
     try:
         with quiet():
-            if auto is AutoTokenizer:
+            if auto in (AutoTokenizer, AutoConfig):
                 return auto.from_pretrained(source, **kwargs)
             if empty:
                 config = AutoConfig.from_pretrained(source, **kwargs)

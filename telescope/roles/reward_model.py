@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from telescope.data.chat import with_answer
 from telescope.errors import TelescopeError
 
 
@@ -72,6 +73,6 @@ class RewardModel:
                 "the prompts are chat messages, but the reward model's tokenizer has no chat "
                 "template: use a reward model with one, or give prompts as text"
             )
-        answer = {"role": "assistant", "content": completion}
-        text = self.tokenizer.apply_chat_template([*messages, answer], tokenize=False)
+        chat = with_answer(messages, completion)
+        text = self.tokenizer.apply_chat_template(chat, tokenize=False)
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)

@@ -77,6 +77,7 @@ def test_fields_lists_every_leaf_of_the_config_and_the_settings_of_all_algorithm
         ("log.trackers", "tensorboard,wandb", ["tensorboard", "wandb"]),
         ("log.trackers", "[]", []),
         ("reward.weights", "{verdict = 2.0, model = -1}", {"verdict": 2.0, "model": -1.0}),
+        ("reward.weights", '{"verdict": 2, "model": -1}', {"verdict": 2.0, "model": -1.0}),
         ("eval.correct_score", "-1", -1.0),
         ("name", "7", "7"),
         ("name", "007", "007"),
@@ -106,6 +107,46 @@ def test_one_weight_can_be_set_by_its_dotted_name():
 def test_the_command_line_overrides_the_recipe_and_the_last_value_wins(recipe):
     config = load_config(recipe("steps = 1\nseed = 5"), [("steps", "2"), ("steps", "3")])
     assert (config.steps, config.seed) == (3, 5)
+
+
+def test_options_of_a_task_may_be_json():
+    task = ("data.task", "chain_sum")
+    config = given(task, ("data.options", '{"min_terms": 2, "names": ["a", null]}'))
+    assert config.data.options == {"min_terms": 2, "names": ["a", None]}
+
+
+def test_paths_in_a_recipe_are_found_beside_it(recipe, monkeypatch: pytest.MonkeyPatch):
+    path = recipe(
+        """
+        [model]
+        path = "model"
+        [data]
+        files = ["train.jsonl", "parts/*.jsonl", "elsewhere.jsonl"]
+        [reward]
+        functions = ["rewards.py:exact", "module:exact", "https://host/rewards.py:exact"]
+        """
+    )
+    folder = path.parent
+    (folder / "parts").mkdir()
+    (folder / "model").mkdir()
+    for name in ("train.jsonl", "parts/1.jsonl", "rewards.py"):
+        (folder / name).touch()
+    monkeypatch.chdir(folder.parent)
+    config = load_config(path.relative_to(folder.parent))
+    assert config.model.path == f"{folder}/model"
+    assert config.data.files == [
+        f"{folder}/train.jsonl",
+        f"{folder}/parts/*.jsonl",
+        "elsewhere.jsonl",  # not beside it: in the working folder
+    ]
+    assert config.reward.functions[0] == f"{folder}/rewards.py:exact"
+    assert config.reward.functions[1:] == ["module:exact", "https://host/rewards.py:exact"]
+
+
+def test_a_path_on_the_command_line_is_relative_to_the_working_folder(recipe):
+    path = recipe("steps = 1")
+    (path.parent / "train.jsonl").touch()
+    assert load_config(path, [("data.files", "train.jsonl")]).data.files == ["train.jsonl"]
 
 
 def test_the_defaults_survive_being_written(tmp_path: Path):

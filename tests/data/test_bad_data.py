@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,15 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
 
+from telescope.config import DataConfig
+from telescope.data.arithmetic import make_tokenizer
+from telescope.data.loader import PromptSet
+from telescope.errors import TelescopeError
+from telescope.models.load import quiet
 from telescope.trainer import Trainer
-from tests.refusals import Job, refusal, write_jsonl
+from tests.refusals import Job, edit_json, length, refusal, write_jsonl
 
 
 def refusal_of_data(job: Job, path: Path, *overrides: tuple[str, str]) -> str:
@@ -130,20 +137,58 @@ def test_chat_messages_for_a_tokenizer_without_template_are_refused(job: Job, tm
 
 
 @pytest.mark.parametrize(
-    ("prompt", "template"),
-    [
-        ([], "{{ messages[0].content }}"),
-        (["1+1"], "{{ messages[0].content }}"),
-        (MESSAGES, "{{ raise_exception('roles must alternate') }}"),
-        (MESSAGES, "{{ messages[0].content"),
-    ],
-    ids=["no-messages", "not-messages", "template-refuses", "template-broken"],
+    "template",
+    ["{{ raise_exception('roles must alternate') }}", "{{ messages[0].content"],
+    ids=["template-refuses", "template-broken"],
 )
 def test_messages_that_a_chat_template_cannot_take_are_named_by_their_row(
-    job: Job, tmp_path: Path, model_copy: Path, prompt: list[Any], template: str
+    job: Job, tmp_path: Path, model_copy: Path, template: str
 ):
     (model_copy / "chat_template.jinja").write_text(template, "utf-8")
-    path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": prompt}])
+    path = write_jsonl(tmp_path / "chat.jsonl", [{"prompt": MESSAGES}])
     message = refusal_of_data(job, path, ("model.path", str(model_copy)))
-    assert "prompt 1" in message
-    assert "chat template" in message
+    assert "prompt 1: the chat template cannot take it" in message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        ([], "prompt 2 is an empty list"),
+        (["1+1"], "prompt 2, message 1 is '1+1': a chat message is an object"),
+        ([*MESSAGES, {"content": "2"}], "prompt 2, message 2 has no `role`"),
+        ([{"role": "user"}], "prompt 2, message 1 has no `content`"),
+        ([{"role": "user", "content": None}], "prompt 2, message 1 has no `content`"),
+        ([{"role": "user", "content": [{"image": "1.png"}]}], "message 1 has a part that is not"),
+        ([{"role": "user", "content": 2}], "message 1: `content` is 2, not a text"),
+    ],
+    ids=["none", "text", "no-role", "no-content", "null-content", "image", "number"],
+)
+def test_a_message_without_role_or_text_is_refused(prompt: list[Any], why: str):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    with pytest.raises(TelescopeError, match=re.escape(why)):
+        PromptSet([{"prompt": MESSAGES}, {"prompt": prompt}], tokenizer, DataConfig())
+
+
+@pytest.mark.parametrize(
+    ("family", "positions"), [("gpt2", {"n_positions": 10}), ("llama", {})], ids=["gpt2", "llama"]
+)
+def test_a_row_longer_than_the_model_s_positions_is_refused(
+    job: Job, tmp_path: Path, model_copy: Path, family: str, positions: dict[str, int]
+):
+    # The longest prompt has 7 tokens, a response up to 6.
+    if family == "gpt2":
+        with quiet():
+            small = GPT2Config(vocab_size=26, n_embd=8, n_layer=1, n_head=2, **positions)
+            GPT2LMHeadModel(small).save_pretrained(model_copy)
+    else:
+        edit_json(model_copy / "config.json", max_position_embeddings=10)
+    message = refusal(job(("model.path", str(model_copy))))
+    assert "the longest prompt has 7 tokens and rollout.max_response_tokens = 6" in message
+    assert "more than the model's 10 positions" in message
+    assert "set data.max_prompt_tokens = 4" in message
+
+
+def test_a_row_of_exactly_the_model_s_positions_is_trained_on(job: Job, model_copy: Path):
+    edit_json(model_copy / "config.json", max_position_embeddings=13)
+    Trainer(job(("model.path", str(model_copy)), ("steps", "1")), reward=length).fit()

@@ -15,6 +15,7 @@ import pytest
 
 from telescope.config import Config, DataConfig
 from telescope.data.arithmetic import make_tokenizer
+from telescope.data.chat import with_answer
 from telescope.data.files import read_rows
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
@@ -112,6 +113,31 @@ def test_chat_messages_go_through_the_chat_template(tokenizer: Any):
     tokens = tokenizer.convert_ids_to_tokens(prompts.ids[0])
     assert tokens == ["请问", "1", "+", "1", "，"]  # the comma opens the answer
     assert prompts.info["prompt"] == ["请问1+1，"]
+
+
+def test_a_final_assistant_message_is_continued(tokenizer: Any):
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}<eos>{% endfor %}"
+        "{% if add_generation_prompt %}，{% endif %}"
+    )
+    begun = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "等于"}]
+    prompts = prompt_set([{"prompt": begun[:1]}, {"prompt": begun}], tokenizer)
+    assert prompts.texts == ["1+1<eos>，", "1+1<eos>等于"]
+
+
+def test_an_answer_that_was_begun_reaches_a_reward_model_as_one_message():
+    user = {"role": "user", "content": "1+1"}
+    begun = {"role": "assistant", "content": "等于"}
+    assert with_answer([user], "2") == [user, {"role": "assistant", "content": "2"}]
+    assert with_answer([user, begun], "2") == [user, {"role": "assistant", "content": "等于2"}]
+
+
+def test_text_parts_of_a_message_become_one_text(tokenizer: Any):
+    tokenizer.chat_template = CHAT
+    parts = [{"type": "text", "text": "1+"}, {"type": "text", "text": "1", "image": None}]
+    prompts = prompt_set([{"prompt": [{"role": "user", "content": parts}]}], tokenizer)
+    assert prompts.texts == ["1+1，"]
+    assert prompts.data[0]["messages"] == [{"role": "user", "content": "1+1"}]
 
 
 def test_special_tokens_that_a_template_writes_are_not_added_a_second_time(tokenizer: Any):

@@ -17,6 +17,15 @@ def test_a_missing_model_folder_is_named(job: Job, tmp_path: Path):
     assert "give a Hugging Face model folder or a hub name" in message
 
 
+def test_a_name_without_an_owner_is_refused_without_asking_the_hub(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", None)  # not called
+    message = refusal(job(("model.path", "qwen2")))
+    assert "there is no model folder qwen2, and a name on the hub has an owner" in message
+
+
 def test_a_folder_that_is_no_model_is_named(job: Job, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     message = refusal(job(("model.path", str(tmp_path / "empty"))))

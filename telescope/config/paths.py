@@ -1,0 +1,63 @@
+"""Paths that a recipe names relative to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+PATHS = {
+    "model": ("path", "critic_path", "reference_path"),
+    "data": ("files", "eval_files"),
+    "reward": ("model",),
+    "rollout": ("corpus",),
+}
+"""Settings that may name a file or a folder."""
+CODE = {
+    "reward": ("functions", "attention"),
+    "rollout": ("environment",),
+    "credit": ("estimator",),
+    "actor": ("loss",),
+    "critic": ("loss",),
+}
+"""Settings that may name `file.py:object`."""
+BUILT_IN_MODELS = ("builtin", "smollm2")
+
+
+def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The recipe's settings, with the paths that exist beside it made absolute.
+
+    Others stay as they are: a name on the hub, or a file in the working folder.
+    """
+    found = {**data}
+    for settings, resolve in ((PATHS, _path), (CODE, _code)):
+        for section, names in settings.items():
+            values = found.get(section)
+            if isinstance(values, Mapping):
+                changed = {
+                    name: _each(values[name], folder, resolve) for name in names if name in values
+                }
+                found[section] = {**values, **changed}
+    return found
+
+
+def _each(value: Any, folder: Path, resolve: Callable[[str, Path], str]) -> Any:
+    """`resolve` of a text, or of each text in a list."""
+    if isinstance(value, list):
+        return [_each(item, folder, resolve) for item in value]
+    return resolve(value, folder) if isinstance(value, str) else value
+
+
+def _path(value: str, folder: Path) -> str:
+    if not value or value in BUILT_IN_MODELS or Path(value).expanduser().is_absolute():
+        return value
+    if any(sign in value for sign in "*?["):
+        exists = next(folder.glob(value), None) is not None
+    else:
+        exists = (folder / value).exists()
+    return str(folder.absolute() / value) if exists else value
+
+
+def _code(value: str, folder: Path) -> str:
+    source, _, name = value.rpartition(":")
+    return f"{_path(source, folder)}:{name}" if source.endswith(".py") else value
