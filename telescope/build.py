@@ -27,7 +27,9 @@ from telescope.models.load import (
     load_tokenizer,
     saved_context_length,
 )
+from telescope.rewards.remote import remote_reward
 from telescope.roles.actor import Actor
+from telescope.roles.calling import Caller
 from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.factory import (
     check_vocabulary,
@@ -40,7 +42,6 @@ from telescope.roles.factory import (
 from telescope.roles.functions import RewardFunction, load_function
 from telescope.roles.protocols import ActorRole, CriticRole, ReferenceRole
 from telescope.roles.reference import Reference
-from telescope.roles.remote import remote_reward
 from telescope.roles.reward import Reward
 from telescope.roles.shaping import Shaping
 from telescope.rollout.environments import exact_match
@@ -222,7 +223,9 @@ def build_reward(
     if config.reward.attention:
         _, attention = _configured_function(config.reward.attention, config)
     shaping = Shaping(config.reward, config.rollout.max_response_tokens)
-    return Reward(functions, weights, attention, shaping)
+    caller = Caller(config.reward.parallel, config.reward.function_timeout)
+    every_part = config.credit.definition.needs.score_parts
+    return Reward(functions, weights, attention, shaping, caller, every_part=every_part)
 
 
 def _given_functions(given: GivenReward) -> dict[str, RewardFunction]:
@@ -244,7 +247,10 @@ def _given_functions(given: GivenReward) -> dict[str, RewardFunction]:
 
 def _configured_function(spec: str, config: Config) -> tuple[str, RewardFunction]:
     """The name and function of an address, or of module:function."""
-    remote = remote_reward(spec, timeout=config.reward.timeout, retries=config.reward.retries)
+    reward = config.reward
+    remote = remote_reward(
+        spec, timeout=reward.timeout, retries=reward.retries, headers=reward.headers
+    )
     return remote or load_function(spec)
 
 

@@ -95,7 +95,7 @@ def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:
     if "kl" in batch:
         metrics["reward/kl"] = masked_mean(batch["kl"], mask)
     for name, values in _info_columns(batch).items():
-        metrics[name] = sum(values) / rows
+        metrics[name] = sum(values) / len(values)  # a part may not apply to every row
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -128,6 +128,7 @@ def _info_columns(batch: TokenBatch) -> dict[str, list[float]]:
             found["response/tool_failures"] = row.tools.failures
         if row.scores is not None:
             found |= {f"reward/{name}": part for name, part in row.scores.parts.items()}
+            found |= {f"reward/{name}": value for name, value in row.scores.metrics.items()}
         if row.shaped is not None:
             found["reward/shaped_mean"] = row.shaped.paid
             found["reward/norm_mean"] = row.shaped.norm_mean

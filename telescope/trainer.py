@@ -176,6 +176,7 @@ class Trainer:
             for step, prompts in self.dataloader.from_step(self.step, self.until):
                 timer = Timer(actor.device, self.roles.graph_memory)
                 kl_coef, beta = self.kl_coef, actor.beta  # both may adapt after the update
+                reward.step = step + 1
                 # Stage 1: rollout
                 with timer("rollout"):
                     batch, metrics = rollout.generate_sequences(step, prompts)

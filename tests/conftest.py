@@ -47,6 +47,7 @@ LAYERS = {
         "models/test_sharded.py",
         "run/test_fixed_prompts.py",
         "roles/test_bad_rewards.py",
+        "roles/test_calling.py",
         "roles/test_head_init.py",
         "roles/test_hl_gauss.py",
         "roles/test_reference.py",

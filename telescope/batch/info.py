@@ -39,9 +39,14 @@ class Scores:
     total: float
     """The task's score: the weighted sum of the parts, before shaping."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Score of each reward function by name. Shaping adds `overlong`, which `total` leaves out."""
+    """Score of each reward function that applies, by name.
+
+    Shaping adds `overlong`, which `total` leaves out.
+    """
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of each part."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Extra metrics of the reward functions, as "part/metric"."""
 
 
 @dataclass(frozen=True)

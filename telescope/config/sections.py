@@ -213,6 +213,21 @@ class RewardConfig(Section):
     retries: int = Field(
         3, ge=0, description="further tries when a reward server fails, after 1, 2, 4, … seconds"
     )
+    headers: dict[str, dict[str, str]] = Field(
+        {},
+        description="HTTP headers of a reward server by its name, e.g. "
+        "{score = {Authorization = 'Bearer ${KEY}'}}, ${KEY} is that variable of the environment",
+    )
+    function_timeout: float | None = Field(
+        None,
+        gt=0,
+        description="seconds until a reward function that has not returned ends the run; the "
+        "functions then run in threads; none: no limit",
+    )
+    parallel: bool = Field(
+        False,
+        description="call the reward functions at the same time, in threads; async ones always are",
+    )
     model: str | None = Field(
         None, description="HF sequence-classification reward model, added to the functions"
     )

@@ -138,6 +138,11 @@ def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> To
         raise TelescopeError(
             f"rollout.environment = {name!r} cannot be made: {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(environment, Environment):
+        raise TelescopeError(
+            f"rollout.environment = {name!r} is a {type(environment).__name__}: "
+            "name one class that inherits from telescope.rollout.environments.Environment"
+        )
     return Tools(environment, tokenizer, config.rollout, ranks)
 
 

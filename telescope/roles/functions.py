@@ -1,31 +1,32 @@
-"""Reward functions: loading them by name, calling them on a batch, reading what they return."""
+"""Reward functions: what they are, loading them by name, reading a score."""
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from telescope.batch import Response, TokenBatch
 from telescope.errors import TelescopeError
 
-RewardFunction = Callable[..., Sequence[float] | Sequence[Sequence[float]]]
-"""f(prompts, completions, **columns) -> one float per sample, or one list of floats per sample.
+RewardFunction = Callable[..., Any]
+"""f(prompts, completions, **columns) -> one score per sample; it may be async.
 
-A list has one float for each response token. `columns` are the data's own columns and
+A score is a number, a list with one number for each response token, or None: the function does not
+apply to this sample. `(scores, metrics)` returns extra metrics too: a number each, or one per
+sample. `columns` are the data's own columns and
 - `prompt_ids`, `response_ids`: the token ids;
 - `last_turns`: what the policy wrote after the last reply of a tool. Without tools these are the
   completions; with tools, completions also hold what the tools wrote.
 
-A function gets only the arguments that it takes.
+A function gets only the arguments that it takes. Two more it gets only if it names them: `step`,
+the number of the training step (0 before training), and `evaluation`, whether the responses are
+held-out ones.
 """
 
 
@@ -73,91 +74,6 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     finally:
         sys.path.remove("")
-
-
-def call_function(
-    name: str, function: RewardFunction, batch: TokenBatch, responses: Sequence[Response]
-) -> list[Any]:
-    """Calls a reward function on `responses` to the batch's prompts; one entry for each."""
-    arguments = _arguments(name, function, batch, responses)
-    try:
-        returned: Any = function(**arguments)
-        if hasattr(returned, "tolist"):
-            returned = returned.tolist()
-        scores = list(returned) if isinstance(returned, Iterable) else None
-    except (TelescopeError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # even sys.exit(): a run does not end with a score missing
-        message = " ".join(str(error).split())
-        raise TelescopeError(
-            f"reward function {name!r} raised {type(error).__name__}: {message}{_place_of(error)}"
-        ) from error
-    if scores is None or len(scores) != len(batch):
-        found = f"{returned!r}" if scores is None else f"{len(scores)} scores"
-        raise TelescopeError(
-            f"reward function {name!r} returned {found} for {len(batch)} responses: "
-            "return one score for each"
-        )
-    return scores
-
-
-def _place_of(error: BaseException) -> str:
-    """File and line that raised the error."""
-    if error.__traceback__ is None:
-        return ""
-    frame = inspect.getinnerframes(error.__traceback__)[-1]
-    return f" ({Path(frame.filename).name}, line {frame.lineno})"
-
-
-def _arguments(
-    name: str, function: RewardFunction, batch: TokenBatch, responses: Sequence[Response]
-) -> dict[str, Sequence[Any]]:
-    """The columns that the function takes, by name."""
-    columns = _columns(batch, responses)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        raise TelescopeError(
-            f"reward function {name!r} has no signature to read: wrap it in a Python function"
-        ) from None
-    for parameter in parameters:
-        by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        is_required = by_name and parameter.default is parameter.empty
-        if is_required and parameter.name not in columns:
-            raise TelescopeError(
-                f"reward function {name!r} asks for `{parameter.name}`; "
-                f"the data has {', '.join(sorted(columns))}"
-            )
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return columns
-    taken = {parameter.name for parameter in parameters}
-    return {key: column for key, column in columns.items() if key in taken}
-
-
-def _columns(batch: TokenBatch, responses: Sequence[Response]) -> dict[str, Sequence[Any]]:
-    """Everything that a reward function may ask for.
-
-    Lists and other objects are copies: what a function does to them reaches neither the other
-    functions nor the ledger.
-    """
-    columns: dict[str, Sequence[Any]] = {}
-    for row in batch.info:
-        for key in row.data:
-            if key not in columns:
-                columns[key] = [_copied(other.data.get(key)) for other in batch.info]
-    columns["prompts"] = [row.prompt for row in batch.info]
-    columns["completions"] = [response.text for response in responses]
-    columns["prompt_ids"] = batch.prompt_ids()
-    columns["response_ids"] = [list(response.ids) for response in responses]
-    columns["last_turns"] = [response.final_text for response in responses]
-    return columns
-
-
-def _copied(value: Any) -> Any:
-    """A copy of what can be changed; text and numbers cannot."""
-    if value is None or isinstance(value, str | int | float | bool | bytes):
-        return value
-    return copy.deepcopy(value)
 
 
 def read_score(name: str, score: Any, where: str) -> float | list[float]:

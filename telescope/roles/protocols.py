@@ -92,7 +92,10 @@ class RewardRole(Protocol):
     def weights(self) -> Mapping[str, float]:
         """Weights of the parts; a part that is not named has weight 1."""
 
-    def score(self, batch: TokenBatch) -> TokenBatch:
+    step: int
+    """The training step that the responses belong to; 0 before training."""
+
+    def score(self, batch: TokenBatch, *, evaluation: bool = False) -> TokenBatch:
         """Adds the task's own scores: what evaluation needs."""
 
     def compute_reward(self, batch: TokenBatch) -> TokenBatch:

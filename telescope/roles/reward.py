@@ -12,7 +12,8 @@ from torch import Tensor
 from telescope.algorithms import Moments
 from telescope.batch import Response, Scores, TokenBatch
 from telescope.errors import TelescopeError
-from telescope.roles.functions import RewardFunction, call_function, read_score
+from telescope.roles.calling import Caller, Returned
+from telescope.roles.functions import RewardFunction, read_score
 from telescope.roles.shaping import SHAPING_METRICS, Shaping
 
 _OTHER_METRICS = {"kl", "kl_coef", "score_mean", "token_reward_mean", *SHAPING_METRICS}
@@ -25,6 +26,10 @@ class Reward:
     `weights` are the functions' weights, 1 by default. `attention` is a function that weighs
     tokens, for estimators that share the outcome by attention. `shape` turns the task's score into
     the shaped score.
+
+    The score is Σ weight·score over the functions that apply to a response; the other weights stay
+    as they are. A response to which none applies is an error. With `every_part`, so is one to which
+    not all apply.
     """
 
     def __init__(
@@ -33,11 +38,18 @@ class Reward:
         weights: Mapping[str, float] | None = None,
         attention: RewardFunction | None = None,
         shape: Shaping | None = None,
+        caller: Caller | None = None,
+        *,
+        every_part: bool = False,
     ) -> None:
         self.functions = dict(functions)
         self.weights = dict(weights or {})
         self.attention = attention
         self.shape = shape
+        self.caller = caller or Caller()
+        self.every_part = every_part
+        self.step = 0
+        """The training step that the responses belong to: functions may ask for it."""
         for name in sorted(self.functions):
             if name in _OTHER_METRICS:
                 raise TelescopeError(
@@ -59,7 +71,7 @@ class Reward:
             batch = self.score(batch)
         return batch if self.shape is None else self.shape(batch)
 
-    def score(self, batch: TokenBatch) -> TokenBatch:
+    def score(self, batch: TokenBatch, *, evaluation: bool = False) -> TokenBatch:
         """Adds the task's own scores: token_level_scores, and `scores` of every row's info.
 
         Also adds what some estimators need: greedy_score if the batch has greedy responses, and
@@ -67,17 +79,20 @@ class Reward:
         """
         responses = [row.response for row in batch.info]
         token_scores = torch.zeros(batch.mask.shape)
-        parts: dict[str, list[float]] = {}
-        for name, function in self.functions.items():
-            part = _place(name, call_function(name, function, batch, responses), batch)
+        parts: dict[str, list[float | None]] = {}
+        returned = self._call(self.functions, batch, responses, evaluation)
+        for name, found in returned.items():
+            part = _place(name, found.scores, batch)
             token_scores += self._weight(name) * part.tokens
             parts[name] = part.rows
         device = batch["input_ids"].device
         batch = batch.with_columns(token_level_scores=token_scores.to(device))
-        batch = batch.with_info(scores=self._row_scores(parts, len(batch)))
+        batch = batch.with_info(scores=self._row_scores(parts, returned, batch))
         greedy = [row.greedy for row in batch.info if row.greedy is not None]
         if greedy:
-            greedy_score = torch.tensor(self._greedy_scores(batch, greedy), device=device)
+            greedy_score = torch.tensor(
+                self._greedy_scores(batch, greedy, evaluation), device=device
+            )
             batch = batch.with_columns(greedy_score=greedy_score)
         if self.attention is not None:
             attention = self._attention_weights(batch, responses, self.attention)
@@ -96,32 +111,75 @@ class Reward:
     def _weight(self, name: str) -> float:
         return self.weights.get(name, 1.0)
 
-    def _row_scores(self, parts: dict[str, list[float]], rows: int) -> list[Scores]:
-        weights = {name: self._weight(name) for name in parts}
+    def _call(
+        self,
+        functions: Mapping[str, RewardFunction],
+        batch: TokenBatch,
+        responses: Sequence[Response],
+        evaluation: bool,
+    ) -> dict[str, Returned]:
+        return self.caller.call(functions, batch, responses, step=self.step, evaluation=evaluation)
+
+    def _row_scores(
+        self,
+        parts: Mapping[str, list[float | None]],
+        returned: Mapping[str, Returned],
+        batch: TokenBatch,
+    ) -> list[Scores]:
         scores = []
-        for row in range(rows):
-            own = {name: values[row] for name, values in parts.items()}
+        for row in range(len(batch)):
+            own = {}
+            metrics = {}
+            for name, values in parts.items():
+                value = values[row]
+                if value is not None:
+                    own[name] = value
+                for metric, numbers in returned[name].metrics.items():
+                    number = numbers[row]
+                    if number is not None:
+                        metrics[f"{name}/{metric}"] = number
+            self._check_applies(own, f"response {row}", batch.info[row].prompt)
+            weights = {name: self._weight(name) for name in own}
             total = sum(weights[name] * value for name, value in own.items())
-            scores.append(Scores(total, own, weights))
+            scores.append(Scores(total, own, weights, metrics))
         return scores
 
-    def _greedy_scores(self, batch: TokenBatch, greedy: Sequence[Response]) -> list[float]:
+    def _check_applies(self, own: Mapping[str, float], which: str, prompt: str) -> None:
+        """Refuses a response that has no score, or not all of them where all are needed."""
+        if not own:
+            raise TelescopeError(
+                f"no reward function applies to {which} (prompt {prompt[:60]!r}): "
+                f"{', '.join(self.functions)} returned None; return a number from at least one"
+            )
+        if self.every_part and len(own) < len(self.functions):
+            missing = [name for name in self.functions if name not in own]
+            raise TelescopeError(
+                f"credit.estimator compares the parts of the score, and {', '.join(missing)} "
+                f"returned None for {which} (prompt {prompt[:60]!r}): return a number"
+            )
+
+    def _greedy_scores(
+        self, batch: TokenBatch, greedy: Sequence[Response], evaluation: bool
+    ) -> list[float]:
         """Scores of the greedy responses; scores per token are added up."""
-        totals = [0.0] * len(batch)
-        for name, function in self.functions.items():
-            for row, score in enumerate(call_function(name, function, batch, greedy)):
-                number = read_score(name, score, f"greedy response {row}")
-                if isinstance(number, list):
-                    number = sum(number)
-                totals[row] += self._weight(name) * number
+        returned = self._call(self.functions, batch, greedy, evaluation)
+        totals = []
+        for row, info in enumerate(batch.info):
+            own = {}
+            for name, found in returned.items():
+                score = found.scores[row]
+                if score is not None:
+                    number = read_score(name, score, f"greedy response {row}")
+                    own[name] = sum(number) if isinstance(number, list) else number
+            self._check_applies(own, f"greedy response {row}", info.prompt)
+            totals.append(sum(self._weight(name) * number for name, number in own.items()))
         return totals
 
     def _attention_weights(
         self, batch: TokenBatch, responses: Sequence[Response], function: RewardFunction
     ) -> Tensor:
-        weights = _place(
-            "attention", call_function("attention", function, batch, responses), batch
-        ).tokens
+        returned = self._call({"attention": function}, batch, responses, evaluation=False)
+        weights = _place("attention", returned["attention"].scores, batch, optional=False).tokens
         if bool((weights < 0).any()):
             raise TelescopeError(
                 "reward.attention returned a weight below 0: shares of the credit are 0 or more"
@@ -135,17 +193,23 @@ class _Part:
 
     tokens: Tensor
     """[B, T]"""
-    rows: list[float]
-    """Sum over each row's tokens."""
+    rows: list[float | None]
+    """Sum over each row's tokens; None where the function does not apply."""
 
 
-def _place(name: str, scores: Sequence[Any], batch: TokenBatch) -> _Part:
-    """Puts scores on tokens: one per response on its last valid token, a list one by one."""
+def _place(name: str, scores: Sequence[Any], batch: TokenBatch, *, optional: bool = True) -> _Part:
+    """Puts scores on tokens: one per response on its last valid token, a list one by one.
+
+    None is no score, if that is `optional`.
+    """
     mask = batch.mask.cpu()
     tokens = torch.zeros(mask.shape)
     lengths = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()
-    rows = []
+    rows: list[float | None] = []
     for row, score in enumerate(scores):
+        if score is None and optional:
+            rows.append(None)
+            continue
         text = batch.info[row].response.text
         number = read_score(name, score, f"response {row} ({text[:60]!r})")
         if isinstance(number, list):

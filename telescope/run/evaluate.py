@@ -60,6 +60,7 @@ def evaluate_saved(
             "call telescope.run.evaluate.evaluate_run(run, reward=...) with it"
         )
     scorer = build_reward(config, actor.tokenizer, actor.model.device, reward)
+    scorer.step = saved.step
     return evaluate(actor, scorer, held_out, config)
 
 
@@ -139,7 +140,7 @@ def _answers(
     for first in range(0, len(index), size):
         seed = mix_seed(config.seed, first, 2)
         chosen = prompts.take(list(index[first : first + size]), seed=seed)
-        batch = reward.score(actor.sample(chosen, greedy=greedy))
+        batch = reward.score(actor.sample(chosen, greedy=greedy), evaluation=True)
         scores += [own.total for own in batch.scores]
         texts += [row.response.text for row in batch.info]
     return scores, texts

@@ -38,7 +38,7 @@ def fixed_answers(
     batch = batch.with_columns(old_log_probs=batch["rollout_log_probs"])
     batch = roles.critic.compute_values(batch)
     batch = roles.reference.compute_log_prob(batch)
-    batch = roles.reward.score(batch)
+    batch = roles.reward.score(batch, evaluation=True)
     if not config.credit.by_critic:
         return batch
     return compute_advantages(batch, config.credit, kl_coef=kl_coef)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,12 @@ from typing import Any
 
 from telescope.config import Config
 from telescope.models.flops import Cost
+from telescope.rewards.remote import holds_secret
 from telescope.roles.protocols import RewardRole
-from telescope.roles.remote import holds_secret
 from telescope.run.timing import expected_hours
+
+_SECRET = re.compile("auth|key|token|secret|password|cookie", re.IGNORECASE)
+"""What a header that holds a key is called."""
 
 
 def describe_roles(config: Config, reward: RewardRole) -> list[str]:
@@ -50,6 +54,13 @@ def warnings(
     `cost` is the actor's if it runs on a CPU here.
     """
     found = []
+    for name, headers in config.reward.headers.items():
+        for header, value in headers.items():
+            if "${" not in value and _SECRET.search(header):
+                found.append(
+                    f"reward.headers.{name}.{header} seems to be a key, and config.toml will hold "
+                    "it: write ${NAME} in its place, and set that variable in the environment"
+                )
     if any(holds_secret(spec) for spec in config.reward.functions):
         found.append(
             "reward.functions has a key in its address, and config.toml will hold it: "

@@ -140,6 +140,7 @@ def _without_keys(config: Config) -> dict[str, Any]:
     settings = config.model_dump()
     reward = settings["reward"]
     reward["functions"] = [spec.partition("?")[0] for spec in reward["functions"]]
+    reward["headers"] = {name: sorted(own) for name, own in reward["headers"].items()}
     return settings
 
 

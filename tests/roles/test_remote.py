@@ -13,9 +13,10 @@ import pytest
 
 from telescope import Trainer
 from telescope.errors import TelescopeError
-from telescope.roles import remote
-from telescope.roles.remote import RemoteReward, remote_reward
+from telescope.rewards import remote
+from telescope.rewards.remote import RemoteReward, remote_reward
 from telescope.roles.reward import Reward
+from telescope.run.summary import warnings
 from tests.fakes import hand_batch
 
 Answers = list[Callable[[dict[str, Any]], tuple[int, bytes]]]
@@ -40,10 +41,12 @@ class Server:
     def __init__(self) -> None:
         self.answers: Answers = []
         self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                outer.headers.append(dict(self.headers))
                 outer.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 answer = outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
                 code, body = answer(outer.asked[-1])
@@ -238,5 +241,37 @@ def test_a_key_comes_from_the_environment_and_is_never_shown(
     monkeypatch.setenv("SCORE_KEY", "secret")
     found = remote_reward("https://me:pass@host/score?key=${SCORE_KEY}", timeout=1, retries=0)
     assert found is not None
-    assert found[1].url.endswith("?key=secret")
+    assert found[1].http.url.endswith("?key=secret")
     assert found[1].server == "the reward server https://host/score"
+
+
+def test_the_body_of_a_refusal_is_shown(server: Server) -> None:
+    answer = (400, b'{"detail":\n "the column answer is missing"}')
+    with pytest.raises(
+        TelescopeError, match=r"HTTP 400 Bad Request: .*the column answer is missing"
+    ):
+        ask(server, lambda asked: answer)
+
+
+def test_headers_reach_the_server_with_their_key_from_the_environment(
+    server: Server, make_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCORE_KEY", "secret")
+    server.answers = [lambda asked: (200, json.dumps([0.0] * len(asked["completions"])).encode())]
+    trainer = Trainer(
+        make_config(
+            ("reward.functions", server.url),
+            ("reward.headers", "{score = {Authorization = 'Bearer ${SCORE_KEY}'}}"),
+            ("steps", "0"),
+        )
+    )
+    trainer.fit()
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+    assert "secret" not in (trainer.config.run_dir / "config.toml").read_text("utf-8")
+
+
+def test_a_key_written_into_a_header_is_warned_about(make_config) -> None:
+    config = make_config(("reward.headers", "{score = {X-Api-Key = 'secret', Accept = 'a/b'}}"))
+    (line,) = warnings(config, 0, None, [])
+    assert "reward.headers.score.X-Api-Key seems to be a key" in line
+    assert "secret" not in line

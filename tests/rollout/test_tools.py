@@ -18,6 +18,7 @@ from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import Prompts
 from telescope.errors import DivergedError, TelescopeError
 from telescope.models.load import load_policy
+from telescope.roles.factory import make_tools
 from telescope.rollout import tools as tools_module
 from telescope.rollout.engine import GraphSampler
 from telescope.rollout.environments import Environment
@@ -406,3 +407,10 @@ def test_probabilities_that_are_not_numbers_are_refused() -> None:
         sample_batch(
             Broken({0: ["1+1"]}), prompts(1, rows=[0]), TOKENIZER, CPU, greedy=True, tools=None
         )
+
+
+def test_an_environment_that_is_a_list_is_refused(make_config, tmp_path: Path) -> None:
+    (tmp_path / "envs.py").write_text("def both(config):\n    return [1, 2]\n")
+    config = make_config(("rollout.environment", f"{tmp_path}/envs.py:both"))
+    with pytest.raises(TelescopeError, match="is a list: name one class that inherits from"):
+        make_tools(config, TOKENIZER)

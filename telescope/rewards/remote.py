@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
 from telescope.errors import TelescopeError
+from telescope.rewards.background import Background
 
 _SPEC = re.compile(r"(?:(?P<name>\w+)=)?(?P<url>https?://\S+)")
 MOST_BYTES = 1 << 26
 """Of an answer."""
+MOST_SHOWN = 400
+"""Bytes of an error's answer that are shown."""
 _RETRIED = (408, 425, 429)  # 4xx codes after which the same request may succeed later
 
 
@@ -30,14 +32,23 @@ class RemoteReward:
     is final.
     """
 
-    def __init__(self, url: str, *, timeout: float, retries: int) -> None:
-        self.url = with_secrets(url)
-        self.timeout = timeout
-        self.retries = retries
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-        shown = parts._replace(netloc=host, query="", fragment="")  # the rest may hold a key
-        self.server = f"the reward server {shown.geturl()}"
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        retries: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.server = f"the reward server {without_secrets(url)}"
+        self.http = Http(
+            with_secrets(url), self.server, timeout=timeout, retries=retries, headers=headers
+        )
+
+    @property
+    def trouble(self) -> list[str]:
+        """Failed tries so far, in words."""
+        return self.http.trouble
 
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], **columns: Any
@@ -49,7 +60,7 @@ class RemoteReward:
             raise TelescopeError(
                 f"the data cannot be sent to {self.server} as JSON: {error}"
             ) from None
-        answer = self._post(body)
+        answer = self.http.post(body)
         try:
             scores = json.loads(answer)
         except ValueError:
@@ -67,18 +78,47 @@ class RemoteReward:
             "it should be a list with one for each"
         )
 
-    def _post(self, body: bytes) -> bytes:
+
+class Http:
+    """Posts JSON to one address, with a timeout, retries and headers.
+
+    ${NAME} in a header is that variable of the environment.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        server: str,
+        *,
+        timeout: float,
+        retries: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url = url
+        self.server = server
+        self.timeout = timeout
+        self.retries = retries
+        own = {name: with_secrets(value) for name, value in (headers or {}).items()}
+        self.headers = {"Content-Type": "application/json", **own}
+        self.trouble: list[str] = []
+        """Failed tries so far, in words."""
+
+    def post(self, body: bytes) -> bytes:
         """The server's answer, after as many tries as are allowed."""
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url, body, headers)  # noqa: S310 -- see _SPEC
+        # The scheme is http or https: see _SPEC.
+        request = urllib.request.Request(self.url, body, self.headers)  # noqa: S310
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(min(2.0 ** (attempt - 1), 30.0))
             try:
-                return _within(self.timeout, lambda: self._answer(request))
+                # The socket's own timeout counts from byte to byte: a slow server could hold a
+                # step for hours. It comes first, so that its message is the one that is seen.
+                asked = Background(lambda: self._answer(request))
+                return asked.result(self.timeout + 0.5)
             except urllib.error.HTTPError as error:
+                said = " ".join(error.read(MOST_SHOWN).decode(errors="replace").split())
                 error.close()
-                problem = f"HTTP {error.code} {error.reason}"
+                problem = f"HTTP {error.code} {error.reason}" + (f": {said}" if said else "")
                 if error.code < 500 and error.code not in _RETRIED:
                     raise TelescopeError(f"{self.server} refused the request: {problem}") from None
             except TimeoutError:
@@ -87,6 +127,7 @@ class RemoteReward:
                 problem = str(error) or type(error).__name__
                 if isinstance(getattr(error, "reason", None), TimeoutError):
                     problem = f"no connection within {self.timeout:g} s (reward.timeout)"
+            self.trouble.append(f"{self.server} failed: {problem}")
         tries = f"{self.retries + 1} tries" if self.retries else "one try"
         raise TelescopeError(
             f"{self.server} gave no scores in {tries}, at last: {problem}; "
@@ -94,49 +135,30 @@ class RemoteReward:
         )
 
     def _answer(self, request: urllib.request.Request) -> bytes:
-        # The scheme is http or https: see _SPEC.
         with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
             return bytes(answer.read(MOST_BYTES))
 
 
-def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
-    """What `ask` returns, if it does so in time.
-
-    The socket's own timeout counts from byte to byte, so a slow server could hold a step for hours.
-    A thread cannot be ended: one that is late runs on, and its answer is ignored.
-    """
-    answers: list[bytes] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds + 0.5)  # the socket's own timeout comes first
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError
-    return answers[0]
+def without_secrets(url: str) -> str:
+    """The address without password, query and fragment: they may hold a key."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl()
 
 
-def with_secrets(url: str) -> str:
-    """The address with ${NAME} replaced by that variable of the environment."""
+def with_secrets(text: str) -> str:
+    """An address or a header with ${NAME} replaced by that variable of the environment."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
         if name not in os.environ:
             raise TelescopeError(
-                f"the address of a reward server has ${{{name}}}, "
+                f"the address or a header of a reward server has ${{{name}}}, "
                 f"and the environment has no {name}: set it"
             )
         return os.environ[name]
 
-    return re.sub(r"\$\{(\w+)\}", value, url)
+    return re.sub(r"\$\{(\w+)\}", value, text)
 
 
 def holds_secret(spec: str) -> bool:
@@ -147,10 +169,16 @@ def holds_secret(spec: str) -> bool:
     return "@" in urlsplit(found["url"]).netloc or "?" in found["url"]
 
 
-def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, RemoteReward] | None:
+def remote_reward(
+    spec: str,
+    *,
+    timeout: float,
+    retries: int,
+    headers: Mapping[str, Mapping[str, str]] | None = None,
+) -> tuple[str, RemoteReward] | None:
     """Name and function of 'https://host/path' or 'name=https://host/path'; None for others.
 
-    By default the name is the last part of the path.
+    By default the name is the last part of the path. `headers` are those of each name.
     """
     found = _SPEC.fullmatch(spec)
     if not found:
@@ -165,4 +193,5 @@ def remote_reward(spec: str, *, timeout: float, retries: int) -> tuple[str, Remo
         ) from None
     last_part = parts.path.rstrip("/").rpartition("/")[2]
     name = found["name"] or last_part or str(parts.hostname)
-    return name, RemoteReward(url, timeout=timeout, retries=retries)
+    own = (headers or {}).get(name)
+    return name, RemoteReward(url, timeout=timeout, retries=retries, headers=own)
