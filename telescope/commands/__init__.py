@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "train a model on a recipe",
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
     "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
+    "compare": "compare the results of several runs, seeds grouped",
     "doctor": "find what is wrong with a run, since when, and which setting to change",
     "audit": "check a run's critic by writing on from its states many times",
     "explain": "recompute and explain every number of a response",

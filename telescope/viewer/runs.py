@@ -29,14 +29,14 @@ class Runs:
         if self.single or not folder.is_dir():
             run = RunData(folder)
             self._known[run.id] = run
-        elif not self._found():
+        elif not self.found():
             files = " or ".join(FILES_OF_A_RUN)
             raise TelescopeError(
                 f"{folder} is not a run folder: it has no {files}, and neither has a folder in it; "
                 "give one like runs/arithmetic-seed0"
             )
 
-    def _found(self) -> list[RunData]:
+    def found(self) -> list[RunData]:
         """Every run that was ever seen, in the order of names; looks for new ones."""
         with self._lock:
             if not self.single:
@@ -49,7 +49,7 @@ class Runs:
         """The run of this name."""
         run = self._known.get(name)
         if run is None:
-            self._found()
+            self.found()
             run = self._known.get(name)
         if run is None:
             raise TelescopeError("there is no such run here")
@@ -57,11 +57,11 @@ class Runs:
 
     def first(self) -> RunData:
         """The run that a page of a single run shows."""
-        return self._found()[0]
+        return self.found()[0]
 
     def listing(self) -> dict[str, Any]:
         """All runs with their status, and the settings in which they differ."""
-        found = self._found()
+        found = self.found()
         settings = differing([run.settings.flat for run in found])
         return {
             "folder": shorten_text(self.folder.resolve().name, 200),

@@ -15,7 +15,7 @@ from telescope.config import CHOICES, RENAMED, fields
 
 _TABLES = ("reward.weights", "data.options")
 """Settings that are tables themselves."""
-_NOT_COMPARED = ("name", "dir", "seed", "device")
+NOT_COMPARED = ("name", "dir", "seed", "device")
 """Runs that differ only in these are of one group."""
 
 
@@ -67,7 +67,7 @@ class RunSettings:
     @property
     def group(self) -> str | None:
         """The same for runs that differ only in seed and name; None without a config."""
-        compared = {k: v for k, v in self.flat.items() if k not in _NOT_COMPARED}
+        compared = {k: v for k, v in self.flat.items() if k not in NOT_COMPARED}
         if not compared:
             return None
         text = json.dumps(compared, sort_keys=True, default=str)
