@@ -19,6 +19,7 @@ from telescope.errors import TelescopeError
 
 COMMANDS = {
     "train": "train a model on a recipe",
+    "sweep": "train a recipe with every combination of some settings, and compare the runs",
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
     "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
     "compare": "compare the results of several runs, seeds grouped",
@@ -39,6 +40,12 @@ COMMANDS = {
 _NO_MEMORY = "out of memory: lower *.micro_batch_tokens or rollout.batch_size"
 
 
+_AFTER_INTERRUPT = {
+    "train": "; if a checkpoint was written, --resume continues from it",
+    "sweep": "; the same command goes on with the sweep",
+}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command. A mistake of the user is one line on stderr, and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -51,9 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except TelescopeError as error:
         _exit(2, " ".join(str(error).split()))
     except KeyboardInterrupt:
-        hint = ""
-        if arguments[:1] == ["train"]:
-            hint = "; if a checkpoint was written, --resume continues from it"
+        hint = _AFTER_INTERRUPT.get("".join(arguments[:1]), "")
         _exit(130, f"interrupted{hint}")
     except MemoryError:
         _exit(2, _NO_MEMORY)

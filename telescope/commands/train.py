@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> None:
             "--smoke starts a new run in a folder of its own, so there is nothing to --resume: "
             "leave one of them out"
         )
-    config = _load(recipe, settings, smoke_run=options.smoke)
+    config = load_recipe(recipe, settings, smoke_run=options.smoke)
 
     from telescope.run.startup import preload
 
@@ -85,7 +85,10 @@ def run(arguments: list[str]) -> None:
     print(trainer.summary(report))
 
 
-def _load(recipe: str | None, settings: Sequence[Setting], *, smoke_run: bool) -> Config:
+def load_recipe(
+    recipe: str | None, settings: Sequence[Setting], *, smoke_run: bool = False
+) -> Config:
+    """The config of a recipe and settings; without both, that of the built-in job."""
     from telescope.config import BUILTIN_RECIPE, load_config, smoke
     from telescope.data.recipes import find_recipe
 
