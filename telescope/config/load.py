@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import tomllib
 import types
@@ -15,12 +14,14 @@ from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
 from telescope.config.paths import beside_recipe
 from telescope.config.sections import Config, Section
+from telescope.config.suggest import advice, leaves, misspelt
 from telescope.errors import TelescopeError
 
 RENAMED = {
@@ -220,7 +221,8 @@ def _mistakes(
         typed = any(_overlap(name, key) for name in given)
         source = "command line" if typed else str(recipe or "config")
         if is_unknown:
-            yield f"{source}: {_unknown(key, details[0]['input'], data)}"
+            for said in _unknown(key, details[0]["input"], data):
+                yield f"{source}: {said}"
             continue
         messages = [detail["msg"].removeprefix("Value error, ") for detail in details]
         if not key:
@@ -230,6 +232,20 @@ def _mistakes(
         else:
             alternatives = ", or ".join(text[0].lower() + text[1:] for text in messages)
             yield f"{source}: {key} = {details[0]['input']!r}: {alternatives}"
+
+
+def with_suggestions(error: ValidationError) -> ValidationError:
+    """The same error; an unknown setting is named with the one that was probably meant."""
+    known = {name: description for name, _, _, description in fields()}
+    details = []
+    for detail in error.errors():
+        kind: Any = detail["type"]
+        if kind == "extra_forbidden":
+            key = ".".join(str(part) for part in detail["loc"])
+            kind = PydanticCustomError(kind, f"no setting `{key}`; {advice(key, known)}")
+        changed = InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
+        details.append(changed | {"ctx": detail["ctx"]} if "ctx" in detail else changed)
+    return ValidationError.from_exception_data(error.title, details)
 
 
 def _setting_at(parts: Sequence[str], known: set[str]) -> str:
@@ -244,26 +260,25 @@ def _overlap(name: str, key: str) -> bool:
     return name == key or name.startswith(key + ".") or key.startswith(name + ".")
 
 
-def _unknown(key: str, value: Any, data: Mapping[str, Any]) -> str:
+def _unknown(key: str, value: Any, data: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a setting that does not exist, or not for the chosen algorithm."""
     if key in RENAMED:
-        return f"no setting `{key}`: it is called `{RENAMED[key]}` now"
+        yield f"no setting `{key}`: it is called `{RENAMED[key]}` now"
+        return
     section, _, name = key.partition(".")
     for choice in CHOICES:
         owners = choice.owners().get(name)
         if choice.section == section and owners:
             chosen = data.get(section, {}).get(choice.name, choice.default)
-            return (
+            yield (
                 f"{key} = {value} does nothing with {choice.key} = {chosen!r}: "
                 f"it belongs to {', '.join(owners)}"
             )
-    known = [name for name, *_ in fields()]
-    sections = sorted({name.split(".")[0] for name in known if "." in name})
-    close = difflib.get_close_matches(key, known + sections, 1, 0.6)
-    close += [name for name in known if name.endswith("." + key.split(".")[-1])]
-    if close:
-        return f"no setting `{key}`; did you mean `{close[0]}`?"
-    return f"no setting `{key}`; `telescope train --help` lists them all"
+            return
+    known = {name: description for name, _, _, description in fields()}
+    # A section that is not one of ours, misspelt, has the names of another trainer.
+    for leaf in [key] if misspelt(key, known) else leaves(key, value):
+        yield f"no setting `{leaf}`; {advice(leaf, known)}"
 
 
 # ---- listing, comparing, writing ----
@@ -342,7 +357,7 @@ def _without_none(value: Any) -> Any:
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        if isinstance(value, dict) and key not in ("weights", "options", "headers", "sets"):
+        if isinstance(value, dict) and key not in ("weights", "options", "headers"):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
@@ -394,16 +409,7 @@ def smoke(config: Config) -> Config:
             "n": None,
             "answer": None,
             "every": 0,
-            "sets": _smoke_sets(config),
         },
         "log": {"every": 1, "samples_every": 1},
     }
     return validate(merge(config.model_dump(), cut))
-
-
-def _smoke_sets(config: Config) -> dict[str, Any]:
-    """The evaluation sets with at most 8 prompts each."""
-    cut = {}
-    for name, chosen in config.eval.sets.items():
-        cut[name] = {**chosen.model_dump(), "prompts": min(chosen.prompts or 8, 8)}
-    return cut

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import (
     Field,
+    ModelWrapValidatorHandler,
     SerializeAsAny,
+    ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     create_model,
@@ -588,18 +590,6 @@ class DoctorConfig(Section):
     )
 
 
-class EvalSetConfig(Section):
-    """A named evaluation set, `[eval.sets.NAME]`."""
-
-    files: list[str] = Field(min_length=1, description="prompts, as in `data.eval_files`")
-    functions: list[str] = Field(
-        [], description="reward functions of this set; none: the run's own reward"
-    )
-    weights: dict[str, float] = Field({}, description="weights of these functions, default 1 each")
-    correct_score: float | None = Field(None, description="default: eval.correct_score")
-    prompts: int | None = Field(None, ge=1, description="first prompts used; default: eval.prompts")
-
-
 class EvalConfig(Section):
     every: int = Field(
         0, ge=0, description="training steps between evaluations; 0: only before and after training"
@@ -628,19 +618,6 @@ class EvalConfig(Section):
         None,
         description="maj@k: regular expression whose last match (its group 1, if it has one) is "
         "the answer; default: the whole response",
-    )
-    by: str | None = Field(
-        None,
-        description="column of the data, e.g. 'level': also the greedy accuracy of each of its "
-        "values",
-    )
-    sets: dict[str, EvalSetConfig] = Field(
-        {},
-        description="further evaluation sets by name, each with `files` and, if it is scored "
-        "otherwise, `functions`",
-    )
-    completions: bool = Field(
-        True, description="write every response of an evaluation to ledger/completions_….parquet"
     )
 
 
@@ -717,6 +694,17 @@ class Config(Section):
     log: LogConfig = LogConfig()
     doctor: DoctorConfig = DoctorConfig()
     eval: EvalConfig = EvalConfig()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_suggestions(cls, data: Any, handler: ModelWrapValidatorHandler[Config]) -> Config:
+        """Says in Python too what an unknown setting was probably meant to be."""
+        try:
+            return handler(data)
+        except ValidationError as error:
+            from telescope.config.load import with_suggestions
+
+            raise with_suggestions(error) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

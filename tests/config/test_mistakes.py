@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telescope.config import load_config
+from telescope.config import Config, load_config
 from telescope.errors import TelescopeError
 from tests.config.configs import given, refusal
 
@@ -37,6 +37,41 @@ def test_an_unknown_key_in_a_recipe_is_named_with_the_file_and_a_suggestion(
     path = recipe(text)
     message = refusal(recipe=path)
     assert message == f"{path}: no setting `{wrong}`; did you mean `{meant}`?"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("actor.learning_rate", "`actor.lr` (learning rate after warm-up)"),
+        ("learning_rate", "`actor.lr` or `critic.lr` (learning rate after warm-up)"),
+        ("rollout.num_generations", "`rollout.n` (responses per prompt)"),
+        ("actor_rollout_ref.actor.optim.lr", "`actor.lr` (learning rate after warm-up)"),
+        ("critic.optim.lr", "`critic.lr` (learning rate after warm-up)"),
+        ("actor_rollout_ref.rollout.n", "`rollout.n`"),
+        (
+            "algo.advantage.lambd",
+            "`credit.lam` (gae: λ: 0 trusts the critic, 1 the observed reward)",
+        ),
+        ("resume_from_checkpoint", "`--resume`"),
+        ("actor.clip", "`actor.clip_low` or `actor.clip_high` or `actor.dual_clip`"),
+        ("rollout.max_tokens", "`rollout.max_response_tokens`"),
+    ],
+)
+def test_another_trainers_name_of_a_setting_is_answered_with_ours(typed: str, meant: str):
+    assert refusal((typed, "1")) == f"command line: no setting `{typed}`; did you mean {meant}?"
+
+
+def test_in_a_recipe_and_in_python_another_trainers_name_is_answered_with_ours(recipe):
+    message = refusal(recipe=recipe("[actor]\nlearning_rate = 1e-6\n[optimizer]\n"))
+    assert "no setting `actor.learning_rate`; did you mean `actor.lr`" in message
+    assert "no setting `optimizer`; `telescope train --help` lists them all" in message
+    with pytest.raises(ValueError, match=r"no setting `learning_rate`; did you mean `actor\.lr`"):
+        Config(learning_rate=1e-6)
+
+
+def test_a_name_that_is_only_a_little_alike_is_not_suggested():
+    assert "did you mean" not in refusal(("actor.momentum", "1"))
+    assert "did you mean" not in refusal(("model.name", "1"))
 
 
 def test_a_key_like_no_other_is_refused_with_a_pointer_to_the_help():

@@ -12,6 +12,7 @@ import pytest
 
 from telescope.algorithms import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.config import fields, load_config
+from telescope.config.suggest import names_at_peers, peers, same_name
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "coming-from.md"
@@ -101,6 +102,38 @@ def test_every_setting_function_and_file_of_ours_on_the_page_exists() -> None:
     assert len(names) > 250
     assert sum(name.partition(" = ")[0] in SETTINGS for name in names) > 150
     assert [(name, wrong(name)) for name in names if wrong(name)] == []
+
+
+def keys_of(peer: str) -> list[tuple[list[str], str]]:
+    """(their names, the cell with ours) of each row of the tables of keys."""
+    rows = [row for head, rows in tables() if head == [peer, "Telescope", ""] for row in rows]
+    found = []
+    for theirs, ours, _ in rows:
+        names = [name.partition("=")[0] for name in re.findall(r"`([^`]+)`", theirs)]
+        found.append(([name.removeprefix("…") for name in names], ours))
+    return found
+
+
+@pytest.mark.parametrize("peer", ["verl", "TRL", "OpenRLHF"])
+def test_a_setting_named_as_on_the_page_is_answered_with_ours(peer: str) -> None:
+    known = {name: "" for name in SETTINGS}
+    wrong = []
+    for theirs, ours in keys_of(peer):
+        for name in theirs:
+            meant = names_at_peers(name) or same_name(name, known)
+            if ours != "nothing" and not any(f"`{name}" in ours for name in meant):
+                wrong.append((name, meant))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("peer", ["verl", "TRL", "OpenRLHF"])
+def test_every_name_of_a_peer_that_we_answer_is_on_the_page(peer: str) -> None:
+    table = peers()[peer.lower()]
+    rows = keys_of(peer)
+    for end, meant in table.items():
+        cells = [ours for theirs, ours in rows if any(name.endswith(end) for name in theirs)]
+        assert all(any(f"`{name}" in cell for cell in cells) for name in meant), (end, meant)
+    assert {name for names in table.values() for name in names} <= {*SETTINGS, "--resume"}
 
 
 @pytest.mark.parametrize(
