@@ -19,10 +19,13 @@ from telescope.data.loader import DataLoader
 from telescope.doctor import Watcher
 from telescope.doctor.terminal import live_line
 from telescope.errors import DivergedError, TelescopeError, WorkerError
+from telescope.ledger.completions import save_completions
+from telescope.ledger.reader import path_of
 from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
-from telescope.run.evaluate import evaluate
+from telescope.run.eval_sets import named_sets, own_set
+from telescope.run.evaluate import evaluate_sets
 from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
     RunLock,
@@ -108,7 +111,8 @@ class Trainer:
         actor = self.roles.actor
         self.notes = describe_roles(config, self.roles.reward)
         train, self.held_out = build_data(config, actor.tokenizer)
-        for prompts in (train, self.held_out):
+        self.named_sets = named_sets(config, actor.tokenizer)
+        for prompts in (train, self.held_out, *(own.prompts for own in self.named_sets)):
             if prompts is not None:
                 prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
         self.dropped = {
@@ -283,7 +287,12 @@ class Trainer:
         record_fixed_prompts(
             self.step, self.roles, self.held_out, self.config, self.ledger, kl_coef=self.kl_coef
         )
-        return evaluate(self.roles.actor, self.roles.reward, self.held_out, self.config)
+        sets = [*own_set(self.held_out, self.config), *self.named_sets]
+        found = evaluate_sets(self.roles.actor, self.roles.reward, sets, self.config)
+        if self.config.eval.completions and sets:
+            path = path_of(self.config.run_dir, self.step, "completions")
+            save_completions(found.completions, path)
+        return found.metrics
 
     def _adapt_kl(self, batch: TokenBatch) -> None:
         credit = self.config.credit

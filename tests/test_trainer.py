@@ -18,6 +18,7 @@ from telescope.errors import TelescopeError
 from telescope.run.evaluate import evaluate, evaluate_run
 from telescope.run.live import explain_pair
 from tests import ROOT
+from tests.refusals import write_jsonl
 
 DOCS = ROOT / "docs"
 
@@ -284,16 +285,19 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
     assert run("c", "1") != run("a2", "0")
 
 
-def test_documented_metrics_are_the_logged_ones(make_config) -> None:
+def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> None:
     """Every setting that adds a metric is on.
 
     Docs/metrics.md names them all and no other. <part> stands for reward parts.
     """
+    other = write_jsonl(tmp_path / "other.jsonl", [arithmetic.row(1, 1, 2)])
     extra = [
         ("actor.importance", "token"),
         ("actor.reject", "token"),
         ("actor.loss", "kl_penalty"),
         ("eval.k", "2"),
+        ("eval.by", "truth"),
+        ("eval.sets", f'{{other = {{files = ["{other}"]}}}}'),
     ]
     extra += [
         ("reward.normalise", "true"),
@@ -310,8 +314,14 @@ def test_documented_metrics_are_the_logged_ones(make_config) -> None:
     logged = {key for row in trainer.history() for key in row} - {"step"}
     logged = {"reward/<part>" if key in ("reward/verdict", "reward/sum") else key for key in logged}
     logged = {key.replace("@2", "@k") for key in logged}
+    for family, name in (
+        ("eval/other/.*", "eval/<set>/<metric>"),
+        ("eval/greedy_part/.*", "eval/greedy_part/<part>"),
+        ("eval/greedy_accuracy/(True|False)", "eval/greedy_accuracy/<value>"),
+    ):
+        logged = {re.sub(family, name, key) for key in logged}
     documented = set(
-        re.findall(r"^\| `([a-z]+/[a-z_<>@]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
+        re.findall(r"^\| `([a-z]+/[a-z_<>@/]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
     )
     assert logged == documented
 

@@ -32,6 +32,6 @@ def run(arguments: list[str]) -> None:
     table.add_column("value", justify="right")
     saved = open_run(Path(run_folder), settings, trusted=options.trust)
     table.add_row("step", str(saved.step))
-    for name, value in evaluate_saved(saved).items():
+    for name, value in evaluate_saved(saved).metrics.items():
         table.add_row(name, f"{value:.4f}")
     Console().print(table)

@@ -175,6 +175,14 @@ def _check_eval(config: Config) -> None:
         raise ValueError(f"eval.n = {n} samples are too few for eval.k = {k}: use at least {k}")
     if not k and (n is not None or config.eval.answer is not None):
         raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
+    for name, chosen in config.eval.sets.items():
+        if re.fullmatch(r"[\w-]+", name) is None or name in ("greedy_accuracy", "greedy_part"):
+            raise ValueError(
+                f"eval.sets: {name!r} becomes a part of metric names: "
+                "use letters, digits, _ and -, and no name that a metric has"
+            )
+        if chosen.weights and not chosen.functions:
+            raise ValueError(f"eval.sets.{name}.weights does nothing without its functions")
 
 
 def _check_environment(config: Config) -> None:

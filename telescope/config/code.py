@@ -20,8 +20,12 @@ def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, 
     Without `functions`, only what loading the models needs.
     """
     found: dict[str, str] = {}
-    for key in DEFINITIONS + (FUNCTIONS if functions else ()):
-        value = _at(data, key)
+    named = {key: _at(data, key) for key in DEFINITIONS + (FUNCTIONS if functions else ())}
+    sets = _at(data, "eval.sets") if functions else None
+    for name, chosen in sets.items() if isinstance(sets, Mapping) else ():
+        if isinstance(chosen, Mapping):
+            named[f"eval.sets.{name}.functions"] = chosen.get("functions")
+    for key, value in named.items():
         for spec in value if isinstance(value, list) else [value]:
             if isinstance(spec, str) and ":" in spec:
                 found[spec] = key

@@ -357,7 +357,7 @@ def _without_none(value: Any) -> Any:
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        if isinstance(value, dict) and key not in ("weights", "options", "headers"):
+        if isinstance(value, dict) and key not in ("weights", "options", "headers", "sets"):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
@@ -409,7 +409,16 @@ def smoke(config: Config) -> Config:
             "n": None,
             "answer": None,
             "every": 0,
+            "sets": _smoke_sets(config),
         },
         "log": {"every": 1, "samples_every": 1},
     }
     return validate(merge(config.model_dump(), cut))
+
+
+def _smoke_sets(config: Config) -> dict[str, Any]:
+    """The evaluation sets with at most 8 prompts each."""
+    cut = {}
+    for name, chosen in config.eval.sets.items():
+        cut[name] = {**chosen.model_dump(), "prompts": min(chosen.prompts or 8, 8)}
+    return cut

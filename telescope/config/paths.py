@@ -38,6 +38,21 @@ def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                     name: _each(values[name], folder, resolve) for name in names if name in values
                 }
                 found[section] = {**values, **changed}
+    evaluation = found.get("eval")
+    if isinstance(evaluation, Mapping) and isinstance(evaluation.get("sets"), Mapping):
+        sets = {name: _set_beside(own, folder) for name, own in evaluation["sets"].items()}
+        found["eval"] = {**evaluation, "sets": sets}
+    return found
+
+
+def _set_beside(own: Any, folder: Path) -> Any:
+    """The settings of one evaluation set, with its paths made absolute."""
+    if not isinstance(own, Mapping):
+        return own
+    found = {**own}
+    for name, resolve in (("files", _path), ("functions", _code)):
+        if name in found:
+            found[name] = _each(found[name], folder, resolve)
     return found
 
 

@@ -590,6 +590,18 @@ class DoctorConfig(Section):
     )
 
 
+class EvalSetConfig(Section):
+    """A named evaluation set, `[eval.sets.NAME]`."""
+
+    files: list[str] = Field(min_length=1, description="prompts, as in `data.eval_files`")
+    functions: list[str] = Field(
+        [], description="reward functions of this set; none: the run's own reward"
+    )
+    weights: dict[str, float] = Field({}, description="weights of these functions, default 1 each")
+    correct_score: float | None = Field(None, description="default: eval.correct_score")
+    prompts: int | None = Field(None, ge=1, description="first prompts used; default: eval.prompts")
+
+
 class EvalConfig(Section):
     every: int = Field(
         0, ge=0, description="training steps between evaluations; 0: only before and after training"
@@ -618,6 +630,19 @@ class EvalConfig(Section):
         None,
         description="maj@k: regular expression whose last match (its group 1, if it has one) is "
         "the answer; default: the whole response",
+    )
+    by: str | None = Field(
+        None,
+        description="column of the data, e.g. 'level': also the greedy accuracy of each of its "
+        "values",
+    )
+    sets: dict[str, EvalSetConfig] = Field(
+        {},
+        description="further evaluation sets by name, each with `files` and, if it is scored "
+        "otherwise, `functions`",
+    )
+    completions: bool = Field(
+        True, description="write every response of an evaluation to ledger/completions_….parquet"
     )
 
 

@@ -18,8 +18,11 @@ from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, 
 from telescope.explain.settings import Settings
 from telescope.ledger.schema import CHECKSUM, METADATA, VERSION, checksum_of
 
-Kind = Literal["step", "eval"]
-"""What a file holds: responses of a training step, or answers of an evaluation after it."""
+Kind = Literal["step", "eval", "completions"]
+"""What a file holds: responses of a training step, or answers of an evaluation after it.
+
+eval: greedy answers to `ledger.prompts`, token by token. completions: every answer, as text.
+"""
 
 
 def path_of(run: Path | str, step: int, kind: Kind = "step") -> Path:

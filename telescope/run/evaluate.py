@@ -1,8 +1,10 @@
-"""Accuracy on held-out prompts: sampled, greedy, pass@k and maj@k."""
+"""Accuracy on held-out prompts: sampled, greedy, per part, pass@k and maj@k."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,22 @@ from telescope.config import Config, EvalConfig
 from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
+from telescope.ledger.completions import Completion
+from telescope.roles.actor import Actor
 from telescope.roles.protocols import ActorRole, RewardRole
+from telescope.run.eval_sets import EvalSet, named_sets, own_set
 from telescope.run.saved import SavedRun, open_run
+
+_MOST_VALUES = 50
+"""Values of the column `eval.by`: each is a metric."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics of an evaluation, and the answers that they count."""
+
+    metrics: dict[str, float]
+    completions: list[Completion]
 
 
 def evaluate_run(
@@ -31,37 +47,46 @@ def evaluate_run(
     held-out prompts. If the run's reward was given to Trainer in Python, pass it here too.
     `trusted`: the run may name code that this user has not trained with.
     """
-    return evaluate_saved(open_run(Path(run), overrides, trusted=trusted), reward, rows)
+    return evaluate_saved(open_run(Path(run), overrides, trusted=trusted), reward, rows).metrics
 
 
 def evaluate_saved(
     saved: SavedRun,
     reward: GivenReward = None,
     rows: Sequence[dict[str, Any]] | None = None,
-) -> dict[str, float]:
+) -> Evaluation:
     """The same of a run that has been opened."""
     run = saved.path.parent.parent
-    config = saved.config
-    actor = build_actor(config)
-    saved.load_weights("actor", actor.model)
-    actor.sampler.version = -1  # the sampler does not have these weights yet
-    if rows is None:
-        _, held_out = build_data(config, actor.tokenizer)
-    else:
-        held_out = PromptSet(rows, actor.tokenizer, config.data)
-    if held_out is None:
-        raise TelescopeError(
-            f"{run} has no held-out prompts: set data.eval_files in {run / 'config.toml'}"
-        )
     if saved.manifest.reward_in_python and reward is None:
         raise TelescopeError(
             f"{run} was trained with the reward {', '.join(saved.manifest.reward)}, given in "
             "Python, not in its config.toml: "
             "call telescope.run.evaluate.evaluate_run(run, reward=...) with it"
         )
+    actor = build_actor(saved.config)
+    saved.load_weights("actor", actor.model)
+    actor.sampler.version = -1  # the sampler does not have these weights yet
+    return evaluate_actor(actor, saved.config, reward, rows, saved.step)
+
+
+def evaluate_actor(
+    actor: Actor,
+    config: Config,
+    reward: GivenReward = None,
+    rows: Sequence[dict[str, Any]] | None = None,
+    step: int = 0,
+) -> Evaluation:
+    """Evaluates an actor after `step` on the evaluation sets of a config, or on `rows`."""
+    if rows is None:
+        _, held_out = build_data(config, actor.tokenizer)
+    else:
+        held_out = PromptSet(rows, actor.tokenizer, config.data)
     scorer = build_reward(config, actor.tokenizer, actor.model.device, reward)
-    scorer.step = saved.step
-    return evaluate(actor, scorer, held_out, config)
+    scorer.step = step
+    sets = [*own_set(held_out, config), *named_sets(config, actor.tokenizer)]
+    if not sets:
+        raise TelescopeError("there are no held-out prompts: set data.eval_files or eval.sets")
+    return evaluate_sets(actor, scorer, sets, config)
 
 
 def evaluate(
@@ -71,43 +96,147 @@ def evaluate(
 
     The same weights give the same numbers.
     """
-    if prompts is None:
-        return {}
-    every_prompt = range(len(prompts))
-    sampled = list(islice(cycle(every_prompt), config.eval.samples))
-    greedy = list(every_prompt)
+    return evaluate_sets(actor, reward, own_set(prompts, config), config).metrics
+
+
+def evaluate_sets(
+    actor: ActorRole, reward: RewardRole, sets: Sequence[EvalSet], config: Config
+) -> Evaluation:
+    """Answers the prompts of every set; `reward` scores those without a reward of their own."""
+    settings = config.eval
+    _check_column(settings.by, sets)
     metrics: dict[str, float] = {}
-    for kind, index in (("sampled", sampled), ("greedy", greedy)):
-        scores, _ = _answers(actor, reward, prompts, index, config, greedy=kind == "greedy")
-        correct = _correct(scores, config)
-        metrics[f"eval/{kind}_accuracy"] = sum(correct) / len(scores)
-        metrics[f"eval/{kind}_score"] = sum(scores) / len(scores)
-    if config.eval.k:
-        n = config.eval.n or config.eval.k
-        repeated = [i for i in every_prompt for _ in range(n)]
-        scores, texts = _answers(actor, reward, prompts, repeated, config)
-        metrics |= pass_and_majority(_correct(scores, config), texts, n, config.eval)
-    return metrics
+    completions: list[Completion] = []
+    for chosen in sets:
+        scorer = chosen.reward or reward
+        scorer.step = reward.step
+        answers = partial(_answers, actor, scorer, chosen, config)
+        every_prompt = range(len(chosen.prompts))
+        some = list(islice(cycle(every_prompt), settings.samples))
+        sampled = answers("sampled", some)
+        greedy = answers("greedy", every_prompt)
+        found = _accuracy("sampled", sampled) | _accuracy("greedy", greedy)
+        found |= _accuracy_of_parts(greedy, chosen)
+        found |= _accuracy_by(greedy, chosen, settings.by)
+        completions += [*sampled, *greedy]
+        if settings.k:
+            n = settings.n or settings.k
+            index = [i for i in every_prompt for _ in range(n)]
+            repeated = answers(f"pass@{settings.k}", index)
+            found |= pass_and_majority(repeated, n, settings)
+            completions += repeated
+        metrics |= {f"{chosen.prefix}{name}": value for name, value in found.items()}
+    return Evaluation(metrics, completions)
+
+
+def _check_column(by: str | None, sets: Sequence[EvalSet]) -> None:
+    """Refuses an `eval.by` that no set has."""
+    columns = {name for chosen in sets for name in chosen.prompts.data[0]}
+    if by is not None and by not in columns:
+        raise TelescopeError(
+            f"eval.by = {by!r} is no column of the held-out prompts: "
+            f"they have {', '.join(sorted(columns)) or 'none'}"
+        )
+
+
+def _answers(
+    actor: ActorRole,
+    reward: RewardRole,
+    chosen: EvalSet,
+    config: Config,
+    kind: str,
+    index: Sequence[int],
+) -> list[Completion]:
+    """One answer to each prompt in `index`.
+
+    The scores are the task's own, without the shaping that training adds.
+    """
+    found: list[Completion] = []
+    size = config.rollout.batch_size * config.rollout.n
+    for first in range(0, len(index), size):
+        seed = mix_seed(config.seed, first, 2)
+        prompts = chosen.prompts.take(list(index[first : first + size]), seed=seed)
+        batch = reward.score(actor.sample(prompts, greedy=kind == "greedy"), evaluation=True)
+        for row, score in zip(batch.info, batch.scores, strict=True):
+            found.append(
+                Completion(
+                    set=chosen.name,
+                    kind=kind,
+                    prompt_index=row.prompt_index,
+                    prompt=row.prompt,
+                    response=row.response.text,
+                    score=score.total,
+                    correct=chosen.is_correct(score.total),
+                    parts=dict(score.parts),
+                )
+            )
+    return found
+
+
+# ---- what the answers amount to
+
+
+def _accuracy(kind: str, answers: Sequence[Completion]) -> dict[str, float]:
+    return {
+        f"{kind}_accuracy": sum(each.correct for each in answers) / len(answers),
+        f"{kind}_score": sum(each.score for each in answers) / len(answers),
+    }
+
+
+def _accuracy_of_parts(greedy: Sequence[Completion], chosen: EvalSet) -> dict[str, float]:
+    """For each part of a reward with several: the share of answers that it calls correct.
+
+    A part counts only the answers that it applies to.
+    """
+    correct: dict[str, list[bool]] = {}
+    for each in greedy:
+        for part, score in each.parts.items():
+            correct.setdefault(part, []).append(chosen.is_correct(score))
+    if len(correct) < 2:
+        return {}
+    return {f"greedy_part/{part}": sum(found) / len(found) for part, found in correct.items()}
+
+
+def _accuracy_by(
+    greedy: Sequence[Completion], chosen: EvalSet, column: str | None
+) -> dict[str, float]:
+    """The greedy accuracy of each value that a column of the data has."""
+    if column is None or column not in chosen.prompts.data[0]:
+        return {}
+    groups: dict[str, list[bool]] = {}
+    for each in greedy:
+        value = chosen.prompts.data[each.prompt_index].get(column)
+        groups.setdefault(str(value), []).append(each.correct)
+    if len(groups) > _MOST_VALUES:
+        raise TelescopeError(
+            f"eval.by = {column!r} has {len(groups)} values, and each would be a metric: "
+            f"use a column with at most {_MOST_VALUES}"
+        )
+    return {
+        f"greedy_accuracy/{value}": sum(correct) / len(correct)
+        for value, correct in sorted(groups.items())
+    }
 
 
 def pass_and_majority(
-    correct: Sequence[bool], texts: Sequence[str], n: int, config: EvalConfig
+    answers: Sequence[Completion], n: int, config: EvalConfig
 ) -> dict[str, float]:
-    """Computes pass@k and maj@k. `correct` and `texts` hold n responses per prompt, in order.
+    """Computes pass@k and maj@k from n answers per prompt, in order.
 
-    maj@k averages over the n // k disjoint groups of k responses to each prompt. A group is
-    correct if the first response with its most frequent answer is.
+    maj@k averages over the n // k disjoint groups of k answers to each prompt. A group is correct
+    if the first answer with its most frequent text is.
     """
     k = config.k
-    answers = [answer_of(text, config.answer) for text in texts]
+    correct = [each.correct for each in answers]
+    texts = [answer_of(each.response, config.answer) for each in answers]
     passed: list[float] = []
     agreed: list[bool] = []
     for start in range(0, len(correct), n):
         passed.append(pass_at_k(sum(correct[start : start + n]), n, k))
         for group in range(start, start + n - k + 1, k):
-            winner = majority(answers[group : group + k])
+            winner = majority(texts[group : group + k])
             agreed.append(winner is not None and correct[group + winner])
-    return {f"eval/pass@{k}": sum(passed) / len(passed), f"eval/maj@{k}": sum(agreed) / len(agreed)}
+    return {f"pass@{k}": sum(passed) / len(passed), f"maj@{k}": sum(agreed) / len(agreed)}
 
 
 def answer_of(text: str, pattern: str | None) -> str | None:
@@ -119,32 +248,3 @@ def answer_of(text: str, pattern: str | None) -> str | None:
         return text.strip()
     last = last_match(pattern, text)
     return None if last is None else last.strip()
-
-
-def _answers(
-    actor: ActorRole,
-    reward: RewardRole,
-    prompts: PromptSet,
-    index: Sequence[int],
-    config: Config,
-    *,
-    greedy: bool = False,
-) -> tuple[list[float], list[str]]:
-    """Scores and texts of one response to each prompt in `index`.
-
-    The scores are the task's own, without the shaping that training adds.
-    """
-    scores: list[float] = []
-    texts: list[str] = []
-    size = config.rollout.batch_size * config.rollout.n
-    for first in range(0, len(index), size):
-        seed = mix_seed(config.seed, first, 2)
-        chosen = prompts.take(list(index[first : first + size]), seed=seed)
-        batch = reward.score(actor.sample(chosen, greedy=greedy), evaluation=True)
-        scores += [own.total for own in batch.scores]
-        texts += [row.response.text for row in batch.info]
-    return scores, texts
-
-
-def _correct(scores: Sequence[float], config: Config) -> list[bool]:
-    return [score >= config.eval.correct_score - 1e-9 for score in scores]

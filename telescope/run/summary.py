@@ -87,12 +87,13 @@ def summarise(
     """Tells held-out accuracy before and after, and what to look at next."""
     run = config.run_dir
     lines = [f"trained {step} steps: {run}"]
-    evaluated = [row for row in history if "eval/sampled_accuracy" in row]
+    evaluated = [row for row in history if any(_is_accuracy(name) for name in row)]
     if evaluated:
         lines.append("held-out accuracy    before   after")
-        for kind in ("sampled", "greedy"):
-            name = f"eval/{kind}_accuracy"
-            lines.append(f"  {kind:17}  {evaluated[0][name]:7.3f} {evaluated[-1][name]:7.3f}")
+        for name in filter(_is_accuracy, evaluated[-1]):
+            shown = name.removeprefix("eval/").removesuffix("_accuracy")
+            before = evaluated[0].get(name, float("nan"))
+            lines.append(f"  {shown:17}  {before:7.3f} {evaluated[-1][name]:7.3f}")
     command = _command()
     lines.append("look at next:")
     if report:
@@ -106,6 +107,10 @@ def summarise(
     if (run / "checkpoints").is_dir():
         lines.append(f"  {command} export {run} DIR   Hugging Face folders of actor and critic")
     return "\n".join(lines)
+
+
+def _is_accuracy(name: str) -> bool:
+    return name.startswith("eval/") and name.endswith("_accuracy")
 
 
 def _command() -> str:

@@ -36,7 +36,7 @@ const CHARTS = [
   { id: "rate", main: "actor/lr", lines: oneOf("actor/lr", "critic/lr") },
   { id: "time", main: "timing/step", lines: isPhase, stacked: true, unit: "seconds", kid: true },
 ];
-const SHARES = /frac|accuracy|truncated|pass@|maj@|mfu|rejected|clipped$|out_of_range/;
+const SHARES = /frac|accuracy|greedy_part|truncated|pass@|maj@|mfu|rejected|clipped$|out_of_range/;
 
 // The unit of a metric by its name.
 export const unitOf = (name) => {

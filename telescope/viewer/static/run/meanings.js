@@ -6,10 +6,19 @@ import { metricsZh } from "../texts/metrics_zh.js";
 
 const WORDS = { en: metricsEn, zh: metricsZh };
 
+// Names with a part that a run chooses: how they start, and the name in the docs.
+const FAMILIES = [
+  ["reward/", "reward/<part>"],
+  ["eval/greedy_part/", "eval/greedy_part/<part>"],
+  ["eval/greedy_accuracy/", "eval/greedy_accuracy/<value>"],
+  ["eval/", "eval/<set>/<metric>"],
+];
+
 export function meaningOf(name) {
   const words = WORDS[lang.value];
   if (words[name]) return words[name];
   const general = name.replace(/@\d+$/, "@k");
   if (words[general]) return words[general];
-  return name.startsWith("reward/") ? words["reward/<part>"] : "";
+  const family = FAMILIES.find(([start]) => name.startsWith(start));
+  return family ? words[family[1]] : "";
 }

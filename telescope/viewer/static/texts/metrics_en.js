@@ -76,6 +76,11 @@ export const metricsEn = {
   "eval/pass@k":
     "share of held-out prompts with at least one right answer among k samples, an unbiased estimate from eval.n samples",
   "eval/maj@k": "share of sets of k samples whose most frequent answer is right",
+  "eval/greedy_part/<part>":
+    "share of greedy answers for which this part of the reward reaches eval.correct_score",
+  "eval/greedy_accuracy/<value>":
+    "greedy accuracy of the prompts whose column eval.by has this value",
+  "eval/<set>/<metric>": "the metric of this name, of the named evaluation set",
   "timing/rollout":
     "seconds for sampling, and for the old log-probs if they have a forward pass of their own",
   "timing/values": "seconds for the critic's forward",
