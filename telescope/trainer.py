@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from telescope.ledger.reader import path_of
 from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
+from telescope.run.callbacks import Callback, Callbacks
 from telescope.run.eval_sets import named_sets, own_set
 from telescope.run.evaluate import evaluate_sets
 from telescope.run.fixed_prompts import record_fixed_prompts
@@ -60,10 +61,16 @@ class Trainer:
     """
 
     def __init__(
-        self, config: Config, *, reward: GivenReward = None, resume: bool | str = False
+        self,
+        config: Config,
+        *,
+        reward: GivenReward = None,
+        callbacks: Sequence[Callback | str] = (),
+        resume: bool | str = False,
     ) -> None:
         self.config = config
         self.reward = reward
+        self.callbacks = Callbacks([*config.callbacks, *callbacks])
         self.checkpoints = checkpoints_folder(config)
         self._find_checkpoints(resume)  # a refusal leaves no folder behind
         if config.data.task is not None:  # find mistakes there before the models are loaded
@@ -74,6 +81,8 @@ class Trainer:
         self.until = config.steps
         """The step that this process trains to."""
         self.restarts = 0
+        self.evaluated: int | None = None
+        """The step after which the policy was last evaluated."""
         self.kl_coef = config.credit.kl_coef
         self._lock = RunLock(config.run_dir)
         self._lock.take()  # from here to the end of `fit`
@@ -211,6 +220,8 @@ class Trainer:
 
                 self.step = step + 1
                 self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)
+                if self._is_over():
+                    break
         return self.last_metrics()
 
     def _after_step(
@@ -218,13 +229,14 @@ class Trainer:
     ) -> None:
         """Ends a step: evaluation, log, a requested stop, checkpoint."""
         config = self.config
-        is_last = self.step >= self.until
-        if not is_last and _is_due(self.step, config.eval.every):
+        metrics = self.callbacks.send("step", self, metrics)
+        is_due = self.callbacks.take("evaluate") or _is_due(self.step, config.eval.every)
+        if is_due and not self._is_over():
             metrics = metrics | self._evaluate()
         log.write(self.step, metrics)
         progress.update(self.step, metrics)
         ends = self._look(self.step, metrics, progress)
-        if is_last:
+        if self._is_over():
             return
         if ends is not None:
             self.save()
@@ -238,8 +250,12 @@ class Trainer:
                 f"stopped by {stop.requested} after step {self.step}, which is saved: "
                 "continue with --resume"
             )
-        if _is_due(self.step, config.checkpoint.every):
+        if self.callbacks.take("save") or _is_due(self.step, config.checkpoint.every):
             self.save()
+
+    def _is_over(self) -> bool:
+        """Whether this was the last step, by the config or because a callback asked to stop."""
+        return self.step >= self.until or self.callbacks.requests.stop is not None
 
     @contextmanager
     def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
@@ -258,15 +274,24 @@ class Trainer:
             for note in [*self.notes, *_damage(log)]:
                 progress.say(note)
             stop = session.enter_context(graceful_stop())
+            self.callbacks.reset()
+            self.callbacks.send("start", self)
             if self.step == 0:
                 log.write(0, self._evaluate() | self.dropped)
-            yield log, progress, stop
+            try:
+                yield log, progress, stop
+            except Interrupted:
+                self.callbacks.send("end", self)
+                raise
+            if self.callbacks.requests.stop is not None:
+                progress.say(f"stopped after step {self.step}: {self.callbacks.requests.stop}")
             if not is_done:
-                after = self._evaluate()
+                after = self._evaluate() if self.evaluated != self.step else {}
                 if after:
                     log.write(self.step, after)
                     self._look(self.step, after, progress)
                 self.save()
+            self.callbacks.send("end", self)
 
     def _new_watcher(self) -> Watcher:
         """Knows the steps before the one to resume from, so that nothing is said twice."""
@@ -284,6 +309,7 @@ class Trainer:
         return None if ends is None else ends.id
 
     def _evaluate(self) -> dict[str, float]:
+        self.evaluated = self.step
         record_fixed_prompts(
             self.step, self.roles, self.held_out, self.config, self.ledger, kl_coef=self.kl_coef
         )
@@ -292,7 +318,7 @@ class Trainer:
         if self.config.eval.completions and sets:
             path = path_of(self.config.run_dir, self.step, "completions")
             save_completions(found.completions, path)
-        return found.metrics
+        return self.callbacks.send("evaluate", self, found.metrics) if sets else {}
 
     def _adapt_kl(self, batch: TokenBatch) -> None:
         credit = self.config.credit
@@ -326,6 +352,7 @@ class Trainer:
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
         )
+        self.callbacks.send("save", self)
 
     def _restore(self, path: Path) -> None:
         """Loads a checkpoint. A kl_coef that was changed in the config replaces the saved one."""

@@ -30,6 +30,8 @@ def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Others stay as they are: a name on the hub, or a file in the working folder.
     """
     found = {**data}
+    if "callbacks" in data:
+        found["callbacks"] = _each(data["callbacks"], folder, _code)
     for settings, resolve in ((PATHS, _path), (CODE, _code)):
         for section, names in settings.items():
             values = found.get(section)

@@ -699,6 +699,11 @@ class Config(Section):
         "local",
         description="local: all roles in this process; ray: in the workers of a Ray cluster",
     )
+    callbacks: list[str] = Field(
+        [],
+        description="functions that the run calls at start, step, evaluate, save and end: "
+        "'module:function' or 'file.py:function'",
+    )
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
