@@ -18,6 +18,8 @@ from telescope.commands.language import choose, translate
 from telescope.errors import TelescopeError
 
 COMMANDS = {
+    "init": "start a project: a recipe, a reward and sample data",
+    "recipes": "list the recipes that come with the package, or print one",
     "train": "train a model on a recipe",
     "sweep": "train a recipe with every combination of some settings, and compare the runs",
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
@@ -32,6 +34,7 @@ COMMANDS = {
     "report": "write one self-contained HTML file of a run, to open from disk",
     "view": "serve the same page live, beside a running job",
     "open": "make a run folder from the files of another trainer",
+    "completion": "print a script that completes commands in bash, zsh or fish",
     "export": "write a run's last checkpoint as Hugging Face folders",
 }
 """Every subcommand with its help line. The subcommand's module has the same name."""

@@ -13,7 +13,7 @@ from telescope.errors import TelescopeError
 Setting = tuple[str, str]
 """A dotted key and its value, as typed. `telescope.config` checks both."""
 
-_TRAIN_ONLY = ("--resume", "--resume-from", "--smoke")
+_TRAIN_ONLY = ("--resume", "--resume-from", "--smoke", "--dry-run")
 
 
 class Parser(argparse.ArgumentParser):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from telescope.config import Config
 
 USAGE = (
-    "telescope train [RECIPE] [--resume | --resume-from STEP | --smoke] [--stop-on ID[,ID]] "
-    "[--section.key value ...]"
+    "telescope train [RECIPE] [--resume | --resume-from STEP | --smoke | --dry-run] "
+    "[--stop-on ID[,ID]] [--section.key value ...]"
 )
 _DIAGNOSED = 3
 """Exit code of a run that --stop-on ended."""
@@ -50,6 +50,12 @@ def run(arguments: list[str]) -> None:
         help="2 steps of 8 prompts, in a folder of their own, to see whether the recipe works here",
     )
     parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="train nothing: show the plan, the memory and the first prompts as the model "
+        "reads them",
+    )
+    parser.add_argument(
         "--stop-on",
         metavar="ID",
         help="findings of the doctor that end the run after a checkpoint, e.g. collapse,kl_runaway",
@@ -63,6 +69,11 @@ def run(arguments: list[str]) -> None:
             "leave one of them out"
         )
     config = load_recipe(recipe, settings, smoke_run=options.smoke)
+    if options.dry_run:
+        from telescope.run.dry_run import dry_run
+
+        print(dry_run(config))
+        return
 
     from telescope.run.startup import preload
 

@@ -61,11 +61,6 @@ def run(
 ) -> str:
     """The table for the chosen options and settings."""
     config = load_config(recipe, overrides)
-    if config.model.lora_rank:
-        raise TelescopeError(
-            "a plan is for training all weights and does not know LoRA yet: "
-            "--model.lora_rank 0 plans that"
-        )
     gpus = _numbers_of_gpus(chosen.gpus)
     prompt = chosen.prompt_tokens
     if prompt is None:
@@ -91,6 +86,14 @@ def run(
     return table(jobs)
 
 
+def plan_of(config: Config, gpus: int, prompt_tokens: int) -> str:
+    """The table of a config for one number of GPUs."""
+    actor = _actor_shape(config, None)
+    critic = _critic_shape(config, actor)
+    response_tokens = config.rollout.max_response_tokens
+    return table([Job(config, gpus, actor, critic, prompt_tokens, response_tokens)])
+
+
 def _numbers_of_gpus(text: str) -> list[int]:
     try:
         gpus = [int(number) for number in text.split(",")]
@@ -102,6 +105,11 @@ def _numbers_of_gpus(text: str) -> list[int]:
 
 
 def _actor_shape(config: Config, name: str | None) -> Shape:
+    if config.model.lora_rank:
+        raise TelescopeError(
+            "a plan is for training all weights and does not know LoRA yet: "
+            "--model.lora_rank 0 plans that"
+        )
     path = config.model.path
     if name is None and path == "smollm2":
         name = "135M"

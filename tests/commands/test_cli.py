@@ -146,8 +146,8 @@ def test_an_incomplete_command_is_refused_with_its_usage(capsys: Capture, argume
 def test_a_misspelt_command_gets_a_suggestion(capsys: Capture):
     told = refusal(capsys, "tarin")
     assert told == "telescope: no command `tarin`; did you mean `train`?\n"
-    assert "choose one of train, plan, eval," in refusal(capsys, "nosuch")
-    assert "no command given: choose one of train, plan, eval," in refusal(capsys)
+    assert "choose one of init, recipes, train," in refusal(capsys, "nosuch")
+    assert "no command given: choose one of init, recipes, train," in refusal(capsys)
 
 
 @pytest.mark.parametrize("command", [["eval"], ["export"]], ids=" ".join)
