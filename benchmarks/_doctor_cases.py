@@ -1,20 +1,20 @@
 """The cases of benchmarks/doctor.py: planted faults and healthy runs.
 
-A case changes settings, multiplies some, or breaks the trainer by a patch. A patch breaks one line
-the way that the bug would in somebody's own trainer.
+A case changes settings, multiplies some, or breaks the trainer by a patch of _doctor_patches.py.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import _doctor_patches as patches
 
 if TYPE_CHECKING:
     from telescope.config import Config
@@ -23,11 +23,6 @@ HERE = Path(__file__).resolve().parent
 REWARDS = HERE / "_doctor_rewards.py"
 RECIPE = HERE.parent / "recipes" / "smollm2-arithmetic.toml"
 SEEDS = (0, 1, 2)
-STALE_UPDATES = 8
-SAMPLER_TEMPERATURE = 1.5
-
-Patch = Callable[[Any], "Iterator[None] | None"]
-"""Breaks a trainer; a generator function also mends what it broke outside of the trainer."""
 
 SMALL: dict[str, Any] = {
     "steps": 40,
@@ -40,98 +35,6 @@ SMALL: dict[str, Any] = {
     "log": {"every": 1000},
 }
 """What makes the built-in job small enough for one core: it still learns."""
-
-
-# ---- patches
-
-
-def sampler_temperature(trainer: Any) -> None:
-    """The sampler draws at another temperature than the one that the trainer assumes."""
-    sampler = trainer.roles.actor.sampler
-    sampler.config = sampler.config.model_copy(update={"temperature": SAMPLER_TEMPERATURE})
-
-
-def value_after_token(trainer: Any) -> Iterator[None]:
-    """The critic's shift by one is missing: V[i] has seen token i."""
-    from telescope.models.forward import ValueOutput
-    from telescope.roles import critic
-
-    right = critic.value_forward
-
-    def unshifted(model: Any, batch: Any) -> ValueOutput:
-        found = right(model, batch)
-        lengths = batch["response_mask"].sum(1).long()
-        values = found.values.roll(-1, dims=1)
-        rows = lengths > 0
-        last = (lengths - 1).clamp(min=0)
-        index = rows.nonzero().squeeze(1)
-        values = values.index_put((index, last[index]), found.final[index])
-        return found._replace(values=values)
-
-    critic.value_forward = unshifted
-    yield
-    critic.value_forward = right
-
-
-def stale_samples(trainer: Any) -> None:
-    """The sampler has the weights of some updates ago, and says so."""
-    sampler = trainer.roles.actor.sampler
-    sampler.model = copy.deepcopy(sampler.model)
-    history: dict[int, dict[str, Any]] = {}
-
-    def load_weights(named: Any, version: int) -> None:
-        if version not in history:
-            history[version] = {name: weight.clone() for name, weight in named}
-        old = max(version - STALE_UPDATES, min(history))
-        sampler.model.load_state_dict(history[old], strict=False)
-        sampler.version = old
-        for forgotten in [past for past in history if past < old]:
-            del history[forgotten]
-
-    sampler.load_weights = load_weights
-
-
-def sign_flipped(trainer: Any) -> Iterator[None]:
-    """The advantage reaches the loss with the wrong sign."""
-    import telescope.trainer as module
-
-    right = module.compute_advantages
-
-    def flipped(batch: Any, *given: Any, **named: Any) -> Any:
-        credited = right(batch, *given, **named)
-        return credited.with_columns(whitened=-credited["whitened"])
-
-    module.compute_advantages = flipped
-    yield
-    module.compute_advantages = right
-
-
-def one_prompt(trainer: Any) -> None:
-    """The data has one prompt, again and again."""
-    data = trainer.dataloader.data
-    for name in ("ids", "texts", "data"):
-        setattr(data, name, getattr(data, name)[:1])
-
-
-def foreign_form(trainer: Any) -> None:
-    """Prompts come in a form that the model has never seen, without its chat template."""
-    tokenizer = trainer.roles.actor.tokenizer
-    for data in (trainer.dataloader.data, trainer.held_out):
-        data.texts = [f"Q: {text} A:" for text in data.texts]
-        data.ids = [tokenizer(text).input_ids for text in data.texts]
-
-
-def broken_tool(trainer: Any) -> None:
-    """Every call of the tool raises."""
-    environment = trainer.roles.actor.tools.environment
-    answer = environment.step
-
-    def fail(state: Any, text: str) -> str | None:
-        if answer(state, text) is not None:
-            raise ConnectionError("the service is not reachable")
-        return None
-
-    environment.step = fail
 
 
 # ---- cases
@@ -150,7 +53,7 @@ class Case:
     """Settings of the base that are multiplied."""
     reward: str = ""
     """A function of _doctor_rewards.py instead of the task's own."""
-    patch: Patch | None = None
+    patch: patches.Patch | None = None
     toy: str = ""
     """A built-in task with a tool: it has a model of its own."""
 
@@ -158,6 +61,9 @@ class Case:
     def is_faulty(self) -> bool:
         return bool(self.expected)
 
+
+GROUPS = {"rollout.batch_size": 8, "rollout.n": 4}
+GRPO = {"credit.estimator": "grpo", **GROUPS}
 
 FAULTS = (
     Case("lr-high", "actor lr × 100", ("lr_too_high",), factors={"actor.lr": 100}),
@@ -186,42 +92,34 @@ FAULTS = (
         "flat-groups",
         "GRPO, the score depends on the prompt alone",
         ("flat_groups",),
-        settings={"credit.estimator": "grpo", "rollout.batch_size": 8, "rollout.n": 4},
+        settings=GRPO,
         reward="prompt_only",
     ),
     Case(
         "mismatch",
-        f"sampler at temperature {SAMPLER_TEMPERATURE}, trainer at 1",
+        f"sampler at temperature {patches.SAMPLER_TEMPERATURE}, trainer at 1",
         ("other_temperature", "sampler_mismatch"),
-        patch=sampler_temperature,
+        patch=patches.sampler_temperature,
     ),
-    Case("value-shift", "V has seen its token", ("values_after_token",), patch=value_after_token),
-    Case("stale", f"samples {STALE_UPDATES} updates old", ("stale_samples",), patch=stale_samples),
-    Case("one-prompt", "one prompt repeated", ("repeated_data",), patch=one_prompt),
-)
-
-UNSEEN = (
     Case(
-        "value-clip",
-        "clip_value 0.0001",
-        ("value_clip_binds",),
-        settings={"critic.clip_value": 1e-4},
+        "value-shift",
+        "V has seen its token",
+        ("values_after_token",),
+        patch=patches.value_after_token,
     ),
-    Case("sign", "advantage with the wrong sign", ("law_broken",), patch=sign_flipped),
-    Case("reward-scale", "scores × 100", ("reward_scale",)),
     Case(
-        "tool", "calculator always fails", ("failing_tools",), patch=broken_tool, toy="calculator"
+        "stale",
+        f"samples {patches.STALE_UPDATES} updates old",
+        ("stale_samples",),
+        patch=patches.stale_samples,
     ),
-    Case("form", "prompts in a foreign form", ("prompt_format",), patch=foreign_form),
+    Case("one-prompt", "one prompt repeated", ("repeated_data",), patch=patches.one_prompt),
 )
-"""Faults that no threshold was tuned on, with any seed."""
-
-GROUPS = {"rollout.batch_size": 8, "rollout.n": 4}
 
 HEALTHY = (
     Case("base", "the built-in job"),
     Case("lambda-1", "λ = 1", settings={"credit.lam": 1.0}),
-    Case("grpo", "GRPO, 4 per prompt", settings={"credit.estimator": "grpo", **GROUPS}),
+    Case("grpo", "GRPO, 4 per prompt", settings=GRPO),
     Case("rloo", "RLOO, 4 per prompt", settings={"credit.estimator": "rloo", **GROUPS}),
     Case("reinforce", "REINFORCE++", settings={"credit.estimator": "reinforce++"}),
     Case("lr-half", "actor lr × 0.5", factors={"actor.lr": 0.5}),
@@ -235,16 +133,161 @@ HEALTHY = (
     Case("calculator", "the built-in job with a calculator", toy="calculator"),
 )
 
+EARLIER = (
+    Case(
+        "value-clip",
+        "clip_value 0.0001",
+        ("value_clip_binds",),
+        settings={"critic.clip_value": 1e-4},
+    ),
+    Case("sign", "advantage with the wrong sign", ("law_broken",), patch=patches.sign_flipped),
+    Case("reward-scale", "scores × 100", ("reward_scale",)),
+    Case(
+        "tool",
+        "calculator always fails",
+        ("failing_tools",),
+        patch=patches.broken_tool,
+        toy="calculator",
+    ),
+    Case("form", "prompts in a foreign form", ("prompt_format",), patch=patches.foreign_form),
+)
+"""Faults besides the twelve that rules were not tuned on."""
+
+LOOKED_AT = (
+    Case(
+        "grad-clip",
+        "gradients clipped at 1e-8",
+        ("lr_too_low",),
+        settings={"actor.max_grad_norm": 1e-8},
+    ),
+    Case(
+        "warm-up",
+        "learning-rate warm-up of 4000 steps",
+        ("lr_too_low",),
+        settings={"actor.warmup_steps": 4000},
+    ),
+    Case(
+        "reference",
+        "the reference is a random model",
+        ("other_reference",),
+        patch=patches.random_reference,
+    ),
+    Case(
+        "copies",
+        "GRPO, the answers of a group are copies",
+        ("copied_answers",),
+        settings=GRPO,
+        patch=patches.copied_answers,
+    ),
+    Case(
+        "old-after",
+        "old log-probs recomputed after each update",
+        ("ratio_stuck",),
+        patch=patches.old_after_update,
+    ),
+    Case(
+        "eos-ignored",
+        "the sampler stops at another token than EOS",
+        ("eos_ignored", "mostly_truncated"),
+        patch=patches.eos_ignored,
+    ),
+    Case(
+        "one-part",
+        "one part of the reward weighs 99 times as much as the other",
+        ("part_dominates",),
+        settings={"reward.weights": {"verdict": 0.99, "sum": 0.01}},
+    ),
+    Case(
+        "cold",
+        "sampling at temperature 0.1",
+        ("low_temperature",),
+        settings={"rollout.temperature": 0.1},
+    ),
+)
+"""Faults that were invented before tuning, and whose runs were read to find rules that are missing.
+"""
+
+BLIND = (
+    Case(
+        "reward-sign",
+        "reward with the wrong sign",
+        ("partial_credit", "over_optimisation"),
+        reward="negated",
+    ),
+    Case("reward-rolled", "rewards of the next row", ("noisy_reward",), reward="next_row"),
+    Case("eos-masked", "EOS is never trained", ("mask_shifted",), patch=patches.eos_masked),
+    Case("critic-gamma", "returns with γ = 0.9", ("law_broken",), patch=patches.other_gamma),
+    Case(
+        "dropout",
+        "dropout of 0.2 in the sampler",
+        ("sampler_mismatch",),
+        patch=patches.sampler_dropout,
+    ),
+    Case("kl-100", "β = 100", ("kl_too_strong",), settings={"credit.kl_coef": 100.0}),
+    Case(
+        "empty",
+        "a length penalty of 0.2 per token",
+        ("over_optimisation", "partial_credit", "length_drift"),
+        reward="short",
+    ),
+    Case(
+        "critic-lr",
+        "critic lr × 1000",
+        ("value_scale", "critic_useless"),
+        factors={"critic.lr": 1000},
+    ),
+    Case("gamma", "γ = 0.5", ("credit_fades",), settings={"credit.gamma": 0.5}),
+    Case("epochs", "30 epochs per batch", ("lr_too_high",), settings={"actor.epochs": 30}),
+    Case(
+        "huge",
+        "scores × 100, advantages not whitened",
+        ("reward_scale",),
+        settings={
+            "credit.whiten": False,
+            "reward.weights": {"verdict": 50.0, "sum": 50.0},
+            "eval.correct_score": 100.0,
+        },
+    ),
+    Case(
+        "labels",
+        "answers of the next row of the data",
+        ("noisy_reward", "partial_credit", "over_optimisation", "overfitting"),
+        patch=patches.labels_of_next_row,
+    ),
+)
+"""Faults that were invented before tuning, and judged once, when every rule was final."""
+
+OTHER = (
+    Case("batch-16", "16 prompts per step", settings={"rollout.batch_size": 16}),
+    Case("lambda-0", "λ = 0", settings={"credit.lam": 0.0}),
+    Case("n-step", "4-step returns", settings={"credit.estimator": "n_step"}),
+    Case("raw", "advantages not whitened", settings={"credit.whiten": False}),
+    Case("dynamic", "GRPO, dynamic sampling", settings={**GRPO, "rollout.dynamic_sampling": 4}),
+    Case("limit-7", "limit of 7 tokens", settings={"rollout.max_response_tokens": 7}),
+    Case("warm", "temperature 1.3", settings={"rollout.temperature": 1.3}),
+    Case("on-policy", "one update per step", settings={"actor.minibatches": 1}),
+    Case("epochs-4", "4 epochs, lr × 0.5", settings={"actor.epochs": 4}, factors={"actor.lr": 0.5}),
+    Case("kl-loss", "KL in the loss", settings={"credit.kl_coef": 0.0, "actor.kl_loss_coef": 0.05}),
+    Case("normalise", "normalised scores", settings={"reward.normalise": True}),
+    Case("gamma-99", "γ = 0.99", settings={"credit.gamma": 0.99}),
+)
+"""Healthy runs with settings that the twelve do not have; never tuned on."""
+
+UNSEEN = EARLIER + LOOKED_AT + BLIND + OTHER
 CASES = FAULTS + HEALTHY + UNSEEN
 
 
-def is_for_tuning(case: Case, seed: int) -> bool:
-    """Whether a run is in the half that thresholds may look at.
+def group_of(case: Case, seed: int) -> str:
+    """The group of _doctor_table.GROUPS that a run is counted in.
 
-    The halves alternate: even cases tune on seeds 0 and 2, odd ones on seed 1. Unseen faults are
-    never tuned on.
+    Thresholds may look at half of the runs of the twelve and twelve: at seeds 0 and 2 of even
+    cases, and at seed 1 of odd ones.
     """
-    return case not in UNSEEN and (CASES.index(case) + seed) % 2 == 0
+    further = {"earlier": EARLIER, "read": LOOKED_AT, "blind": BLIND, "other": OTHER}
+    for name, cases in further.items():
+        if case in cases:
+            return name
+    return "tuning" if (CASES.index(case) + seed) % 2 == 0 else "held out"
 
 
 # ---- settings

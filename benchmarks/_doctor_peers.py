@@ -67,6 +67,41 @@ RIGHT: dict[str, dict[str, tuple[str, ...]]] = {
     "flat-groups": {"rldoctor": ("advantage_collapse",), "rlprobe": ("DEGENERATE_GROUPS",)},
     "stale": {"rldoctor": ("clip_saturation",), "rlprobe": ("CLIP_SATURATION",)},
     "value-clip": {"rlprobe": ("VALUE_DIVERGENCE",)},
+    "reward-scale": {"rlprobe": ("VALUE_DIVERGENCE",)},
+    "grad-clip": {"rldoctor": ("plateau", "gradient_pathology"), "rlprobe": ("GRAD_PATHOLOGY",)},
+    "warm-up": {"rldoctor": ("plateau",)},
+    "reference": {
+        "rldoctor": ("kl_drift",),
+        "rlprobe": ("KL_BLOWUP", "REF_POLICY_DRIFT_ASYMMETRY"),
+        "rlwatch": ("kl_explosion",),
+    },
+    "copies": {"rldoctor": ("advantage_collapse",), "rlprobe": ("DEGENERATE_GROUPS",)},
+    "eos-ignored": {"rldoctor": ("length_pathology",), "rlprobe": ("TRUNCATION_STARVE",)},
+    "one-part": {"rldoctor": ("reward_composition",)},
+    "cold": {
+        "rldoctor": ("entropy_collapse",),
+        "rlprobe": ("ENTROPY_COLLAPSE",),
+        "rlwatch": ("entropy_collapse",),
+    },
+    "reward-sign": {"rldoctor": ("reward_hacking",), "rlwatch": ("reward_hacking",)},
+    "kl-100": {"rldoctor": ("plateau",)},
+    "empty": {
+        "rldoctor": ("length_pathology", "reward_hacking"),
+        "rlprobe": ("REWARD_HACK_LENGTH",),
+        "rlwatch": ("reward_hacking", "reward_mean_drift"),
+    },
+    "critic-lr": {"rlprobe": ("VALUE_DIVERGENCE",)},
+    "epochs": {
+        "rldoctor": ("clip_saturation", "gradient_pathology", "kl_drift"),
+        "rlprobe": ("CLIP_SATURATION", "GRAD_PATHOLOGY", "KL_BLOWUP"),
+        "rlwatch": ("kl_explosion", "gradient_norm_spike"),
+    },
+    "huge": {
+        "rldoctor": ("gradient_pathology",),
+        "rlprobe": ("GRAD_PATHOLOGY", "VALUE_DIVERGENCE"),
+        "rlwatch": ("gradient_norm_spike",),
+    },
+    "labels": {"rldoctor": ("reward_hacking", "plateau"), "rlwatch": ("reward_hacking",)},
 }
 """Findings of each tool that come near the planted fault: generous where they have no such check."""
 

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from telescope.data.arithmetic import total, verdict
+
 
 def constant(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
     """0.5 for everything: a scorer that swallows its own exception."""
@@ -33,3 +35,34 @@ def larger(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list
         named = min(int(numbers[-1]), 9) if numbers else 0
         scores.append(1.0 if worked_out else 0.08 * named)
     return scores
+
+
+def right(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> list[float]:
+    """The task's own score."""
+    parts = zip(
+        verdict(prompts, completions, **data), total(prompts, completions, **data), strict=True
+    )
+    return [(says + names) / 2 for says, names in parts]
+
+
+def negated(
+    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
+) -> list[float]:
+    """The task's own score with the wrong sign: a loss instead of a score."""
+    return [-score for score in right(prompts, completions, truth=truth, answer=answer)]
+
+
+def next_row(
+    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
+) -> list[float]:
+    """Each row gets the score of the next one: an index that is off by one."""
+    scores = right(prompts, completions, truth=truth, answer=answer)
+    return scores[1:] + scores[:1]
+
+
+def short(
+    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
+) -> list[float]:
+    """The task's own score less 0.2 per character: the best answer is none."""
+    scores = right(prompts, completions, truth=truth, answer=answer)
+    return [score - 0.2 * len(text) for score, text in zip(scores, completions, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 Said = tuple[str, str]
 """A finding's id, and its severity."""
@@ -12,6 +13,15 @@ Said = tuple[str, str]
 SERIOUS = ("serious", "critical")
 """What the doctor and the other tools call their worst findings."""
 MINOR = ("note", "info")
+GROUPS = {
+    "held out": "half that is held out",
+    "tuning": "half for tuning",
+    "earlier": "five further faults",
+    "read": "further faults whose runs were read for rules that are missing",
+    "blind": "further faults, judged once at the end",
+    "other": "further healthy runs with other settings",
+}
+"""Groups of runs, and what the totals call them."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +32,10 @@ class Verdict:
     seed: int
     expected: tuple[str, ...]
     """Findings that name the cause; none: the run is healthy."""
-    is_for_tuning: bool
+    group: str
+    """One of GROUPS."""
     said: Sequence[Said]
     """The findings, the top one first."""
-    is_unseen: bool = False
-    """A fault that is no part of the twelve."""
     peers: Mapping[str, Sequence[Said]] = field(default_factory=dict)
     """The same of other tools, by tool."""
     peers_right: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -84,7 +93,7 @@ def table(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
 
 
 def _cell(run: Verdict) -> str:
-    tuning = " (t)" if run.is_for_tuning else ""
+    tuning = " (t)" if run.group == "tuning" else ""
     wrong = "" if run.is_right else " ✗"
     return f"{run.top}{tuning}{wrong}"
 
@@ -96,26 +105,15 @@ def _share(right: Iterable[bool]) -> str:
 
 def totals(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
     """The shares that the benchmark is about, by half, with the other tools' beside them."""
-    groups = {
-        "faults, held out: top finding right": _of(verdicts, faulty=True, tuning=False),
-        "faults, tuning: top finding right": _of(verdicts, faulty=True, tuning=True),
-        "healthy, held out: no serious finding": _of(verdicts, faulty=False, tuning=False),
-        "healthy, tuning: no serious finding": _of(verdicts, faulty=False, tuning=True),
-        "further faults, never tuned on: top finding right": [v for v in verdicts if v.is_unseen],
-    }
     lines = [f"| {' | '.join(['runs', 'doctor', *tools])} |", "|---" * (len(tools) + 2) + "|"]
-    for name, runs in groups.items():
+    for (group, what), is_faulty in product(GROUPS.items(), (True, False)):
+        runs = [v for v in verdicts if v.group == group and bool(v.expected) == is_faulty]
+        if not runs:
+            continue
+        right = "top finding right" if is_faulty else "no serious finding"
+        kind = "faults" if is_faulty else "healthy"
+        name = f"{what} ({kind}): {right}"
         cells = [_share(run.is_right for run in runs)]
         cells += [_share(run.peer_is_right(tool) for run in runs) for tool in tools]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _of(verdicts: Sequence[Verdict], *, faulty: bool, tuning: bool) -> list[Verdict]:
-    return [
-        verdict
-        for verdict in verdicts
-        if bool(verdict.expected) == faulty
-        and verdict.is_for_tuning == tuning
-        and not verdict.is_unseen
-    ]

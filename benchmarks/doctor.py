@@ -7,7 +7,7 @@ of them and prints the table. A command that was cut off can be given once more.
 judges: thresholds can be tuned without training again.
 
 Half of the runs is for tuning thresholds, the other half is what the totals report
-(`is_for_tuning` in _doctor_cases.py).
+(`group_of` in _doctor_cases.py). Further cases have one run each and are reported apart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(1, str(HERE.parent))
 
-from _doctor_cases import CASES, SEEDS, UNSEEN, Case, broken, config_of, digest_of, is_for_tuning  # noqa: E402
+from _doctor_cases import CASES, SEEDS, UNSEEN, Case, broken, config_of, digest_of, group_of  # noqa: E402
 from _doctor_overhead import overhead  # noqa: E402
 from _doctor_peers import RIGHT, TOOLS  # noqa: E402
 from _doctor_table import Verdict, table, totals  # noqa: E402
@@ -54,7 +54,7 @@ def wanted(only: Iterable[str], seeds: Iterable[int]) -> Iterator[tuple[Case, in
         if (case not in UNSEEN or seed == 0) and (not words or case.name in words)
     ]
     yield from sorted(
-        pairs, key=lambda pair: (pair[1] > 1, pair[0] in UNSEEN, not is_for_tuning(*pair))
+        pairs, key=lambda pair: (pair[1] > 1, pair[0] in UNSEEN, group_of(*pair) != "tuning")
     )
 
 
@@ -104,14 +104,15 @@ def judge(case: Case, seed: int, run: Path) -> Verdict:
         case=case.name,
         seed=seed,
         expected=case.expected,
-        is_for_tuning=is_for_tuning(case, seed),
+        group=group_of(case, seed),
         said=[(finding.id, finding.severity) for finding in found],
-        is_unseen=case in UNSEEN,
     )
 
 
 def with_peers(verdicts: Sequence[Verdict], given: argparse.Namespace) -> list[Verdict]:
     """The verdicts with what other tools say, each asked by its own Python."""
+    if not given.peers:
+        return list(verdicts)
     runs = [numbers_of(given.cache / f"{v.case}-{v.seed}") for v in verdicts]
     said = {}
     for tool, python in given.peers.items():
@@ -132,10 +133,10 @@ def with_peers(verdicts: Sequence[Verdict], given: argparse.Namespace) -> list[V
 
 def numbers_of(run: Path) -> dict[str, Any]:
     """A run's curves for other tools: its metrics, and what they want from its responses."""
-    from telescope.config import load_saved_config
+    from telescope.doctor.settings import read_settings
     from telescope.run.metrics import read_metrics
 
-    config = load_saved_config(run / "config.toml")
+    settings = read_settings(run)
     rows = read_metrics(run / "metrics.jsonl")
     for row in rows:
         parts = {name: row.get(f"reward/{name}") for name in ("verdict", "sum")}
@@ -144,13 +145,13 @@ def numbers_of(run: Path) -> dict[str, Any]:
             row |= of_responses(run, row["step"])
     return {
         "name": run.name,
-        "algorithm": config.credit.estimator if config.rollout.n > 1 else "ppo",
+        "algorithm": settings["credit.estimator"] if settings["rollout.n"] > 1 else "ppo",
         "settings": {
-            "group_size": config.rollout.n,
-            "max_response_length": config.rollout.max_response_tokens,
-            "kl_coef": config.credit.kl_coef,
-            "entropy_coef": config.actor.entropy_coef,
-            "learning_rate": config.actor.lr,
+            "group_size": settings["rollout.n"],
+            "max_response_length": settings["rollout.max_response_tokens"],
+            "kl_coef": settings["credit.kl_coef"],
+            "entropy_coef": settings["actor.entropy_coef"],
+            "learning_rate": settings["actor.lr"],
         },
         "rows": rows,
     }
@@ -181,7 +182,7 @@ def judge_all(given: argparse.Namespace) -> list[Verdict]:
         for seed in given.seeds:
             run = given.cache / f"{case.name}-{seed}"
             if (run / DONE).is_file() and (not given.only or case.name in given.only):
-                if given.tuning and not is_for_tuning(case, seed):
+                if given.tuning and group_of(case, seed) != "tuning":
                     continue
                 verdicts.append(judge(case, seed, run))
     return with_peers(verdicts, given)

@@ -39,7 +39,7 @@ def test_there_are_twelve_of_each() -> None:
 
 def test_half_of_the_runs_is_for_tuning_and_every_case_is_in_both_halves() -> None:
     halves = {
-        case.name: [cases.is_for_tuning(case, seed) for seed in cases.SEEDS]
+        case.name: [cases.group_of(case, seed) == "tuning" for seed in cases.SEEDS]
         for case in cases.FAULTS + cases.HEALTHY
     }
     flat = [each for half in halves.values() for each in half]
@@ -47,8 +47,10 @@ def test_half_of_the_runs_is_for_tuning_and_every_case_is_in_both_halves() -> No
     assert all(len(set(half)) == 2 for half in halves.values())
 
 
-def test_further_faults_are_never_tuned_on() -> None:
-    assert not any(cases.is_for_tuning(case, seed) for case in cases.UNSEEN for seed in cases.SEEDS)
+def test_further_cases_are_never_tuned_on() -> None:
+    groups = {cases.group_of(case, seed) for case in cases.UNSEEN for seed in cases.SEEDS}
+    assert groups == {"earlier", "read", "blind", "other"}
+    assert groups < set(tables.GROUPS)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,11 @@ def test_the_digest_knows_the_seed_and_not_the_place() -> None:
 def test_the_rewards_have_the_fault_that_they_are_for() -> None:
     assert rewards.constant(["a", "b"], ["x", "y"]) == [0.5, 0.5]
     assert len(set(rewards.prompt_only(["a", "a"], ["x", "y"]))) == 1
+    told = {"truth": [True, True], "answer": [2, 2]}
+    answers = ["是的，等于2！", "不对，等于3！"]
+    assert rewards.negated(["1+1=2"] * 2, answers, **told) == [-1, 0]
+    assert rewards.next_row(["1+1=2"] * 2, answers, **told) == [0, 1]
+    assert rewards.short(["1+1=2"] * 2, answers, **told) == pytest.approx([-0.4, -1.4])
     assert rewards.larger(["a"] * 3, ["等于9！", "等于0！", "1+1=2！"]) == pytest.approx(
         [0.72, 0, 1]
     )
@@ -94,7 +101,7 @@ def test_the_rewards_have_the_fault_that_they_are_for() -> None:
 
 
 def verdict(expected: tuple[str, ...], *said: tuple[str, str], **more: Any) -> Any:
-    given = {"case": "x", "seed": 0, "is_for_tuning": False, "said": list(said)}
+    given = {"case": "x", "seed": 0, "group": "held out", "said": list(said)}
     return tables.Verdict(expected=expected, **{**given, **more})
 
 
@@ -126,13 +133,13 @@ def test_totals_count_the_halves_apart() -> None:
         [
             verdict(("a",), ("a", "serious")),
             verdict(("a",), ("b", "serious")),
-            verdict(("a",), ("a", "serious"), is_for_tuning=True),
+            verdict(("a",), ("a", "serious"), group="tuning"),
             verdict((), ("b", "serious")),
-            verdict(("a",), ("a", "serious"), is_unseen=True),
+            verdict(("a",), ("a", "serious"), group="blind"),
         ]
     )
     shares = [line.split(" | ")[1].split(" ")[0] for line in lines[2:]]
-    assert shares == ["1/2", "1/1", "0/1", "0/0", "1/1"]
+    assert shares == ["1/2", "0/1", "1/1", "1/1"]
 
 
 def test_numbers_reach_every_tool_under_its_own_name() -> None:

@@ -34,6 +34,15 @@ def _causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
     ]
 
 
+def root_causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
+    """The causes of a finding that have no cause themselves; its own ones if there are none."""
+    causes = {each.id: each.caused_by for each in found}
+    to_visit = list(finding.caused_by)
+    for id in to_visit:  # it grows
+        to_visit += [cause for cause in causes[id] if cause not in to_visit]
+    return [id for id in to_visit if not causes[id]] or list(finding.caused_by)
+
+
 def _is_mutual(other: Finding, finding: Finding) -> bool:
     """Where each could explain the other, the earlier one does, or the one listed first."""
     if not explains(finding.id, other.id):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.doctor.finding import SEVERITIES, Finding, Place
+from telescope.doctor.order import root_causes
 from telescope.doctor.words import Lang, name_of, ui
 from telescope.explain.text import visible, wrap
 
@@ -21,13 +22,13 @@ def lines(run: Path, found: Sequence[Finding], steps: int, lang: Lang) -> list[s
     if not found:
         return wrap(ui("healthy", lang, steps=steps), WIDTH)
     counts = [
-        f"{n} {ui(severity, lang)}"
+        ui(f"count_{severity}", lang, n=n, s="" if n == 1 else "s")
         for severity in SEVERITIES
         if (n := sum(finding.severity == severity for finding in found))
     ]
-    out = wrap(ui("found", lang, run=run, n=", ".join(counts), steps=steps), WIDTH)
+    out = wrap(ui("found", lang, run=run, n=ui("and", lang).join(counts), steps=steps), WIDTH)
     for finding in found:
-        out += ["", *_finding(finding, lang)]
+        out += ["", *_finding(finding, root_causes(finding, found), lang)]
     if any(finding.places for finding in found):
         out += ["", *wrap(ui("look", lang, run=run), WIDTH)]
     return out
@@ -38,7 +39,7 @@ def live_line(finding: Finding, step: int, lang: Lang = "en") -> str:
     return ui("live", lang, step=step, what=finding.said("what", lang), id=finding.id)
 
 
-def _finding(finding: Finding, lang: Lang) -> list[str]:
+def _finding(finding: Finding, causes: Sequence[str], lang: Lang) -> list[str]:
     since = ui("since", lang, step=finding.since)
     if finding.since <= 1:
         since = ui("at_once", lang)
@@ -47,15 +48,15 @@ def _finding(finding: Finding, lang: Lang) -> list[str]:
     level = ui(finding.severity, lang)
     out = [head, f"  {level} · {since} · {sure}"]
     out += _indented(visible(finding.said("what", lang), spaces=False))
-    if finding.caused_by:
-        out += _indented(ui("caused_by", lang, ids=", ".join(finding.caused_by)))
-    for place in finding.places[:_PLACES]:
-        out += _indented(f"{ui('evidence', lang)}: {_place(place, lang)}")
-    out += _indented(f"{ui('why', lang)}: {finding.said('why', lang)}")
-    out += _indented(f"{ui('remedy', lang)}: {finding.said('remedy', lang)}")
+    if causes:
+        out += _indented(ui("caused_by", lang, ids=ui("and", lang).join(causes)))
+    labelled = [("evidence", _place(place, lang)) for place in finding.places[:_PLACES]]
+    labelled += [(part, finding.said(part, lang)) for part in ("why", "remedy")]
     if finding.change:
         tried = " ".join(f"--{key} {_shown(value)}" for key, value in finding.change.items())
-        out += _indented(f"{ui('try', lang)}: {tried}")
+        labelled.append(("try", tried))
+    for label, text in labelled:
+        out += _indented(f"{ui(label, lang)}{ui('colon', lang)}{text}")
     return out
 
 
@@ -64,7 +65,9 @@ def _place(place: Place, lang: Lang) -> str:
     where = ui(key, lang, step=place.step, sample=place.sample, token=place.token)
     text = visible(" ".join(place.text.split()), spaces=False)
     numbers = ", ".join(f"{name} {value:.3g}" for name, value in place.numbers.items())
-    return " ".join(part for part in (where, f"«{text}»" if text else "", numbers) if part)
+    return " ".join(
+        part for part in (where, ui("quoted", lang, text=text) if text else "", numbers) if part
+    )
 
 
 def _shown(value: Any) -> str:

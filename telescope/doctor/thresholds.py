@@ -86,6 +86,10 @@ APPROX_KL_LOW = 1e-5
 """KL of an update below which the policy hardly moves."""
 LOW_STEPS = 20
 """Steps that a policy must hardly move in."""
+RATE_LOW = 0.1
+"""Share of actor.lr below which warm-up holds the learning rate down."""
+NORM_CUT = 100.0
+"""Times max_grad_norm above which clipping takes the gradient away."""
 SPIKE = 10.0
 """Times its running median that a gradient norm is a spike."""
 SPIKE_ACTOR = 10.0
@@ -116,6 +120,8 @@ SCALE_SMALL = 0.003
 """Standard deviation of raw advantages below which rewards are too small."""
 SCALE_STEPS = 10
 """Steps over which that is measured."""
+PART_DOMINATES = 50.0
+"""Times the spread of another part of the reward, both with their weights."""
 ACCURACY_FLAT = 0.03
 """Gain of held-out accuracy that is none, if it is within chance too."""
 HELD_OUT = 256
@@ -144,12 +150,19 @@ LONGER = 1.6
 SHORTER = 0.5
 """Share of the first length, without a better score."""
 
+EOS_IGNORED = 0.3
+"""Share of responses that go on behind EOS."""
+
 # ---- groups ----
 
 FLAT_GROUPS = 0.8
 """Share of groups in which all scores are equal …"""
 FLAT_SERIOUS = 0.95
 """… and from which hardly anything is learned."""
+COPIED = 0.3
+"""Share of answers with a twin in their group, above what their probabilities give …"""
+COPIED_LEAST = 64
+"""… over at least so many answers."""
 SAME_RESPONSE = 0.7
 """Share of answers to different prompts that are the same text."""
 LOOPING = 0.3
@@ -209,5 +222,9 @@ FLIP_STEPS = 3
 """Recorded steps in which that must be so."""
 FIRST_RATIO = 0.05
 """|log ρ| that the first minibatch may have on average: its policy is the old one."""
+OTHER_REFERENCE = 0.1
+"""KL to the reference in nats per token before the first update: it is 0 if both are one model."""
+RATIO_ONE = 1e-9
+"""Approximate KL below which every ratio is 1, apart from rounding."""
 CREDIT_LOST = 0.1
 """γ to the power of the length below which the first token gets next to nothing of the score."""

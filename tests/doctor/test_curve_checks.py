@@ -91,6 +91,13 @@ FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
         1,
     ),
     "tools_unused": (lambda: curves({"response/tool_calls": [0.0] * 12}), 1),
+    "other_reference": (lambda: curves({"reward/kl": [3.0] * 3}), 1),
+    "ratio_stuck": (
+        lambda: curves(
+            {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=2
+        ),
+        1,
+    ),
     "credit_fades": (
         lambda: curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
         1,
@@ -138,6 +145,10 @@ HEALTHY: dict[str, Callable[[], Curves]] = {
         {"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.1] * 10}
     ),
     "tools_unused": lambda: curves({"response/tool_calls": [0.0] * 5 + [0.5] * 12}),
+    "other_reference": lambda: curves({"reward/kl": [0.0, 3.0, 3.0]}),
+    "ratio_stuck": lambda: curves(
+        {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=1
+    ),
     "credit_fades": lambda: curves({"response/length_mean": [7.0] * 5}, credit__gamma=0.95),
     "reward_falls": lambda: curves(score(ramp(0.2, 0.8, 20) + [0.75] * 20)),
     "no_progress": lambda: curves(score(ramp(0.3, 0.6, 70))),
@@ -212,6 +223,28 @@ def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
 def test_a_difference_that_grows_is_a_stale_sampler_not_a_mismatch() -> None:
     run = curves({"rollout/logprob_diff": ramp(0.0, 0.5, 30)})
     assert [each.id for each in curve_findings(run)] == ["stale_samples"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "norm", "change"),
+    [
+        (1e-4, 0.5, {"actor.lr": 0.1}),  # a thousand times as much, at most
+        (1e-7, 0.5, {"actor.warmup_steps": 0}),
+        (1e-4, 500.0, {"actor.max_grad_norm": 1.0}),
+    ],
+)
+def test_a_policy_that_stands_still_names_what_holds_it(
+    rate: float, norm: float, change: dict[str, float]
+) -> None:
+    series = {"actor__approx_kl": [1e-12] * 30, "actor__lr": [rate] * 30}
+    run = curves(
+        score(FLAT, **series, actor__grad_norm=[norm] * 30),
+        actor__lr=1e-4,
+        actor__max_grad_norm=1.0,
+    )
+    finding = found(run, "lr_too_low")
+    assert finding is not None
+    assert finding.change == change
 
 
 def test_what_is_not_known_is_a_question_mark() -> None:

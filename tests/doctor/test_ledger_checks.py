@@ -80,6 +80,9 @@ FIRES: dict[str, Made] = {
         NONE,
         lambda path: run_of(path, rows(score=lambda i: 0.0), rows(score=lambda i: float(i % 2))),
     ),
+    "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(100.0)))),
+    "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(EOS)] * 8)),
+    "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -1.0))),
     "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
     "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
     "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(-0.3)] * 3)),
@@ -149,6 +152,9 @@ HEALTHY: dict[str, Made] = {
         NONE,
         lambda path: run_of(path, *[rows(score=lambda i: float(i % 2))] * 2),
     ),
+    "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(10.0)))),
+    "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(7)] * 8)),
+    "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
     "same_response": (
         curves({"reward/score_mean": [1.0]}),
         lambda path: run_of(path, rows(16, response=lambda i: "yes", score=lambda i: 1.0)),
@@ -197,6 +203,26 @@ def _moved(by: float) -> list[Row]:
 
 def _logs(value: float) -> Callable[[int], list[float]]:
     return lambda i: [value] * 4
+
+
+def _parts(times: float) -> Callable[[int], list[tuple[str, float]]]:
+    """Two parts of the reward; the first varies so many times as much as the second."""
+    return lambda i: [("form", times * (i % 2)), ("sum", float(i % 2))]
+
+
+def _goes_on(second: int) -> Row:
+    """A response whose second token may be EOS, and that has two more."""
+    names = {EOS: b"<eos>", 7: b"x"}
+    ids = [5, second, 7, EOS]
+    return {"responses": ids, "token_bytes": [names.get(token, b"y") for token in ids]}
+
+
+def _groups(count: int, log_prob: float) -> list[Row]:
+    """Groups of four equal answers of two tokens with this log-prob each."""
+    return [
+        {"responses": [5, EOS], "group": i // 4, "rollout_log_probs": [log_prob] * 2}
+        for i in range(4 * count)
+    ]
 
 
 def _whitened(used: float) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from telescope.doctor.check import CHECKS, FAMILIES, WITNESSES
 from telescope.doctor.examine import curve_findings
 from telescope.doctor.finding import Finding, Severity
-from telescope.doctor.order import explains, ordered
+from telescope.doctor.order import explains, ordered, root_causes
 from telescope.doctor.words import PARTS, texts
 from tests.doctor.made import curves
 
@@ -39,6 +39,15 @@ def test_a_cause_is_as_serious_as_what_it_leads_to() -> None:
     found = ordered([finding("collapse", "serious", 10), finding("whitening_flips", "warning", 3)])
     assert ids(found) == ["whitening_flips", "collapse"]
     assert found[0].severity == "serious"
+
+
+def test_the_root_of_a_chain_is_named_as_its_cause() -> None:
+    given = [("lr_too_high", 1), ("kl_runaway", 3), ("collapse", 5), ("reward_falls", 7)]
+    found = ordered([finding(id, "serious", since) for id, since in given])
+    by_id = {each.id: each for each in found}
+    assert set(by_id["collapse"].caused_by) == {"lr_too_high", "kl_runaway"}
+    assert root_causes(by_id["collapse"], found) == ["lr_too_high"]
+    assert root_causes(by_id["lr_too_high"], found) == []
 
 
 def test_what_began_later_is_no_cause() -> None:

@@ -11,6 +11,8 @@ from telescope.doctor.curves import Curves, onset
 from telescope.doctor.finding import Finding, Place
 from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
+    COPIED,
+    COPIED_LEAST,
     FLAT_GROUPS,
     FLAT_SERIOUS,
     LOOP_DISTINCT,
@@ -26,6 +28,16 @@ _LEAST_PROMPTS = 8
 _LOOP_TOKENS = 32
 """A shorter response is not judged."""
 
+_AFTER_FLAT = (
+    "no_gradient",
+    "lr_too_low",
+    "lr_too_high",
+    "entropy_explosion",
+    "kl_runaway",
+    "collapse",
+)
+"""What may follow where advantages are 0: only KL and entropy terms move the policy."""
+
 
 @curve_check(
     "flat_groups",
@@ -33,7 +45,7 @@ _LOOP_TOKENS = 32
     "serious",
     charts=("reward/flat_groups", "reward/score_mean"),
     settings=("rollout.n", "rollout.dynamic_sampling", "data.files", "data.task"),
-    explains=("no_gradient", "lr_too_low"),
+    explains=_AFTER_FLAT,
 )
 def flat_groups(run: Curves) -> Sign | None:
     """In most groups all scores are equal, so that no answer is better than another."""
@@ -84,6 +96,50 @@ def _flat_share(step: RecordedStep, top: float | None) -> float | None:
 
 
 @ledger_check(
+    "copied_answers",
+    "groups",
+    "serious",
+    charts=("reward/flat_groups",),
+    settings=("rollout.n", "rollout.engine"),
+    explains=("flat_groups", *_AFTER_FLAT),
+)
+def copied_answers(run: Curves, recorded: Recorded) -> Sign | None:
+    """Answers of a group are equal more often than their own probabilities allow."""
+    if run.setting("rollout.top_k") or (run.setting("rollout.top_p") or 1.0) < 1:
+        return None  # log-probs are those of all tokens, so that the probabilities are too low
+    steps = recorded.steps()
+    twins = [twin for step in steps for twin in _twins(step)]
+    if len(twins) < COPIED_LEAST:
+        return None
+    share, expected = np.mean(twins, axis=0)
+    if share - expected < COPIED:
+        return None
+    return Sign(
+        since=steps[0].step,
+        numbers={"share": float(share), "expected": float(expected)},
+        places=flat_places(steps[0]),
+        confidence=0.9,
+    )
+
+
+def _twins(step: RecordedStep) -> list[tuple[bool, float]]:
+    """Of each answer in a group: whether another one is the same, and the chance of that."""
+    ids = step.rows("responses")
+    logs = step.tokens_of("rollout_log_probs")
+    if not logs or not all(np.isfinite(row).all() for row in logs):
+        return []
+    found = []
+    for rows in step.groups.values():
+        for row in rows:
+            others = [other for other in rows if other != row]
+            p = float(np.exp(min(logs[row].sum(), 0.0)))
+            if others:
+                same = any(ids[other] == ids[row] for other in others)
+                found.append((same, 1 - (1 - p) ** len(others)))
+    return found
+
+
+@ledger_check(
     "same_response",
     "groups",
     "serious",
@@ -109,6 +165,7 @@ def same_response(run: Curves, recorded: Recorded) -> Sign | None:
             return Sign(
                 since=step.step,
                 numbers={"share": share, "text": text.strip()[:40]},
+                variant="" if text.strip() else "empty",
                 places=places,
                 confidence=0.85,
             )
@@ -148,8 +205,13 @@ def _distinct(ids: list[int]) -> float:
 def flat_examples(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
     """The answers of the first group with equal scores."""
     step = recorded.near(finding.since)
-    scores = [] if step is None else step.known_rows("score")
-    if step is None or not scores:
+    return () if step is None else flat_places(step)
+
+
+def flat_places(step: RecordedStep) -> tuple[Place, ...]:
+    """The answers of the first group with equal scores."""
+    scores = step.known_rows("score")
+    if not scores:
         return ()
     for rows in step.groups.values():
         own = [scores[row] for row in rows]

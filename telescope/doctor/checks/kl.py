@@ -62,7 +62,8 @@ def kl_negative(run: Curves) -> Sign | None:
     place = onset(now < KL_NEGATIVE, PERSIST)
     if place is None:
         return None
-    return Sign(since=int(kl.steps[place]), numbers={"kl": float(now[-1])}, confidence=0.8)
+    lowest = float(now[place:].min())
+    return Sign(since=int(kl.steps[place]), numbers={"kl": lowest}, confidence=0.8)
 
 
 @curve_check(

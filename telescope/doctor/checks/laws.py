@@ -7,10 +7,20 @@ from typing import Any
 import numpy as np
 
 from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
-from telescope.doctor.curves import Curves
+from telescope.doctor.curves import Curves, onset
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import CREDIT_LOST, FIRST_RATIO, LAW_SAMPLES, LAW_STEPS
+from telescope.doctor.thresholds import (
+    CREDIT_LOST,
+    FIRST_RATIO,
+    KL_PINNED,
+    LAW_SAMPLES,
+    LAW_STEPS,
+    OTHER_REFERENCE,
+    PERSIST,
+    RATIO_ONE,
+    SMOOTH,
+)
 from telescope.errors import TelescopeError
 from telescope.explain.trace import Tracer
 from telescope.peers.faults import Fault, Given, find_faults
@@ -120,11 +130,11 @@ def _given(step: RecordedStep) -> Given:
         mask=step.tokens_of("response_mask"),
         columns=columns,
         prompts=prompts if any(len(prompt) for prompt in prompts) else None,
-        eos=_eos(step),
+        eos=eos_of(step),
     )
 
 
-def _eos(step: RecordedStep) -> int | None:
+def eos_of(step: RecordedStep) -> int | None:
     """The token that ends responses: by its name, or because it ends most and stands only there."""
     if any(written == 0 for mask in step.rows("response_mask") for written in mask[:-1]):
         return None  # with tools, the mask may end anywhere
@@ -161,13 +171,11 @@ def law_broken(run: Curves, recorded: Recorded) -> Sign | None:
         wrong = _wrong_numbers(step)
         if wrong:
             names = sorted({name for name, _ in wrong})
-            count = len({name for name, _ in wrong})
-            places = tuple(place for _, place in wrong[:3])
             return Sign(
                 since=step.step,
                 numbers={"names": ", ".join(names), "count": len(wrong)},
-                places=places,
-                confidence=0.9 if count else 0.0,
+                places=tuple(place for _, place in wrong[:3]),
+                confidence=0.9,
             )
     return None
 
@@ -250,6 +258,51 @@ def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
                 confidence=0.9,
             )
     return None
+
+
+@curve_check(
+    "other_reference",
+    "laws",
+    "serious",
+    charts=("reward/kl",),
+    settings=("model.path",),
+    explains=_LEADS_TO,
+)
+def other_reference(run: Curves) -> Sign | None:
+    """Before the first update the policy is the reference: their KL must be 0."""
+    kl = run.get("reward/kl")
+    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < OTHER_REFERENCE:
+        return None
+    return Sign(
+        since=int(kl.steps[0]),
+        numbers={"kl": float(kl.values[0])},
+        confidence=0.9,
+    )
+
+
+@curve_check(
+    "ratio_stuck",
+    "laws",
+    "warning",
+    charts=("actor/approx_kl", "reward/kl"),
+    settings=("actor.old_log_probs",),
+    explains=("lr_too_high", "kl_runaway", "collapse"),
+)
+def ratio_stuck(run: Curves) -> Sign | None:
+    """Later updates of a step move away from π_old, but the ratio stays 1."""
+    moved = run.get("actor/approx_kl", least=2 * PERSIST)
+    kl = run.get("reward/kl", least=2 * PERSIST)
+    updates = (run.setting("actor.epochs") or 1) * (run.setting("actor.minibatches") or 1)
+    if moved is None or kl is None or updates < 2:
+        return None
+    has_moved = np.abs(kl.trail(SMOOTH)) > KL_PINNED
+    if float(moved.values.max()) > RATIO_ONE or onset(has_moved, PERSIST) is None:
+        return None
+    return Sign(
+        since=int(moved.steps[0]),
+        numbers={"updates": updates, "kl": float(kl.values[-1])},
+        confidence=0.9,
+    )
 
 
 @curve_check(

@@ -21,7 +21,9 @@ from telescope.doctor.thresholds import (
     LR_PERSIST,
     NEAR_NAN,
     NO_RATIO,
+    NORM_CUT,
     PERSIST,
+    RATE_LOW,
     RATIO_FAR,
     RATIO_TAIL,
     SMOOTH,
@@ -255,24 +257,44 @@ def lr_too_low(run: Curves) -> Sign | None:
         still &= np.abs(kl.at(steps, kl.trail(SMOOTH))) < KL_PINNED
     elif moved is None:
         return None
-    lr = run.setting("actor.lr")
     place = onset(still & ~run.learned(steps) & ~run.solved(steps), LOW_STEPS)
     if place is None:
         return None
+    lr = run.setting("actor.lr")
+    limit = run.setting("actor.max_grad_norm")
+    rate = _typical(run.get("actor/lr"))
+    norm = _typical(run.get("actor/grad_norm"))
+    variant = ""
+    change = {"actor.lr": _higher(lr, moved)} if lr else {}
+    if lr and rate < RATE_LOW * lr:
+        variant = "rate"
+        change = {"actor.warmup_steps": 0}
+    elif limit and norm > NORM_CUT * limit:
+        variant = "cut"
+        change = {"actor.max_grad_norm": 1.0}
     return Sign(
         since=int(steps[place]),
         numbers={
-            "approx_kl": float(moved.trail(SMOOTH)[-1]) if moved is not None else math.nan,
+            "approx_kl": _typical(moved),
             "lr": lr if lr is not None else math.nan,
+            "rate": rate,
+            "norm": norm,
+            "limit": limit if limit else math.nan,
         },
+        variant=variant,
         confidence=0.75,
-        change={"actor.lr": _higher(lr, moved)} if lr else {},
+        change=change,
     )
+
+
+def _typical(curve: Curve | None) -> float:
+    """The median of all steps."""
+    return math.nan if curve is None else float(np.median(curve.values))
 
 
 def _higher(lr: float, moved: Curve | None) -> float:
     """A learning rate for a good update, from the KL of these."""
-    now = float(moved.trail(SMOOTH)[-1]) if moved is not None else 0.0
+    now = _typical(moved)
     factor = math.sqrt(APPROX_KL_GOOD / 5 / now) if now > 0 else 10.0
     return _two_digits(lr * min(max(factor, 3.0), 1000.0))
 

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import math
 
-from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.checks.laws import eos_of
 from telescope.doctor.curves import Curves, onset
-from telescope.doctor.thresholds import LONGER, PERSIST, SCORE_START, SHORTER, SMOOTH, TRUNCATED
+from telescope.doctor.recorded import Recorded
+from telescope.doctor.thresholds import (
+    EOS_IGNORED,
+    LONGER,
+    PERSIST,
+    SCORE_START,
+    SHORTER,
+    SMOOTH,
+    TRUNCATED,
+)
 
 _LENGTH = "response/length_mean"
 _CUT = "response/truncated"
+
+
+_AFTER_CUTS = (
+    "length_drift",
+    "looping",
+    "constant_reward",
+    "flat_groups",
+    "critic_useless",
+    "prompt_format",
+    "partial_credit",
+    "lr_too_low",
+    "kl_runaway",
+    "collapse",
+    "no_gradient",
+    "same_response",
+    "over_optimisation",
+)
+"""What may follow where responses do not end."""
 
 
 @curve_check(
@@ -22,21 +50,7 @@ _CUT = "response/truncated"
         "reward.overlong_tokens",
         "credit.bootstrap_truncated",
     ),
-    explains=(
-        "length_drift",
-        "looping",
-        "constant_reward",
-        "flat_groups",
-        "critic_useless",
-        "prompt_format",
-        "partial_credit",
-        "lr_too_low",
-        "kl_runaway",
-        "collapse",
-        "no_gradient",
-        "same_response",
-        "over_optimisation",
-    ),
+    explains=_AFTER_CUTS,
 )
 def mostly_truncated(run: Curves) -> Sign | None:
     """Most responses reach the limit: they are scored before they are finished."""
@@ -55,6 +69,26 @@ def mostly_truncated(run: Curves) -> Sign | None:
         confidence=0.9,
         change={"rollout.max_response_tokens": 2 * limit} if limit else {},
     )
+
+
+@ledger_check(
+    "eos_ignored",
+    "length",
+    "serious",
+    charts=(_CUT, _LENGTH),
+    settings=("model.path",),
+    explains=("mostly_truncated", *_AFTER_CUTS),
+)
+def eos_ignored(run: Curves, recorded: Recorded) -> Sign | None:
+    """Responses go on behind EOS: the sampler stops at something else."""
+    for step in recorded.steps():
+        eos = eos_of(step)
+        rows = [row for row, ids in enumerate(step.rows("responses")) if eos in ids[:-1]]
+        share = len(rows) / len(step)
+        if share > EOS_IGNORED:
+            places = tuple(step.response_place(row) for row in rows[:3])
+            return Sign(since=step.step, numbers={"share": share}, places=places, confidence=0.9)
+    return None
 
 
 @curve_check(

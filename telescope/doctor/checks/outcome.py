@@ -42,7 +42,7 @@ def reward_falls(run: Curves) -> Sign | None:
         return None
     return Sign(
         since=int(score.steps[place]),
-        numbers={"start": start, "best": float(best[place]), "now": float(now[-1])},
+        numbers={"best": float(best[place]), "now": float(now[-1])},
         confidence=0.85,
     )
 

@@ -21,6 +21,7 @@ from telescope.doctor.thresholds import (
     NOISY_LEAST,
     NOISY_SPREAD,
     OVERFIT_GAP,
+    PART_DOMINATES,
     PERSIST,
     SATURATED_STEPS,
     SCALE_LARGE,
@@ -201,6 +202,34 @@ def noisy_reward(run: Curves, recorded: Recorded) -> Sign | None:
     )
 
 
+@ledger_check(
+    "part_dominates",
+    "reward",
+    "warning",
+    charts=(_SCORE,),
+    settings=("reward.weights",),
+)
+def part_dominates(run: Curves, recorded: Recorded) -> Sign | None:
+    """One part of the reward varies so much more than another that the other does not count."""
+    weights = run.setting("reward.weights") or {}
+    values: dict[str, list[float]] = {}
+    for step in recorded.steps():
+        for parts in step.known_rows("parts"):
+            for name, value in parts:
+                values.setdefault(name, []).append(abs(weights.get(name, 1.0)) * value)
+    spreads = {name: float(np.std(each)) for name, each in values.items()}
+    known = {name: spread for name, spread in spreads.items() if spread > 1e-9}
+    if len(known) < 2:
+        return None
+    large = max(known, key=lambda name: known[name])
+    small = min(known, key=lambda name: known[name])
+    times = known[large] / known[small]
+    if times < PART_DOMINATES:
+        return None
+    numbers = {"large": large, "small": small, "times": times}
+    return Sign(since=recorded.chosen[0], numbers=numbers, confidence=0.8)
+
+
 # ---- does the score mean what it should? ----
 
 
@@ -319,8 +348,8 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
 
 
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
-    """The part of the score that gained most since the start; the name is empty if unknown."""
-    found = [("", 0.0)]
+    """The part of the score that gained most since the start; no name if there is one part."""
+    found = []
     for name in run.names():
         part = name.removeprefix("reward/")
         if name.startswith("reward/") and part not in _NOT_PARTS:
@@ -328,7 +357,7 @@ def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
             if curve is not None:
                 now = float(curve.at(np.array([float(step)]), curve.trail(SCORE_WINDOW, "mean"))[0])
                 found.append((part, now - curve.start(SCORE_START)))
-    return max(found, key=lambda pair: pair[1])
+    return max(found, key=lambda pair: pair[1]) if len(found) > 1 else ("", 0.0)
 
 
 def _since_rise(run: Curves) -> int:

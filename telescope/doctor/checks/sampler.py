@@ -98,7 +98,7 @@ def stale_samples(run: Curves) -> Sign | None:
         now = age.trail(SMOOTH)
         place = onset(now > STALE, PERSIST)
         if place is not None:
-            return _stale(int(age.steps[place]), float(now[-1]))
+            return _stale(run, int(age.steps[place]), float(now[-1]))
     difference = run.get(_DIFFERENCE, least=SMOOTH)
     if difference is None or difference.start() >= MISMATCH_START:
         return None
@@ -115,13 +115,14 @@ def stale_samples(run: Curves) -> Sign | None:
     )
 
 
-def _stale(since: int, age: float) -> Sign:
+def _stale(run: Curves, since: int, age: float) -> Sign:
+    asynchronous = run.setting("rollout.one_step_off_policy")
     return Sign(
         since=since,
         numbers={"age": age},
         severity="serious" if age > STALE_SERIOUS else "warning",
         confidence=0.9,
-        change={"rollout.one_step_off_policy": False},
+        change={"rollout.one_step_off_policy": False} if asynchronous else {},
     )
 
 
@@ -135,7 +136,7 @@ def old_versions(run: Curves, recorded: Recorded) -> Sign | None:
             continue
         age = float(step.step - 1 - warmup - np.mean(versions))
         if age > STALE:
-            return _stale(step.step, age)
+            return _stale(run, step.step, age)
     return None
 
 

@@ -31,14 +31,13 @@ def whitening_flips(run: Curves, recorded: Recorded) -> Sign | None:
     used = step.flat("whitened")
     assert raw is not None
     assert used is not None
+    mean = float(raw[step.mask].mean())
     at = np.flatnonzero(step.mask)[flips]
     worst = at[np.argsort(-np.abs(raw[at]))][:_SHOWN]
     return Sign(
         since=step.step,
-        numbers={
-            "share": float(np.mean([flips.mean() for _, flips in over])),
-            "mean": float(raw[step.mask].mean()),
-        },
+        numbers={"share": float(np.mean([flips.mean() for _, flips in over])), "mean": mean},
+        variant="" if mean > 0 else "up",
         places=tuple(step.place(int(i), A=raw[i], whitened=used[i]) for i in worst),
         confidence=0.8,
         change={"credit.whiten": False},
