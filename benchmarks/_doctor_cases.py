@@ -200,7 +200,7 @@ LOOKED_AT = (
     Case(
         "cold",
         "sampling at temperature 0.1",
-        ("low_temperature",),
+        ("collapse",),
         settings={"rollout.temperature": 0.1},
     ),
 )

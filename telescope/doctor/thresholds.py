@@ -34,6 +34,8 @@ SOLVED = 0.9
 
 # ---- entropy ----
 
+ENTROPY_LOW = 0.05
+"""Nats per token below which nothing is explored, if the task is not solved."""
 COLLAPSED = 0.2
 """Share of the first entropy below which a policy that learns nothing has collapsed."""
 COLLAPSED_EARLY = 0.05

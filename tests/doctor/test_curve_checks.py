@@ -220,6 +220,16 @@ def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
     assert finding.change == {"actor.entropy_coef": 0.0}
 
 
+def test_entropy_that_is_low_from_the_start_is_a_cold_sampler() -> None:
+    run = curves(score(FLAT, actor__entropy=[0.04] * 30), rollout__temperature=0.1)
+    finding = found(run, "collapse")
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.change == {"rollout.temperature": 1.0}
+    solved = curves(score([1.0] * 30, actor__entropy=[0.04] * 30), rollout__temperature=0.1)
+    assert found(solved, "collapse") is None
+
+
 def test_a_difference_that_grows_is_a_stale_sampler_not_a_mismatch() -> None:
     run = curves({"rollout/logprob_diff": ramp(0.0, 0.5, 30)})
     assert [each.id for each in curve_findings(run)] == ["stale_samples"]

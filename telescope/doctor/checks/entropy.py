@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check
@@ -9,10 +11,12 @@ from telescope.doctor.curves import Bools, Curves, Floats, onset
 from telescope.doctor.thresholds import (
     COLLAPSED,
     COLLAPSED_EARLY,
+    ENTROPY_LOW,
     EXPLODED,
     EXPLODED_NATS,
     PERSIST,
     RISING,
+    SCORE_START,
     SCORE_WINDOW,
     SMOOTH,
     STUCK_LOW,
@@ -39,6 +43,8 @@ def collapse(run: Curves) -> Sign | None:
     open_task = ~run.solved(steps)
     unlearned = (now < COLLAPSED * start) & ~run.learned(steps) & open_task
     stuck = (now < COLLAPSED_EARLY * start) & _stands_still(run, steps) & open_task
+    if entropy.start(SCORE_START) < ENTROPY_LOW and not run.solved(steps)[:SCORE_START].any():
+        return _cold(run, int(steps[0]), start)
     for bad, variant in ((unlearned, ""), (stuck, "early")):
         place = onset(bad, PERSIST)
         if place is not None:
@@ -53,6 +59,20 @@ def collapse(run: Curves) -> Sign | None:
                 change={"actor.entropy_coef": max(2 * coef, 0.01)},
             )
     return None
+
+
+def _cold(run: Curves, since: int, entropy: float) -> Sign:
+    """Hardly anything was explored from the first step on."""
+    temperature = run.setting("rollout.temperature")
+    cold = temperature is not None and temperature < 1
+    return Sign(
+        since=since,
+        numbers={"before": entropy, "temperature": temperature or math.nan},
+        variant="cold",
+        severity="warning",
+        confidence=0.7,
+        change={"rollout.temperature": 1.0} if cold else {},
+    )
 
 
 def _stands_still(run: Curves, steps: Floats) -> Bools:

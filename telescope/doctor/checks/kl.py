@@ -39,7 +39,7 @@ def kl_runaway(run: Curves) -> Sign | None:
     coef = run.setting("credit.kl_coef")
     return Sign(
         since=int(kl.steps[place]),
-        numbers={"kl": float(now[-1]), "coef": coef or 0.0},
+        numbers={"most": float(now[place:].max()), "kl": float(now[-1]), "coef": coef or 0.0},
         severity="serious" if now[-1] > KL_FAR else "warning",
         confidence=0.8,
         change={"credit.kl_coef": max(4 * (coef or 0.0), 0.05)},

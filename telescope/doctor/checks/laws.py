@@ -7,25 +7,19 @@ from typing import Any
 import numpy as np
 
 from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
-from telescope.doctor.curves import Curves, onset
+from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
     CREDIT_LOST,
-    FIRST_RATIO,
-    KL_PINNED,
     LAW_SAMPLES,
     LAW_STEPS,
-    OTHER_REFERENCE,
-    PERSIST,
-    RATIO_ONE,
-    SMOOTH,
 )
 from telescope.errors import TelescopeError
 from telescope.explain.trace import Tracer
 from telescope.peers.faults import Fault, Given, find_faults
 
-_LEADS_TO = (
+LEADS_TO = (
     "critic_useless",
     "value_scale",
     "value_clip_binds",
@@ -93,7 +87,7 @@ def _fault_check(fault_id: str) -> LedgerFunction:
 
 
 for _id, _settings in FAULTS.items():
-    ledger_check(_id, "laws", "serious", settings=_settings, explains=_LEADS_TO)(_fault_check(_id))
+    ledger_check(_id, "laws", "serious", settings=_settings, explains=LEADS_TO)(_fault_check(_id))
 
 
 def _sign_of(step: RecordedStep, fault: Fault) -> Sign:
@@ -161,7 +155,7 @@ def eos_of(step: RecordedStep) -> int | None:
     "laws",
     "serious",
     settings=("credit.estimator", "credit.gamma", "credit.lam"),
-    explains=_LEADS_TO,
+    explains=LEADS_TO,
 )
 def law_broken(run: Curves, recorded: Recorded) -> Sign | None:
     """A recorded number does not follow from the recorded numbers that it is made of."""
@@ -205,7 +199,7 @@ def _wrong_numbers(step: RecordedStep) -> list[tuple[str, Place]]:
     "laws",
     "serious",
     settings=("reward.functions",),
-    explains=_LEADS_TO,
+    explains=LEADS_TO,
 )
 def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
     """The scores on a response's tokens do not add up to the score of the response."""
@@ -229,80 +223,6 @@ def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
                 confidence=0.9,
             )
     return None
-
-
-@ledger_check(
-    "first_ratio",
-    "laws",
-    "serious",
-    charts=("actor/approx_kl", "rollout/logprob_diff"),
-    settings=("actor.old_log_probs", "rollout.temperature", "model.dtype"),
-    explains=("lr_too_high", "collapse", "kl_runaway", "grad_spike", "not_finite"),
-)
-def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
-    """In the first minibatch of a step the policy is still the old one: ρ must be 1."""
-    for step in recorded.steps():
-        terms = step.updates(0, "old_log_probs", "log_probs")
-        first = step.first_minibatch()
-        if terms is None or first is None or not first.any():
-            continue
-        at = step.mask & first[step.row_of]
-        apart = np.abs(terms["log_probs"] - terms["old_log_probs"])
-        if at.any() and float(apart[at].mean()) > FIRST_RATIO:
-            worst = int(np.where(at, apart, 0.0).argmax())
-            ratio = float(np.exp(terms["log_probs"][worst] - terms["old_log_probs"][worst]))
-            return Sign(
-                since=step.step,
-                numbers={"apart": float(apart[at].mean()), "ratio": ratio},
-                places=(step.place(worst, ratio=ratio),),
-                confidence=0.9,
-            )
-    return None
-
-
-@curve_check(
-    "other_reference",
-    "laws",
-    "serious",
-    charts=("reward/kl",),
-    settings=("model.path",),
-    explains=_LEADS_TO,
-)
-def other_reference(run: Curves) -> Sign | None:
-    """Before the first update the policy is the reference: their KL must be 0."""
-    kl = run.get("reward/kl")
-    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < OTHER_REFERENCE:
-        return None
-    return Sign(
-        since=int(kl.steps[0]),
-        numbers={"kl": float(kl.values[0])},
-        confidence=0.9,
-    )
-
-
-@curve_check(
-    "ratio_stuck",
-    "laws",
-    "warning",
-    charts=("actor/approx_kl", "reward/kl"),
-    settings=("actor.old_log_probs",),
-    explains=("lr_too_high", "kl_runaway", "collapse"),
-)
-def ratio_stuck(run: Curves) -> Sign | None:
-    """Later updates of a step move away from π_old, but the ratio stays 1."""
-    moved = run.get("actor/approx_kl", least=2 * PERSIST)
-    kl = run.get("reward/kl", least=2 * PERSIST)
-    updates = (run.setting("actor.epochs") or 1) * (run.setting("actor.minibatches") or 1)
-    if moved is None or kl is None or updates < 2:
-        return None
-    has_moved = np.abs(kl.trail(SMOOTH)) > KL_PINNED
-    if float(moved.values.max()) > RATIO_ONE or onset(has_moved, PERSIST) is None:
-        return None
-    return Sign(
-        since=int(moved.steps[0]),
-        numbers={"updates": updates, "kl": float(kl.values[-1])},
-        confidence=0.9,
-    )
 
 
 @curve_check(

@@ -1,0 +1,171 @@
+"""Whether the score means what it should: does held-out accuracy rise with it?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor.thresholds import (
+    ACCURACY_FALL,
+    ACCURACY_FLAT,
+    EXPLOITED_GAIN,
+    FALL_ERRORS,
+    HELD_OUT,
+    OVERFIT_GAP,
+    PERSIST,
+    SCORE_START,
+    SCORE_WINDOW,
+    SOLVED,
+)
+
+_SCORE = "reward/score_mean"
+_NOT_PARTS = (
+    "score_mean",
+    "kl",
+    "kl_coef",
+    "token_reward_mean",
+    "shaped_mean",
+    "overlong",
+    "clipped",
+    "norm_mean",
+    "norm_std",
+)
+"""Metrics of the reward that are not one of its parts."""
+
+
+@curve_check(
+    "partial_credit",
+    "reward",
+    "serious",
+    charts=(_SCORE, "eval/greedy_accuracy", "eval/sampled_accuracy"),
+    settings=("reward.weights", "reward.functions", "eval.correct_score"),
+    explains=("collapse", "kl_runaway", "length_drift", "same_response", "looping"),
+)
+def partial_credit(run: Curves) -> Sign | None:
+    """The score rises and held-out accuracy does not: the policy earns something else."""
+    gap = _rise_without_accuracy(run)
+    if gap is None:
+        return None
+    accuracy, step, gained = gap
+    best = float(accuracy.values[accuracy.steps <= step].max())
+    if best - accuracy.values[0] > max(ACCURACY_FLAT, 2 * run.accuracy_error(best)):
+        return None
+    part, part_gain = _part_that_rose(run, step)
+    numbers = {
+        "gained": gained,
+        "before": float(accuracy.values[0]),
+        "now": accuracy.value_at(step),
+        "part": part,
+        "part_gain": part_gain,
+    }
+    return Sign(
+        since=_since_rise(run), numbers=numbers, confidence=0.85, variant="part" if part else ""
+    )
+
+
+@curve_check(
+    "over_optimisation",
+    "reward",
+    "serious",
+    charts=(_SCORE, "eval/greedy_accuracy", "eval/sampled_accuracy", "reward/kl"),
+    settings=("credit.kl_coef", "reward.model", "steps"),
+    explains=("kl_runaway", "collapse", "length_drift", "same_response", "looping"),
+)
+def over_optimisation(run: Curves) -> Sign | None:
+    """Held-out accuracy falls from its best while the score does not."""
+    accuracy = run.accuracy()
+    score = run.get(_SCORE, least=SCORE_WINDOW)
+    if accuracy is None or score is None or len(accuracy) < 3:
+        return None
+    best = np.maximum.accumulate(accuracy.values)
+    error = np.array([FALL_ERRORS * run.accuracy_error(float(each)) for each in best])
+    fell = best - accuracy.values > np.maximum(ACCURACY_FALL, error)
+    smooth = score.trail(SCORE_WINDOW, "mean")
+    place = onset(fell, min(2, len(fell)))
+    if place is None:
+        return None
+    at_best = float(accuracy.steps[int(accuracy.values[: place + 1].argmax())])
+    score_then = float(score.at(np.array([at_best]), smooth)[0])
+    score_now = float(score.at(accuracy.steps[-1:], smooth)[0])
+    if math.isnan(score_then) or score_now < score_then - run.chance():
+        return None
+    coef = run.setting("credit.kl_coef") or 0.0
+    return Sign(
+        since=int(at_best),
+        numbers={
+            "best": float(best[place]),
+            "now": float(accuracy.values[-1]),
+            "score_then": score_then,
+            "score_now": score_now,
+        },
+        confidence=0.85,
+        change={"credit.kl_coef": max(4 * coef, 0.05)},
+    )
+
+
+@curve_check(
+    "overfitting",
+    "reward",
+    "warning",
+    charts=(_SCORE, "eval/sampled_score", "eval/greedy_score"),
+    settings=("data.size", "data.files", "steps", "credit.kl_coef"),
+    explains=("collapse",),
+)
+def overfitting(run: Curves) -> Sign | None:
+    """The training score is far above the held-out one, which does not rise any more."""
+    few = (run.setting("eval.samples") or HELD_OUT) < HELD_OUT / 4
+    held_out = run.get("eval/greedy_score" if few else "eval/sampled_score", least=2)
+    score = run.get(_SCORE, least=SCORE_WINDOW)
+    top = run.top_score
+    if held_out is None or score is None or top is None:
+        return None
+    trained = score.at(held_out.steps, score.trail(SCORE_WINDOW, "mean"))
+    apart = trained - held_out.values > OVERFIT_GAP * top
+    apart[0] = False
+    if not apart[-1]:
+        return None
+    first = int(np.flatnonzero(apart)[0])
+    numbers = {"trained": float(trained[-1]), "held_out": float(held_out.values[-1])}
+    return Sign(since=int(held_out.steps[first]), numbers=numbers, confidence=0.8)
+
+
+def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
+    """Accuracy, the step, and the gain of the score, where only the score rose."""
+    accuracy = run.accuracy()
+    score = run.get(_SCORE, least=SCORE_WINDOW)
+    if accuracy is None or score is None or len(accuracy) < 2:
+        return None
+    scale = run.top_score or abs(score.start(SCORE_START)) or 1.0
+    steps = accuracy.steps[1:]
+    gains = run.gain(steps)
+    error = 2 * run.accuracy_error(float(accuracy.values[0]))
+    flat = accuracy.values[1:] - accuracy.values[0] <= max(ACCURACY_FLAT, error)
+    rose = gains > max(EXPLOITED_GAIN * scale, run.chance())
+    bad = flat & rose & (accuracy.values[1:] < SOLVED)
+    if not bad[-1]:
+        return None
+    return accuracy, int(steps[-1]), float(gains[-1])
+
+
+def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
+    """The part of the score that gained most since the start; no name if there is one part."""
+    found = []
+    for name in run.names():
+        part = name.removeprefix("reward/")
+        if name.startswith("reward/") and part not in _NOT_PARTS:
+            curve = run.get(name, least=SCORE_START)
+            if curve is not None:
+                now = float(curve.at(np.array([float(step)]), curve.trail(SCORE_WINDOW, "mean"))[0])
+                found.append((part, now - curve.start(SCORE_START)))
+    return max(found, key=lambda pair: pair[1]) if len(found) > 1 else ("", 0.0)
+
+
+def _since_rise(run: Curves) -> int:
+    """When the score first was above its start by more than chance."""
+    score = run.get(_SCORE)
+    assert score is not None
+    place = onset(run.learned(score.steps), min(PERSIST, len(score)))
+    return int(score.steps[place or 0])

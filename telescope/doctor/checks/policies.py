@@ -1,0 +1,92 @@
+"""Laws of the policies: π_old is the policy before the update, and the reference its start."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.checks.laws import LEADS_TO
+from telescope.doctor.curves import Curves, onset
+from telescope.doctor.recorded import Recorded
+from telescope.doctor.thresholds import (
+    FIRST_RATIO,
+    KL_PINNED,
+    OTHER_REFERENCE,
+    PERSIST,
+    RATIO_ONE,
+    SMOOTH,
+)
+
+
+@ledger_check(
+    "first_ratio",
+    "laws",
+    "serious",
+    charts=("actor/approx_kl", "rollout/logprob_diff"),
+    settings=("actor.old_log_probs", "rollout.temperature", "model.dtype"),
+    explains=("lr_too_high", "collapse", "kl_runaway", "grad_spike", "not_finite"),
+)
+def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
+    """In the first minibatch of a step the policy is still the old one: ρ must be 1."""
+    for step in recorded.steps():
+        terms = step.updates(0, "old_log_probs", "log_probs")
+        first = step.first_minibatch()
+        if terms is None or first is None or not first.any():
+            continue
+        at = step.mask & first[step.row_of]
+        apart = np.abs(terms["log_probs"] - terms["old_log_probs"])
+        if at.any() and float(apart[at].mean()) > FIRST_RATIO:
+            worst = int(np.where(at, apart, 0.0).argmax())
+            ratio = float(np.exp(terms["log_probs"][worst] - terms["old_log_probs"][worst]))
+            return Sign(
+                since=step.step,
+                numbers={"apart": float(apart[at].mean()), "ratio": ratio},
+                places=(step.place(worst, ratio=ratio),),
+                confidence=0.9,
+            )
+    return None
+
+
+@curve_check(
+    "other_reference",
+    "laws",
+    "serious",
+    charts=("reward/kl",),
+    settings=("model.path",),
+    explains=LEADS_TO,
+)
+def other_reference(run: Curves) -> Sign | None:
+    """Before the first update the policy is the reference: their KL must be 0."""
+    kl = run.get("reward/kl")
+    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < OTHER_REFERENCE:
+        return None
+    return Sign(
+        since=int(kl.steps[0]),
+        numbers={"kl": float(kl.values[0])},
+        confidence=0.9,
+    )
+
+
+@curve_check(
+    "ratio_stuck",
+    "laws",
+    "warning",
+    charts=("actor/approx_kl", "reward/kl"),
+    settings=("actor.old_log_probs",),
+    explains=("lr_too_high", "kl_runaway", "collapse"),
+)
+def ratio_stuck(run: Curves) -> Sign | None:
+    """Later updates of a step move away from π_old, but the ratio stays 1."""
+    moved = run.get("actor/approx_kl", least=2 * PERSIST)
+    kl = run.get("reward/kl", least=2 * PERSIST)
+    updates = (run.setting("actor.epochs") or 1) * (run.setting("actor.minibatches") or 1)
+    if moved is None or kl is None or updates < 2:
+        return None
+    has_moved = np.abs(kl.trail(SMOOTH)) > KL_PINNED
+    if float(moved.values.max()) > RATIO_ONE or onset(has_moved, PERSIST) is None:
+        return None
+    return Sign(
+        since=int(moved.steps[0]),
+        numbers={"updates": updates, "kl": float(kl.values[-1])},
+        confidence=0.9,
+    )
