@@ -24,6 +24,7 @@ from telescope.ledger.reader import path_of
 from telescope.ledger.writer import Ledger
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
+from telescope.run.best import Best
 from telescope.run.callbacks import Callback, Callbacks
 from telescope.run.eval_sets import named_sets, own_set
 from telescope.run.evaluate import evaluate_sets
@@ -83,6 +84,7 @@ class Trainer:
         self.restarts = 0
         self.evaluated: int | None = None
         """The step after which the policy was last evaluated."""
+        self.best = Best(config.eval)
         self.kl_coef = config.credit.kl_coef
         self._lock = RunLock(config.run_dir)
         self._lock.take()  # from here to the end of `fit`
@@ -152,6 +154,8 @@ class Trainer:
         If a worker is lost, goes on from the last checkpoint.
         """
         self.until = min(until or self.config.steps, self.config.steps)
+        if self.best.ends_run:  # it ended early before
+            self.until = self.step
         self._lock.take(busy=True)
         try:
             self._check_newest()
@@ -250,12 +254,17 @@ class Trainer:
                 f"stopped by {stop.requested} after step {self.step}, which is saved: "
                 "continue with --resume"
             )
-        if self.callbacks.take("save") or _is_due(self.step, config.checkpoint.every):
+        asked = self.callbacks.take("save") or self.best.step == self.step
+        if asked or _is_due(self.step, config.checkpoint.every):
             self.save()
 
     def _is_over(self) -> bool:
-        """Whether this was the last step, by the config or because a callback asked to stop."""
-        return self.step >= self.until or self.callbacks.requests.stop is not None
+        """Whether this was the last step, by the config or because something ends the run."""
+        return self.step >= self.until or self._stop_reason() is not None
+
+    def _stop_reason(self) -> str | None:
+        """Why the run ends early: a callback asked to stop, or nothing has improved."""
+        return self.best.reason() if self.best.ends_run else self.callbacks.requests.stop
 
     @contextmanager
     def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
@@ -283,8 +292,9 @@ class Trainer:
             except Interrupted:
                 self.callbacks.send("end", self)
                 raise
-            if self.callbacks.requests.stop is not None:
-                progress.say(f"stopped after step {self.step}: {self.callbacks.requests.stop}")
+            reason = self._stop_reason()
+            if reason is not None:
+                progress.say(f"stopped after step {self.step}: {reason}")
             if not is_done:
                 after = self._evaluate() if self.evaluated != self.step else {}
                 if after:
@@ -318,7 +328,13 @@ class Trainer:
         if self.config.eval.completions and sets:
             path = path_of(self.config.run_dir, self.step, "completions")
             save_completions(found.completions, path)
-        return self.callbacks.send("evaluate", self, found.metrics) if sets else {}
+        metrics = self.callbacks.send("evaluate", self, found.metrics) if sets else {}
+        self.best.check(metrics)
+        # The evaluation after `fit(until=…)` does not count: a run that went on would not make it.
+        is_regular = _is_due(self.step, self.config.eval.every) or self.step == self.config.steps
+        if is_regular and self.step:
+            self.best.note(self.step, metrics)
+        return metrics
 
     def _adapt_kl(self, batch: TokenBatch) -> None:
         credit = self.config.credit
@@ -342,6 +358,7 @@ class Trainer:
             "kl_coef_given": self.config.credit.kl_coef,
             "step": self.step,
             "reward": roles.reward.state(),
+            "best": self.best.state(),
         }
         checkpoint.save(
             self.checkpoints,
@@ -351,6 +368,7 @@ class Trainer:
             state=state,
             manifest={**roles.origin, "model_path": self.config.model.path},
             keep=self.config.checkpoint.keep,
+            best=self.best.step,
         )
         self.callbacks.send("save", self)
 
@@ -361,6 +379,7 @@ class Trainer:
         state = checkpoint.load(path, actor=roles.actor, critic=roles.critic)
         self.step = state["step"]
         roles.reward.load(state.get("reward", {}))
+        self.best.load(state.get("best", {}))
         if state["kl_coef_given"] == self.config.credit.kl_coef:
             self.kl_coef = state["kl_coef"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
@@ -380,6 +399,8 @@ class Trainer:
         self.ledger.take()  # drops what the broken step has noted
         self.roles.close()
         self.step = 0
+        self.evaluated = None
+        self.best = Best(self.config.eval)
         self.kl_coef = self.config.credit.kl_coef
         saved = checkpoint.list_checkpoints(self.checkpoints)
         start = saved[-1].name if saved else "the beginning"
@@ -408,7 +429,7 @@ class Trainer:
 
     def summary(self, report: Path | None = None) -> str:
         """Held-out accuracy before and after, and what to look at next."""
-        return summarise(self.config, self.step, self.history(), report)
+        return summarise(self.config, self.step, self.history(), report, self.best.summary())
 
 
 def _damage(log: MetricsLog) -> list[str]:

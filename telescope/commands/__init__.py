@@ -23,7 +23,7 @@ COMMANDS = {
     "train": "train a model on a recipe",
     "sweep": "train a recipe with every combination of some settings, and compare the runs",
     "plan": "estimate memory, network traffic and time of a recipe on a number of GPUs",
-    "eval": "measure the accuracy of a run's last checkpoint on its held-out prompts",
+    "eval": "measure the accuracy of runs, their checkpoints and models on held-out prompts",
     "compare": "compare the results of several runs, seeds grouped",
     "doctor": "find what is wrong with a run, since when, and which setting to change",
     "audit": "check a run's critic by writing on from its states many times",
@@ -35,7 +35,7 @@ COMMANDS = {
     "view": "serve the same page live, beside a running job",
     "open": "make a run folder from the files of another trainer",
     "completion": "print a script that completes commands in bash, zsh or fish",
-    "export": "write a run's last checkpoint as Hugging Face folders",
+    "export": "write a checkpoint of a run as Hugging Face folders, or push it to the hub",
 }
 """Every subcommand with its help line. The subcommand's module has the same name."""
 

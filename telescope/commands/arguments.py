@@ -112,10 +112,27 @@ def add_trust(group: argparse._ActionsContainer) -> None:
     )
 
 
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Adds `--step` and `--best`."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, help="checkpoint of this step (default: the newest)")
+    which.add_argument("--best", action="store_true", help="the best checkpoint, by eval.best")
+
+
 def parse_with_settings(
     parser: Parser, arguments: Sequence[str]
 ) -> tuple[argparse.Namespace, str | None, list[Setting]]:
-    """Parses `[RECIPE_OR_RUN] [--option ...] [--section.key value ...]`.
+    """Parses `[RECIPE_OR_RUN] [--option ...] [--section.key value ...]`."""
+    options, positionals, settings = parse_several(parser, arguments)
+    if len(positionals) > 1:
+        parser.error(f"unexpected argument {positionals[1]!r}")
+    return options, positionals[0] if positionals else None, settings
+
+
+def parse_several(
+    parser: Parser, arguments: Sequence[str]
+) -> tuple[argparse.Namespace, list[str], list[Setting]]:
+    """The same with any number of positional arguments.
 
     Every option that `parser` does not know is taken for a setting. Its name is checked later, by
     `load_config`, which knows all settings and suggests the right one.
@@ -124,7 +141,7 @@ def parse_with_settings(
     for flag in _TRAIN_ONLY:
         if flag in rest:
             parser.error(f"{flag} belongs to `telescope train`")
-    positional: str | None = None
+    positionals: list[str] = []
     settings: list[Setting] = []
     remaining = iter(rest)
     for argument in remaining:
@@ -132,11 +149,9 @@ def parse_with_settings(
             settings.append(_setting(argument, remaining))
         elif argument.startswith("-"):
             parser.error(f"unknown option {argument!r}")
-        elif positional is None:
-            positional = argument
         else:
-            parser.error(f"unexpected argument {argument!r}")
-    return options, positional, settings
+            positionals.append(argument)
+    return options, positionals, settings
 
 
 def _setting(argument: str, following: Iterator[str]) -> Setting:

@@ -1,37 +1,86 @@
-"""telescope eval: the accuracy of a run's last checkpoint."""
+"""telescope eval: the accuracy of runs, their checkpoints and models."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser, add_trust, parse_with_settings
+from telescope.commands.arguments import Parser, add_checkpoint, add_trust, parse_several
 
-USAGE = "telescope eval RUN [--trust] [--section.key value ...]"
+if TYPE_CHECKING:
+    from telescope.run.targets import Measured, Step
+
+USAGE = (
+    "telescope eval TARGET ... [--step N | --best] [--recipe RECIPE] [--json] "
+    "[--completions FILE] [--trust] [--section.key value ...]"
+)
 
 
 def run(arguments: list[str]) -> None:
     parser = Parser(
         USAGE,
-        "Evaluate the last checkpoint of RUN (a run folder, e.g. runs/arithmetic) on its held-out "
-        "prompts. Settings may be changed for this evaluation, e.g. --eval.k 8; "
+        "Evaluate each TARGET on held-out prompts: a run folder (its newest checkpoint), a "
+        "checkpoint (runs/a/checkpoints/step_000040), an exported folder or a hub model. "
+        "Settings may be changed for this evaluation, e.g. --eval.k 8; "
         "`telescope train --help` lists them.",
     )
+    add_checkpoint(parser)
+    parser.add_argument(
+        "--recipe",
+        help="recipe or run whose data and reward measure models (default: the first run given)",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list, an object each")
+    parser.add_argument(
+        "--completions",
+        type=Path,
+        metavar="FILE",
+        help="write every answer of one TARGET to this parquet file",
+    )
     add_trust(parser)
-    options, run_folder, settings = parse_with_settings(parser, arguments)
-    if run_folder is None:
-        parser.error("give a run folder")
+    options, targets, settings = parse_several(parser, arguments)
+    if not targets:
+        parser.error("give a run folder or a model")
+    if options.completions and len(targets) > 1:
+        parser.error("--completions is about one TARGET")
 
+    from telescope.run.targets import evaluate_target
+
+    runs = [target for target in targets if (Path(target) / "config.toml").is_file()]
+    recipe = options.recipe or next(iter(runs), None)
+    step: Step = "best" if options.best else options.step
+    measured = [
+        evaluate_target(target, settings, step=step, recipe=recipe, trusted=options.trust)
+        for target in targets
+    ]
+    if options.completions:
+        from telescope.ledger.completions import save_completions
+
+        save_completions(measured[0].evaluation.completions, options.completions)
+    print_json(measured) if options.json else print_table(measured)
+
+
+def print_json(measured: Sequence[Measured]) -> None:
+    found = [
+        {"target": each.target, "step": each.step, "metrics": each.evaluation.metrics}
+        for each in measured
+    ]
+    print(json.dumps(found, indent=1, ensure_ascii=False))
+
+
+def print_table(measured: Sequence[Measured]) -> None:
+    """One row per metric, one column per target."""
     from rich.console import Console
     from rich.table import Table
 
-    from telescope.run.evaluate import evaluate_saved
-    from telescope.run.saved import open_run
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    saved = open_run(Path(run_folder), settings, trusted=options.trust)
-    table.add_row("step", str(saved.step))
-    for name, value in evaluate_saved(saved).metrics.items():
-        table.add_row(name, f"{value:.4f}")
+    table = Table(box=None, show_header=len(measured) > 1, pad_edge=False)
+    table.add_column("")
+    for each in measured:
+        table.add_column(each.target, justify="right", overflow="fold")
+    table.add_row("step", *("–" if each.step is None else str(each.step) for each in measured))
+    names = dict.fromkeys(name for each in measured for name in each.evaluation.metrics)
+    for name in names:
+        values = [each.evaluation.metrics.get(name) for each in measured]
+        table.add_row(name, *("–" if value is None else f"{value:.4f}" for value in values))
     Console().print(table)

@@ -7,7 +7,7 @@ from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.algorithms.definitions.base import Settings
-from telescope.config.sections import Config, DataConfig
+from telescope.config.sections import Config, DataConfig, EvalConfig
 
 
 def check(config: Config) -> None:
@@ -175,6 +175,14 @@ def _check_eval(config: Config) -> None:
         raise ValueError(f"eval.n = {n} samples are too few for eval.k = {k}: use at least {k}")
     if not k and (n is not None or config.eval.answer is not None):
         raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
+    if config.eval.best is None:
+        for name in ("best_mode", "patience"):
+            if getattr(config.eval, name) != EvalConfig.model_fields[name].default:
+                raise ValueError(
+                    f"eval.{name} does nothing without eval.best, e.g. eval/greedy_accuracy"
+                )
+    elif not config.eval.every:
+        raise ValueError("eval.best compares evaluations: set eval.every, e.g. 10")
     for name, chosen in config.eval.sets.items():
         if re.fullmatch(r"[\w-]+", name) is None or name in ("greedy_accuracy", "greedy_part"):
             raise ValueError(

@@ -641,6 +641,20 @@ class EvalConfig(Section):
         description="further evaluation sets by name, each with `files` and, if it is scored "
         "otherwise, `functions`",
     )
+    best: str | None = Field(
+        None,
+        description="metric of the evaluation, e.g. eval/greedy_accuracy, whose best checkpoint "
+        "is kept besides the newest; none: only the newest are kept",
+    )
+    best_mode: Literal["max", "min"] = Field(
+        "max", description="whether the best is the highest or the lowest value"
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        description="early stopping: end the run after this many evaluations without a better "
+        "`best`; 0: never",
+    )
     completions: bool = Field(
         True, description="write every response of an evaluation to ledger/completions_….parquet"
     )

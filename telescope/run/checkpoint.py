@@ -65,8 +65,9 @@ def save(
     state: Mapping[str, Any],
     manifest: Mapping[str, Any],
     keep: int,
+    best: int | None = None,
 ) -> Path:
-    """Writes the checkpoint of `step`, then removes all but the newest `keep`.
+    """Writes the checkpoint of `step`, then removes all but the newest `keep` and that of `best`.
 
     If it fails, the checkpoints that were there before are untouched.
     """
@@ -78,7 +79,7 @@ def save(
         _save_role("actor", actor, temporary)
         _save_role("critic", critic, temporary)
         torch.save({**state, "rng": rng_state()}, temporary / "state.pt")
-        write_manifest(temporary, step, manifest)
+        write_manifest(temporary, step, {**manifest, "best": best})
         if final.exists():
             final.rename(replaced)
         temporary.rename(final)
@@ -95,7 +96,8 @@ def save(
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(replaced, ignore_errors=True)
     for old in list_checkpoints(folder)[:-keep]:
-        _remove(old)
+        if step_of(old) != best:
+            _remove(old)
     return final
 
 

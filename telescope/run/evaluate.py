@@ -56,17 +56,23 @@ def evaluate_saved(
     rows: Sequence[dict[str, Any]] | None = None,
 ) -> Evaluation:
     """The same of a run that has been opened."""
-    run = saved.path.parent.parent
-    if saved.manifest.reward_in_python and reward is None:
+    if reward is None:
+        check_reward(saved)
+    actor = build_actor(saved.config)
+    saved.load_weights("actor", actor.model)
+    actor.sampler.version = -1  # the sampler does not have these weights yet
+    return evaluate_actor(actor, saved.config, reward, rows, saved.step)
+
+
+def check_reward(saved: SavedRun) -> None:
+    """Refuses a run whose reward is not in its config."""
+    if saved.manifest.reward_in_python:
+        run = saved.path.parent.parent
         raise TelescopeError(
             f"{run} was trained with the reward {', '.join(saved.manifest.reward)}, given in "
             "Python, not in its config.toml: "
             "call telescope.run.evaluate.evaluate_run(run, reward=...) with it"
         )
-    actor = build_actor(saved.config)
-    saved.load_weights("actor", actor.model)
-    actor.sampler.version = -1  # the sampler does not have these weights yet
-    return evaluate_actor(actor, saved.config, reward, rows, saved.step)
 
 
 def evaluate_actor(

@@ -1,11 +1,11 @@
-"""A run's newest checkpoint as ordinary Hugging Face folders."""
+"""A checkpoint of a run as ordinary Hugging Face folders, here or on the hub."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -18,14 +18,22 @@ from telescope.roles.factory import resolve_model
 from telescope.run.saved import SavedRun, open_run
 
 
-def export_run(run: Path, folder: Path, *, adapter: bool = False, trusted: bool = False) -> int:
+def export_run(
+    run: Path,
+    folder: Path,
+    *,
+    step: int | Literal["best"] | None = None,
+    adapter: bool = False,
+    trusted: bool = False,
+) -> int:
     """Writes the actor into `folder` and the critic, if any, into `folder`/critic.
 
+    `step` chooses the checkpoint: that of a step, or the best by `eval.best`; default: the newest.
     Weights are in `model.dtype`. LoRA adapters are merged into them; with `adapter` they are
     written alone. `trusted`: the run may name code that this user has not trained with. Returns
     the step of the checkpoint.
     """
-    saved = open_run(run, trusted=trusted, functions=False)
+    saved = open_run(run, step=step, trusted=trusted, functions=False)
     if adapter and not saved.config.model.lora_rank:
         raise TelescopeError(
             f"{run} has no adapters: it was trained without model.lora_rank; leave out --adapter"
@@ -47,6 +55,27 @@ def export_run(run: Path, folder: Path, *, adapter: bool = False, trusted: bool 
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return saved.step
+
+
+def push_to_hub(folder: Path, name: str, *, private: bool, message: str) -> str:
+    """Uploads an exported folder to the model repository `name`, and returns its address.
+
+    The repository is made if it does not exist. The token is that of `hf auth login`, or HF_TOKEN.
+    """
+    from huggingface_hub import HfApi, errors
+
+    api = HfApi()
+    http_error: Any = vars(errors)["HTTPError"]  # of the HTTP library that this version uses
+    try:
+        made = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=message)
+    except (http_error, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TelescopeError(
+            f"cannot push to {name}: {reason}; {folder} is complete: log in with `hf auth login` "
+            "or set HF_TOKEN, check the name (user/model), and upload that folder"
+        ) from error
+    return str(made)
 
 
 def _remove_leftovers(folder: Path) -> None:

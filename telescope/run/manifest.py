@@ -43,6 +43,8 @@ class Manifest(BaseModel):
     """The reward was passed to Trainer, so config.toml does not name it."""
     trained: dict[str, Any]
     """Settings that decide which weights exist, e.g. model.lora_rank."""
+    best: int | None = None
+    """Step of the best checkpoint so far, by `eval.best`."""
     files: dict[str, FileEntry]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from telescope.config import Config, load_saved_config
 from telescope.errors import TelescopeError
 from telescope.models.load import fingerprint
 from telescope.models.shards import load_weights
 from telescope.run import checkpoint
-from telescope.run.manifest import Manifest, check_origin, step_of
+from telescope.run.manifest import Manifest, check_origin, read_manifest, step_of
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ def open_run(
     run: Path,
     overrides: Sequence[tuple[str, str]] = (),
     *,
+    step: int | Literal["best"] | None = None,
     trusted: bool = False,
     functions: bool = True,
 ) -> SavedRun:
     """Opens the run in a folder, with some of its settings changed.
 
+    `step` chooses a checkpoint: that of a step, or the best by `eval.best`; default: the newest.
     Code that its config names must have been trained with by this user, unless it is `trusted`.
     Without `functions` that holds only for what loading the models imports.
     """
@@ -55,6 +57,24 @@ def open_run(
     found = checkpoint.list_checkpoints(run / "checkpoints")
     if not found:
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
-    newest = found[-1]
+    chosen = _choose(run, found, step)
     config = load_saved_config(recipe, overrides, trusted=trusted, functions=functions)
-    return SavedRun(config, newest, checkpoint.check(newest))
+    return SavedRun(config, chosen, checkpoint.check(chosen))
+
+
+def _choose(run: Path, found: Sequence[Path], step: int | Literal["best"] | None) -> Path:
+    """The checkpoint of a step, the best one, or the newest."""
+    if step is None:
+        return found[-1]
+    if step == "best":
+        step = read_manifest(found[-1]).best
+        if step is None:
+            raise TelescopeError(
+                f"{run} has no best checkpoint: it was trained without eval.best, "
+                "the metric that decides"
+            )
+    for path in found:
+        if step_of(path) == step:
+            return path
+    there = ", ".join(str(step_of(path)) for path in found)
+    raise TelescopeError(f"{run} has no checkpoint of step {step}: there are {there}")

@@ -82,9 +82,13 @@ def warnings(
 
 
 def summarise(
-    config: Config, step: int, history: Sequence[Mapping[str, Any]], report: Path | None
+    config: Config,
+    step: int,
+    history: Sequence[Mapping[str, Any]],
+    report: Path | None,
+    best: str = "",
 ) -> str:
-    """Tells held-out accuracy before and after, and what to look at next."""
+    """Tells held-out accuracy before and after, the best one, and what to look at next."""
     run = config.run_dir
     lines = [f"trained {step} steps: {run}"]
     evaluated = [row for row in history if any(_is_accuracy(name) for name in row)]
@@ -94,6 +98,8 @@ def summarise(
             shown = name.removeprefix("eval/").removesuffix("_accuracy")
             before = evaluated[0].get(name, float("nan"))
             lines.append(f"  {shown:17}  {before:7.3f} {evaluated[-1][name]:7.3f}")
+    if best:
+        lines.append(f"{config.eval.best}: {best}, whose checkpoint is kept")
     command = _command()
     lines.append("look at next:")
     if report:

@@ -84,6 +84,8 @@ from tests.config.configs import given, refusal, round_trip
             [("actor.schedule", "cosine"), ("actor.lr_min", "1"), ("actor.lr", "0.5")],
             "actor.lr_min = 1 is more than actor.lr = 0.5",
         ),
+        ([("eval.patience", "3")], "eval.patience does nothing without eval.best"),
+        ([("eval.best", "eval/greedy_accuracy")], "eval.best compares evaluations: set eval.every"),
         ([("actor.beta", "0.3")], "it belongs to kl_penalty, kl_cov, dro"),
         ([("actor.reject_low", "0.9")], "it belongs to token, sequence, geometric"),
         (

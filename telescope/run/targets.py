@@ -1,0 +1,74 @@
+"""What `telescope eval` measures: a run, one of its checkpoints, a model folder or a hub model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from telescope.build import build_actor
+from telescope.config import load_config
+from telescope.data.recipes import find_recipe
+from telescope.errors import TelescopeError
+from telescope.run.evaluate import Evaluation, check_reward, evaluate_actor, evaluate_saved
+from telescope.run.saved import open_run
+
+Step = int | Literal["best"] | None
+Settings = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The evaluation of one target."""
+
+    target: str
+    step: int | None
+    """Step of the checkpoint; None for a model."""
+    evaluation: Evaluation
+
+
+def evaluate_target(
+    target: str,
+    settings: Settings = (),
+    *,
+    step: Step = None,
+    recipe: str | None = None,
+    trusted: bool = False,
+) -> Measured:
+    """Evaluates a run folder, a checkpoint folder of a run, a model folder or a hub model.
+
+    A model is measured with the data and reward of `recipe`, which is a recipe or a run.
+    """
+    folder = Path(target)
+    if folder.parent.name == "checkpoints" and folder.name.startswith("step_"):
+        number = folder.name.removeprefix("step_")
+        if not number.isdecimal():
+            raise TelescopeError(f"{target} is not a checkpoint: they are called step_000040")
+        step = int(number)
+        folder = folder.parent.parent
+    if (folder / "config.toml").is_file():
+        saved = open_run(folder, settings, step=step, trusted=trusted)
+        return Measured(target, saved.step, evaluate_saved(saved))
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise TelescopeError(
+            f"{target} is neither a run nor a model: it has no config.toml and no config.json"
+        )
+    return Measured(target, None, _evaluate_model(target, settings, recipe, trusted=trusted))
+
+
+def _evaluate_model(
+    target: str, settings: Settings, recipe: str | None, *, trusted: bool
+) -> Evaluation:
+    model = [("model.path", target), ("model.lora_rank", "0")]
+    model += [("model.lora_alpha", "none"), ("model.lora_targets", "[]")]
+    given = [*settings, *model]
+    if recipe is None:
+        config = load_config(None, given)
+    elif (Path(recipe) / "config.toml").is_file():
+        saved = open_run(Path(recipe), given, trusted=trusted)
+        check_reward(saved)
+        config = saved.config
+    else:
+        config = load_config(find_recipe(recipe), given)
+    return evaluate_actor(build_actor(config), config)
