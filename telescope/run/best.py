@@ -16,7 +16,7 @@ class Best:
     def __init__(self, config: EvalConfig) -> None:
         self.config = config
         self.step: int | None = None
-        self.value = math.nan
+        self.value: float | None = None
         self.waited = 0
         """Evaluations since the best one."""
 
@@ -43,7 +43,7 @@ class Best:
     def _improves(self, value: float) -> bool:
         if math.isnan(value):
             return False
-        if self.step is None:
+        if self.value is None:
             return True
         return value > self.value if self.config.best_mode == "max" else value < self.value
 
@@ -61,7 +61,7 @@ class Best:
 
     def summary(self) -> str:
         """The best evaluation in words; empty if there is none."""
-        if self.step is None:
+        if self.value is None:
             return ""
         return f"the best is {self.value:.4g} at step {self.step}"
 
