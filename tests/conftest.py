@@ -55,6 +55,7 @@ LAYERS = {
         "roles/test_settings_reach_the_loss.py",
         "roles/test_shaping.py",
         "roles/test_update.py",
+        "rewards/*",
         "rollout/test_refill.py",
         "rollout/test_tool_runs.py",
         "rollout/test_vllm.py",
