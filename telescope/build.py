@@ -27,6 +27,7 @@ from telescope.models.load import (
     load_tokenizer,
     saved_context_length,
 )
+from telescope.rewards.builtin import builtin_reward
 from telescope.rewards.remote import remote_reward
 from telescope.roles.actor import Actor
 from telescope.roles.calling import Caller
@@ -213,6 +214,11 @@ def build_reward(
                 "(of an address: name=https://…), parts are reported by name"
             )
         functions[name] = function
+    for name in config.reward.options:
+        if name not in functions:
+            raise TelescopeError(
+                f"reward.options names {name!r}; reward.functions has {', '.join(functions)}"
+            )
     if config.reward.model is not None:
         functions["model"] = model or make_reward_model(config, tokenizer, device)
     weights = config.reward.weights
@@ -246,12 +252,13 @@ def _given_functions(given: GivenReward) -> dict[str, RewardFunction]:
 
 
 def _configured_function(spec: str, config: Config) -> tuple[str, RewardFunction]:
-    """The name and function of an address, or of module:function."""
+    """The name and function of an address, of a built-in reward, or of module:function."""
     reward = config.reward
     remote = remote_reward(
         spec, timeout=reward.timeout, retries=reward.retries, headers=reward.headers
     )
-    return remote or load_function(spec)
+    common = {"timeout": reward.timeout, "retries": reward.retries}
+    return remote or builtin_reward(spec, reward.options, **common) or load_function(spec)
 
 
 def _default_functions(

@@ -207,9 +207,14 @@ class RolloutConfig(Section):
 class RewardConfig(Section):
     functions: list[str] = Field(
         [],
-        description="reward functions: 'module:function', 'file.py:function', or a server, "
-        "'https://host/path' or 'name=https://…', ${KEY} is that variable of the environment; "
-        "none: the built-in task's verdict and sum",
+        description="reward functions: 'module:function', 'file.py:function', a built-in one "
+        "(exact, regex, json_schema, format, length, repetition, math_verify, python, judge; "
+        "'name=regex' to call it otherwise), or a server, 'https://host/path' or 'name=https://…', "
+        "${KEY} is that variable of the environment; none: the built-in task's verdict and sum",
+    )
+    options: dict[str, dict[str, Any]] = Field(
+        {},
+        description="options of built-in reward functions by name, e.g. {regex = {pattern = 'x'}}",
     )
     timeout: float = Field(60.0, gt=0, description="seconds to wait for a reward server")
     retries: int = Field(

@@ -11,7 +11,7 @@ from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.rewards.jail import encoded
-from telescope.rewards.sandbox import Limits, run_program
+from telescope.rewards.sandbox import DEFAULT, Limits, run_program
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -25,12 +25,25 @@ class Python:
     have passed: it has to give the right answer. A row without tests has no score.
     """
 
-    def __init__(self, *, partial: bool = False, workers: int = 4, **limits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partial: bool = False,
+        workers: int = 4,
+        seconds: float = DEFAULT.seconds,
+        memory_mb: int = DEFAULT.memory_mb,
+        files_mb: int = DEFAULT.files_mb,
+        processes: int = DEFAULT.processes,
+        output_kb: int = DEFAULT.output_kb,
+        allow_without_isolation: bool = False,
+    ) -> None:
         self.partial = partial
         """Score the share of tests that pass; otherwise 1 if all do."""
         self.workers = workers
         """Programs that run at the same time."""
-        self.limits = Limits(**limits)
+        self.limits = Limits(
+            seconds, memory_mb, files_mb, processes, output_kb, allow_without_isolation
+        )
         run_program("", [{"input": ""}], self.limits)  # refuses here, not in the first step
 
     def __call__(

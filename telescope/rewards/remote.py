@@ -107,9 +107,10 @@ class Http:
         """The server's answer, after as many tries as are allowed."""
         # The scheme is http or https: see _SPEC.
         request = urllib.request.Request(self.url, body, self.headers)  # noqa: S310
+        asked_pause = 0.0
         for attempt in range(self.retries + 1):
             if attempt:
-                time.sleep(min(2.0 ** (attempt - 1), 30.0))
+                time.sleep(max(min(2.0 ** (attempt - 1), 30.0), asked_pause))
             try:
                 # The socket's own timeout counts from byte to byte: a slow server could hold a
                 # step for hours. It comes first, so that its message is the one that is seen.
@@ -117,6 +118,7 @@ class Http:
                 return asked.result(self.timeout + 0.5)
             except urllib.error.HTTPError as error:
                 said = " ".join(error.read(MOST_SHOWN).decode(errors="replace").split())
+                asked_pause = _seconds(error.headers.get("Retry-After"))
                 error.close()
                 problem = f"HTTP {error.code} {error.reason}" + (f": {said}" if said else "")
                 if error.code < 500 and error.code not in _RETRIED:
@@ -137,6 +139,11 @@ class Http:
     def _answer(self, request: urllib.request.Request) -> bytes:
         with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
             return bytes(answer.read(MOST_BYTES))
+
+
+def _seconds(text: str | None) -> float:
+    """The pause that a server asks for, at most a minute; 0 if it asks for none."""
+    return min(float(text), 60.0) if text and text.isdigit() else 0.0
 
 
 def without_secrets(url: str) -> str:

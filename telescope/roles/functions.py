@@ -39,6 +39,7 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
     if not source:
         raise TelescopeError(
             f"{what} {spec!r}: write it as module:function or path/to/file.py:function"
+            + (", or name a built-in one (docs/rewards.md)" if what == "reward function" else "")
         )
     is_file = source.endswith(".py")
     path = Path(source).expanduser()
