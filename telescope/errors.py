@@ -1,4 +1,4 @@
-"""The exceptions that users see."""
+"""The exceptions that users see, and a remedy that several of them name."""
 
 
 class TelescopeError(ValueError):
@@ -14,3 +14,14 @@ class WorkerError(TelescopeError):
 
 class DivergedError(TelescopeError):
     """Weights or gradients are not finite: training cannot go on from here."""
+
+
+def pip_install(extra: str) -> str:
+    """The command that installs an extra into this installation: a clone, or a wheel."""
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    if not (root / "pyproject.toml").is_file():
+        return f"pip install 'telescope-rl[{extra}]'"
+    here = "." if Path.cwd() == root else root
+    return f"pip install -e '{here}[{extra}]'"

@@ -35,6 +35,7 @@ from telescope.run.folder import (
     config_changes,
     create_folder,
     discard_ledger,
+    remove_unused,
     sync_records,
     write_config,
 )
@@ -77,7 +78,7 @@ class Trainer:
         if config.data.task is not None:  # find mistakes there before the models are loaded
             gym.make(config.data.task, config.data.options)
         self.watcher = Watcher(config.model_dump(), config.doctor.stop_on)
-        create_folder(config)
+        new_folders = create_folder(config)
         self.step = 0
         self.until = config.steps
         """The step that this process trains to."""
@@ -87,14 +88,15 @@ class Trainer:
         self.best = Best(config.eval)
         self.kl_coef = config.credit.kl_coef
         self._lock = RunLock(config.run_dir)
-        self._lock.take()  # from here to the end of `fit`
         try:
+            self._lock.take()  # from here to the end of `fit`
             saved = self._find_checkpoints(resume)  # again: another process may just have ended
             self._build_roles()
             self._prepare(saved)
         except BaseException:
             if hasattr(self, "roles"):
                 self.roles.close()
+            remove_unused(new_folders)
             self._lock.release()
             raise
 

@@ -12,9 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from telescope import __version__
-from telescope.commands.arguments import Parser
-from telescope.commands.language import choose, translate
+from telescope.commands.interrupt import CODE, handle_interrupts
 from telescope.errors import TelescopeError
 
 COMMANDS = {
@@ -51,6 +49,9 @@ _AFTER_INTERRUPT = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command. A mistake of the user is one line on stderr, and exit code 2."""
+    handle_interrupts()  # before anything else is imported
+    from telescope.commands.language import choose
+
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _exit(2, " ".join(str(error).split()))
     except KeyboardInterrupt:
         hint = _AFTER_INTERRUPT.get("".join(arguments[:1]), "")
-        _exit(130, f"interrupted{hint}")
+        _exit(CODE, f"interrupted{hint}")
     except MemoryError:
         _exit(2, _NO_MEMORY)
     except RuntimeError as error:
@@ -82,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _dispatch(arguments: list[str]) -> None:
+    from telescope import __version__
+    from telescope.commands.arguments import Parser
+    from telescope.commands.language import translate
+
     parser = Parser(
         "telescope [-h] [--version] COMMAND ...",
         "PPO post-training in which every token's credit can be seen.",
@@ -113,6 +118,8 @@ def _unknown_command(command: str) -> TelescopeError:
 
 
 def _exit(code: int, message: str) -> NoReturn:
+    from telescope.commands.language import translate
+
     print(f"telescope: {translate(message)}", file=sys.stderr)
     sys.exit(code)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from telescope.data.loader import last_match
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 HELD_OUT = 500
 """Problems held out; half of all problems, if a task has fewer."""
@@ -122,7 +122,7 @@ def _datasets() -> dict[str, Any]:
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise TelescopeError(
-            f"data.task needs the extra `gym`: pip install -e '.[gym]' ({error})"
+            f"data.task needs the extra `gym`: {pip_install('gym')} ({error})"
         ) from None
     datasets: dict[str, Any] = DATASETS
     return datasets

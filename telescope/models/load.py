@@ -64,6 +64,9 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and type(backend.model).__name__ == "BPE":
+        tokenizer.clean_up_tokenization_spaces = False  # else ignored too, with a warning
     return tokenizer
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from telescope.config import ModelConfig
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 _LINEAR = (nn.Linear, Conv1D)
 _WEIGHTS = "adapter_model.safetensors"
@@ -35,7 +35,7 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> No
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        raise TelescopeError("model.lora_rank needs peft: pip install -e '.[peft]'") from None
+        raise TelescopeError(f"model.lora_rank needs peft: {pip_install('peft')}") from None
     # Without the output layer: its weights are also used without calling it.
     layers = {
         name: module

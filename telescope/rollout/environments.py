@@ -20,7 +20,7 @@ import numpy as np
 
 from telescope.config import RolloutConfig
 from telescope.data.files import read_rows
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 
 class Environment(ABC):
@@ -112,7 +112,7 @@ class Search(Environment):
         super().__init__(config)
         if importlib.util.find_spec("bm25s") is None:
             raise TelescopeError(
-                "rollout.environment = 'search' needs bm25s: pip install -e '.[search]'"
+                f"rollout.environment = 'search' needs bm25s: {pip_install('search')}"
             )
         import bm25s
 

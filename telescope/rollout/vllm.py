@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from telescope.config import Config
 from telescope.data.seeds import mix_seed
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 from telescope.rollout.sampler import Rollout, cache_shape
 
 MOST_ROWS = 1024  # that run at a time; further ones wait
@@ -43,7 +43,7 @@ class VllmSampler:
         colocated: bool = False,
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
-            raise TelescopeError("rollout.engine = 'vllm' needs vLLM: pip install -e '.[vllm]'")
+            raise TelescopeError(f"rollout.engine = 'vllm' needs vLLM: {pip_install('vllm')}")
         self.path = os.path.expanduser(path)
         self.config = config
         self.pad = pad

@@ -5,9 +5,11 @@ runs/<name>/  config.toml  metrics.jsonl  ledger/  checkpoints/  report.html
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -18,21 +20,35 @@ from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
 from telescope.run.manifest import sync
 
+LOCK = ".lock"
+"""File of a run's folder that the process which trains it has locked."""
+
 
 def checkpoints_folder(config: Config) -> Path:
     """Returns the folder of the run's checkpoints."""
     return config.run_dir / "checkpoints"
 
 
-def create_folder(config: Config) -> None:
-    """Makes the run's folder, unless it exists."""
+def create_folder(config: Config) -> list[Path]:
+    """Makes the run's folder, unless it exists. Returns the folders that are new, inner first."""
+    wanted = checkpoints_folder(config)
     try:
-        checkpoints_folder(config).mkdir(parents=True, exist_ok=True)
+        new = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
+        wanted.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TelescopeError(
             f"cannot write into {config.run_dir}: {error.strerror}; "
             "set `dir` to a folder you may write to"
         ) from error
+    return new
+
+
+def remove_unused(folders: Sequence[Path]) -> None:
+    """Removes the folders that a refused start has made, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            (folder / LOCK).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 class RunLock:
@@ -46,7 +62,7 @@ class RunLock:
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self.path = run.absolute() / ".lock"
+        self.path = run.absolute() / LOCK
         self.busy = False
         self._file: int | None = None
 
@@ -101,7 +117,7 @@ class RunLock:
 
     def _unusable(self, error: OSError) -> TelescopeError:
         return TelescopeError(
-            f"cannot lock {self.run / '.lock'}: {error.strerror}; it must be an ordinary file: "
+            f"cannot lock {self.run / LOCK}: {error.strerror}; it must be an ordinary file: "
             "remove it, or use another --name"
         )
 

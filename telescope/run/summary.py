@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -104,10 +103,7 @@ def summarise(
     lines.append("look at next:")
     if report:
         lines.append(f"  {report}   open it in a browser: every token's numbers")
-    lines.append(
-        f"  {command} explain {run} --lang zh   "
-        "the same in the terminal, term by term (or --lang en)"
-    )
+        lines.append(f"  {command} explain {run}   the same in the terminal, term by term")
     lines.append(f"  {command} view {run}   the page live, while a run goes on")
     lines.append(f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)")
     if (run / "checkpoints").is_dir():
@@ -123,4 +119,6 @@ def _command() -> str:
     """Returns how this user can call telescope: by name if it is on the PATH."""
     if shutil.which("telescope"):
         return "telescope"
-    return os.path.relpath(Path(sys.executable).parent / "telescope")
+    program = Path(sys.executable).parent / "telescope"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 _LOGIN = {
     "wandb": "run `wandb login`, set WANDB_API_KEY, or log on this machine with WANDB_MODE=offline",
@@ -48,7 +48,7 @@ def _open(name: str, config: Config, after_step: int, sent: int) -> Tracker:
         module = importlib.import_module(name)
     except ImportError:
         raise TelescopeError(
-            f"log.trackers names {name}, which is not installed: pip install 'telescope-rl[{name}]'"
+            f"log.trackers names {name}, which is not installed: {pip_install(name)}"
         ) from None
     try:
         return _Remote(module, name, config, after_step, sent)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.config import Config
-from telescope.errors import TelescopeError, WorkerError
+from telescope.errors import TelescopeError, WorkerError, pip_install
 
 _WORKER_SETTINGS = ("workers", "critic_workers", "samplers", "reward_workers")
 
@@ -23,7 +23,7 @@ def connect(config: Config) -> bool:
     try:
         import ray
     except ImportError:
-        raise TelescopeError("backend = 'ray' needs Ray: pip install -e '.[ray]'") from None
+        raise TelescopeError(f"backend = 'ray' needs Ray: {pip_install('ray')}") from None
     counts = {f"ray.{name}": getattr(config.ray, name) for name in _WORKER_SETTINGS}
     workers = sum(counts.values())
     if not ray.is_initialized():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from telescope import errors
 from telescope.commands import COMMANDS
 from telescope.commands.arguments import Parser, parse_with_settings
 from telescope.config import fields
@@ -184,3 +185,22 @@ def test_a_stream_that_cannot_encode_delta_switches_to_utf_8(encoding: str) -> N
     ran = subprocess.run(command, env=environment, capture_output=True)
     assert ran.returncode == 0, ran.stderr
     assert "δ" in ran.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("files", "here", "command"),
+    [
+        ([], False, "pip install 'telescope-rl[peft]'"),
+        (["pyproject.toml"], True, "pip install -e '.[peft]'"),
+        (["pyproject.toml"], False, "pip install -e '{root}[peft]'"),
+    ],
+    ids=["wheel", "in the clone", "clone elsewhere"],
+)
+def test_a_missing_extra_is_installed_as_telescope_was(
+    files: list[str], here: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in files:
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "telescope" / "errors.py"))
+    monkeypatch.chdir(tmp_path if here else "/")
+    assert errors.pip_install("peft") == command.format(root=tmp_path)

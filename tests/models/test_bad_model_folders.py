@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from telescope.models.load import load_tokenizer
 from telescope.trainer import Trainer
 from tests.refusals import Job, edit_json, refusal
 
@@ -104,3 +105,21 @@ def test_a_tokenizer_without_pad_trains_exactly_as_one_with_pad(
     assert min(lengths[0]) < max(lengths[0])  # so there is padding
     assert rows[0] == rows[1]
     assert rows[0][1]["response/length_mean"] == sum(lengths[0]) / len(lengths[0])
+
+
+def test_a_setting_that_transformers_ignores_with_a_warning_is_switched_off(
+    model_copy: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As in the folders of GPT-2 and SmolLM2: `clean_up_tokenization_spaces` of a BPE tokenizer."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, tokenization_utils_tokenizers
+
+    bpe = Tokenizer(models.BPE(vocab={"<end>": 0, "a": 1, " ": 2, ".": 3}, merges=[]))
+    PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<end>", clean_up_tokenization_spaces=True
+    ).save_pretrained(model_copy)
+    warned: list[str] = []
+    monkeypatch.setattr(tokenization_utils_tokenizers.logger, "warning_once", warned.append)
+    tokenizer = load_tokenizer(str(model_copy))
+    assert tokenizer.decode([1, 2, 3]).replace(" ", "") == "a."
+    assert warned == []

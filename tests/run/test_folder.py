@@ -126,6 +126,23 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(config: Config,
     assert target.read_text() == "precious"
 
 
+# ---- a start that is refused ----
+
+
+def test_a_refused_start_leaves_no_folder(job: Job, tmp_path: Path):
+    config = job(("dir", str(tmp_path / "new" / "runs")), ("data.files", "nosuch.jsonl"))
+    assert "nosuch.jsonl" in refusal(config)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_refused_start_keeps_what_was_there_before(job: Job):
+    config = job(("data.files", "nosuch.jsonl"))
+    config.run_dir.mkdir(parents=True)
+    (config.run_dir / "notes.txt").write_text("mine")
+    assert "nosuch.jsonl" in refusal(config)
+    assert (config.run_dir / "notes.txt").read_text() == "mine"
+
+
 # ---- checkpoints ----
 
 

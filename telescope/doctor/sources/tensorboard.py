@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 
 def is_mine(path: Path) -> bool:
@@ -25,7 +25,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     except ImportError:
         raise TelescopeError(
             f"{path} holds TensorBoard events, and tensorboard is not installed: "
-            "pip install 'telescope-rl[tensorboard]'"
+            f"{pip_install('tensorboard')}"
         ) from None
     events: Any = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()

@@ -1,0 +1,45 @@
+"""The closing lines of a run: commands that this user can copy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from telescope.config import load_config
+from telescope.run.summary import summarise
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder; `telescope` is not on the PATH."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def closing_lines(report: Path | None = Path("runs/run/report.html")) -> str:
+    return summarise(load_config(), 1, [], report)
+
+
+def test_the_language_is_left_to_the_locale(here: Path):
+    assert "explain runs/run   the same in the terminal" in closing_lines()
+    assert "--lang" not in closing_lines()
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [("venv/bin", "venv/bin/telescope"), ("../elsewhere/bin", "/elsewhere/bin/telescope")],
+)
+def test_a_program_elsewhere_has_its_whole_path(
+    here: Path, program: str, shown: str, monkeypatch: pytest.MonkeyPatch
+):
+    python = (here / program).resolve() / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert f"{shown} view runs/run" in closing_lines()
+    assert ".." not in closing_lines()
+
+
+def test_without_a_ledger_nothing_is_said_about_explaining(here: Path):
+    assert "explain" not in closing_lines(report=None)
