@@ -44,6 +44,7 @@ from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import describe_roles, summarise, warnings
 from telescope.run.timing import Timer
+from telescope.run.warm_start import warm_start, warm_start_metrics
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -91,6 +92,7 @@ class Trainer:
         try:
             self._lock.take()  # from here to the end of `fit`
             saved = self._find_checkpoints(resume)  # again: another process may just have ended
+            self._warm_start(resume=bool(resume))
             self._build_roles()
             self._prepare(saved)
         except BaseException:
@@ -113,6 +115,14 @@ class Trainer:
             )
         return saved
 
+    def _warm_start(self, *, resume: bool) -> None:
+        """Supervised training before PPO, if the config has it."""
+        stopped = warm_start(self.config, resume=resume)
+        if stopped is not None:
+            raise Interrupted(
+                f"stopped by {stopped} in the warm start, which is saved: continue with --resume"
+            )
+
     def _build_roles(self) -> None:
         self.roles = build_roles(self.config, self.reward)
         # Without this, places in a cluster would outlive a trainer that is garbage-collected.
@@ -128,9 +138,10 @@ class Trainer:
         for prompts in (train, self.held_out, *(own.prompts for own in self.named_sets)):
             if prompts is not None:
                 prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
-        self.dropped = {
+        self.start_metrics = {
             "data/dropped_prompts": train.dropped,
             "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0,
+            **warm_start_metrics(config),
         }
         self.ledger = Ledger(config, actor.tokenizer)
         self.dataloader = DataLoader(
@@ -288,7 +299,7 @@ class Trainer:
             self.callbacks.reset()
             self.callbacks.send("start", self)
             if self.step == 0:
-                log.write(0, self._evaluate() | self.dropped)
+                log.write(0, self._evaluate() | self.start_metrics)
             try:
                 yield log, progress, stop
             except Interrupted:

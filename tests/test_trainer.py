@@ -291,11 +291,13 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
     Docs/metrics.md names them all and no other. <part> stands for reward parts.
     """
     other = write_jsonl(tmp_path / "other.jsonl", [arithmetic.row(1, 1, 2)])
+    taught = write_jsonl(tmp_path / "taught.jsonl", [{"prompt": "请问", "completion": "是的"}])
     extra = [
         ("actor.importance", "token"),
         ("actor.reject", "token"),
         ("actor.loss", "kl_penalty"),
         ("eval.k", "2"),
+        ("warm_start.files", str(taught)),
         ("eval.by", "truth"),
         ("eval.sets", f'{{other = {{files = ["{other}"]}}}}'),
     ]
@@ -321,7 +323,7 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
     ):
         logged = {re.sub(family, name, key) for key in logged}
     documented = set(
-        re.findall(r"^\| `([a-z]+/[a-z_<>@/]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
+        re.findall(r"^\| `([a-z_]+/[a-z_<>@/]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
     )
     assert logged == documented
 

@@ -80,8 +80,8 @@ def run(arguments: list[str]) -> None:
     with preload(config):
         from telescope.trainer import Diagnosed, Interrupted, Trainer
 
-    trainer = Trainer(config, resume=options.resume_from or options.resume)
     try:
+        trainer = Trainer(config, resume=options.resume_from or options.resume)
         trainer.fit()
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)

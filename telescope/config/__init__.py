@@ -38,6 +38,7 @@ from telescope.config.sections import (
     RewardConfig,
     RolloutConfig,
     Section,
+    WarmStartConfig,
 )
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "Section",
+    "WarmStartConfig",
     "changes",
     "fields",
     "load_config",

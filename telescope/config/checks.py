@@ -16,6 +16,7 @@ def check(config: Config) -> None:
     _check_schedules(config)
     _check_lora(config)
     _check_data(config)
+    _check_warm_start(config)
     _check_ray(config)
     _check_rollout(config)
     _check_reward(config)
@@ -100,6 +101,19 @@ def _check_data(config: Config) -> None:
                     f"data.{name} does nothing without data.task, "
                     "the reasoning-gym task that it is of"
                 )
+
+
+def _check_warm_start(config: Config) -> None:
+    own = config.warm_start
+    if own.files and config.backend == "ray":
+        raise ValueError(
+            "warm_start.files runs in one process, and backend = 'ray' has several: warm-start "
+            "with backend = 'local' and steps = 0, then set model.path to the run's warm_start "
+            "folder"
+        )
+    for name, info in type(own).model_fields.items():
+        if not own.files and getattr(own, name) != info.default:
+            raise ValueError(f"warm_start.{name} does nothing without warm_start.files")
 
 
 def _check_ray(config: Config) -> None:

@@ -399,6 +399,7 @@ def smoke(config: Config) -> Config:
             "max_response_tokens": min(rollout.max_response_tokens, 16),
         },
         "data": {"size": min(config.data.size, 64)} if config.data.task else {},
+        "warm_start": {"steps": 2, "batch_size": 8} if config.warm_start.files else {},
         "actor": {"minibatches": min(config.actor.minibatches, 2)},
         "critic": {"minibatches": min(config.critic.minibatches, 2)},
         "reward": {"overlong_tokens": min(config.reward.overlong_tokens, 8)},

@@ -9,6 +9,7 @@ from typing import Any
 PATHS = {
     "model": ("path", "critic_path", "reference_path"),
     "data": ("files", "eval_files"),
+    "warm_start": ("files",),
     "reward": ("model",),
     "rollout": ("corpus",),
 }

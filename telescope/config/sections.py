@@ -542,6 +542,28 @@ class CriticConfig(OptimizerConfig):
         return self.definition.histogram(self)
 
 
+class WarmStartConfig(Section):
+    """Supervised training before PPO, `[warm_start]`."""
+
+    files: list[str] = Field(
+        [],
+        description="rows with `prompt` and `completion`, as text or chat messages (TRL's layout), "
+        "on which the policy is trained before PPO; none: no warm start",
+    )
+    epochs: int = Field(1, ge=1, description="passes over the rows")
+    steps: int | None = Field(
+        None, ge=1, description="most optimizer steps; default: as many as the epochs take"
+    )
+    batch_size: int = Field(32, ge=1, description="rows per optimizer step")
+    lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
+    warmup_steps: int = Field(
+        0, ge=0, description="optimizer steps of linear learning-rate warm-up"
+    )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "linear", description="learning rate after warm-up: constant, or falling to 0"
+    )
+
+
 class CheckpointConfig(Section):
     every: int = Field(
         50, ge=0, description="training steps between checkpoints; 0: only at the end"
@@ -726,6 +748,7 @@ class Config(Section):
     device: str = Field("auto", description="cpu, cuda, cuda:1, …; auto: a GPU if there is one")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     credit: Annotated[

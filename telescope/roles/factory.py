@@ -39,6 +39,18 @@ def choose_device(name: str) -> torch.device:
 
 
 def resolve_model(config: Config) -> ModelConfig:
+    """The model section that PPO starts from: the warm-started model, if there is a warm start."""
+    if config.warm_start.files:
+        return config.model.model_copy(update={"path": str(warm_start_folder(config))})
+    return start_model(config)
+
+
+def warm_start_folder(config: Config) -> Path:
+    """Where the run keeps its warm-started model."""
+    return config.run_dir / "warm_start"
+
+
+def start_model(config: Config) -> ModelConfig:
     """The model section, with the name of a built-in model replaced by its folder."""
     makers: dict[str, Callable[[], Path]] = {
         "builtin": partial(toys.ensure_model, config.toy)
@@ -56,7 +68,7 @@ def reference_model(config: Config) -> ModelConfig:
     """The model section of a reference that `model.reference_path` names: it has no adapters."""
     own = {"path": config.model.reference_path, "lora_rank": 0}
     model = config.model.model_copy(update=own)
-    return resolve_model(config.model_copy(update={"model": model}))
+    return start_model(config.model_copy(update={"model": model}))
 
 
 def check_vocabulary(reference: Any, tokenizer: Any, config: Config) -> None:

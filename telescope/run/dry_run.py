@@ -11,7 +11,7 @@ from telescope.config import Config
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
 from telescope.models.load import load_tokenizer, saved_context_length
-from telescope.roles.factory import resolve_model
+from telescope.roles.factory import start_model
 from telescope.run.summary import describe_roles
 from telescope.scale.plan import plan_of
 
@@ -21,7 +21,7 @@ _SHOWN = 3
 
 def dry_run(config: Config) -> str:
     """Roles, plan, memory and the first prompts. Loads the tokenizer and the data, no weights."""
-    source = resolve_model(config)
+    source = start_model(config)
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     reward = build_reward(config, tokenizer, torch.device("cpu"), model=_unused_model)
     train, held_out = build_data(config, tokenizer)

@@ -100,19 +100,20 @@ def _write(saved: SavedRun, folder: Path, *, adapter: bool) -> None:
 
     actor = load_policy(source, cpu)
     saved.load_weights("actor", actor)
-    _write_model(actor, folder, adapter=adapter)
+    write_model(actor, folder, adapter=adapter)
     del actor
 
     if config.credit.by_critic:
         critic = load_critic(source, cpu, bins=config.critic.histogram, head_seed=config.head_seed)
         saved.load_weights("critic", critic)
-        _write_model(critic, folder / "critic", adapter=adapter)
+        write_model(critic, folder / "critic", adapter=adapter)
 
     tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
     tokenizer.save_pretrained(folder)
 
 
-def _write_model(model: Any, folder: Path, *, adapter: bool) -> None:
+def write_model(model: Any, folder: Path, *, adapter: bool) -> None:
+    """Writes a model as a Hugging Face folder; `adapter`: only its LoRA adapters."""
     if not adapter:
         merge_adapters(model)
     with quiet():

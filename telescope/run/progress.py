@@ -20,6 +20,7 @@ _SHOWN = {
     "kl": "reward/kl",
     "entropy": "actor/entropy",
     "vf_loss": "critic/vf_loss",
+    "loss": "warm_start/loss",
 }
 """Label and metric of each number on the progress line."""
 

@@ -252,6 +252,8 @@ def _as_typed(value: Any) -> str:
 def _begin(run: Path, side: Path, start: Path | None) -> None:
     """Gives a side the checkpoint, and what was recorded until then."""
     side.mkdir(parents=True)
+    if (run / "warm_start").is_dir():
+        shutil.copytree(run / "warm_start", side / "warm_start", copy_function=_link)
     if start is None:
         return
     step = step_of(start)

@@ -59,6 +59,8 @@ def open_run(
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
     chosen = _choose(run, found, step)
     config = load_saved_config(recipe, overrides, trusted=trusted, functions=functions)
+    here = run.resolve()  # the folder may have been moved
+    config = config.model_copy(update={"dir": str(here.parent), "name": here.name})
     return SavedRun(config, chosen, checkpoint.check(chosen))
 
 

@@ -22,13 +22,14 @@ _SECRET = re.compile("auth|key|token|secret|password|cookie", re.IGNORECASE)
 def describe_roles(config: Config, reward: RewardRole) -> list[str]:
     """Returns one line for each role: what it is made of."""
     model = config.model
+    path = f"{model.path}, warm-started" if config.warm_start.files else model.path
     lora = f" + LoRA adapters of rank {model.lora_rank}" if model.lora_rank else ""
-    reference = f"{model.reference_path or model.path}, frozen"
+    reference = f"{model.reference_path or path}, frozen"
     if lora and not model.reference_path:
         reference = "the actor with its adapters off"
     parts = [f"{reward.weights.get(name, 1.0):g} × {name}" for name in reward.functions]
     return [
-        f"actor      {model.path}{lora}",
+        f"actor      {path}{lora}",
         f"critic     {_describe_critic(config, lora)}",
         f"reference  {reference}",
         f"reward     {', '.join(parts)}",

@@ -56,6 +56,10 @@ export const metricsZh = {
   "rollout/own_score_mean": "替换之前，这一步自己的提示的平均得分",
   "data/dropped_prompts": "超过 data.max_prompt_tokens 而被丢弃的训练提示数（只在第 0 步）",
   "data/dropped_eval_prompts": "超过 data.max_prompt_tokens 而被丢弃的验证提示数（只在第 0 步）",
+  "warm_start/loss": "热启动最后一步里补全的交叉熵，每个 token 的 nat 数",
+  "warm_start/grad_norm": "热启动最后一步裁剪前的梯度范数",
+  "warm_start/lr": "热启动最后一步的学习率",
+  "warm_start/dropped": "热启动时因太长而不用的行数",
   "eval/sampled_accuracy":
     "在验证提示上按采样温度采样，得分达到 eval.correct_score 的回答所占的比例",
   "eval/sampled_score": "在验证提示上采样的回答的平均得分",
