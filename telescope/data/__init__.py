@@ -3,6 +3,7 @@
 loader.py      tokenised prompts, and the batch of each step
 chat.py        chat messages: checked, and written out by the chat template
 files.py       prompts from parquet and jsonl files
+completions.py prompts with given completions, for the warm start
 gym.py         problems that reasoning-gym makes, and their scores
 arithmetic.py  the built-in task: is this sum right?
 toys.py        the built-in tasks with a tool: calculator, search

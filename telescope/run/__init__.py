@@ -1,6 +1,7 @@
 """What hangs off the training loop, and what is done with a run afterwards.
 
-While training: `checkpoint`, `manifest`, `rng`, `metrics`, `timing`, `progress`, `startup`,
+While training: `checkpoint`, `manifest`, `rng`, `metrics`, `trackers`, `timing`, `progress`,
+`startup`, `warm_start` (supervised training before PPO), `dry_run` (instead of training),
 `folder` (the run's folder and its lock), `summary` (what a run tells at its start and end).
 Afterwards: `saved` (open a run), `evaluate`, `export`, `live` (the roles on a typed prompt).
 `simulation` measures the bias and variance of GAE for one answer of `telescope explain`.
