@@ -87,7 +87,9 @@ def run(arguments: list[str]) -> None:
         print(stopped, file=sys.stderr)
         sys.exit(_DIAGNOSED if isinstance(stopped, Diagnosed) else 130)
     if options.smoke:
-        shutil.rmtree(trainer.checkpoints)  # a smoke run is never resumed; checkpoints may be large
+        # A smoke run is never resumed, and weights may be large.
+        shutil.rmtree(trainer.checkpoints)
+        shutil.rmtree(config.run_dir / "warm_start", ignore_errors=True)
     report = None
     if config.ledger.samples != "off":
         from telescope.viewer.report import write_report
