@@ -169,16 +169,11 @@ class _Stage:
 
 
 def _optimizer(config: Config) -> OptimizerConfig:
-    own = config.warm_start
-    actor = config.actor
-    return OptimizerConfig(
-        lr=own.lr,
-        warmup_steps=own.warmup_steps,
-        schedule=own.schedule,
-        weight_decay=actor.weight_decay,
-        max_grad_norm=actor.max_grad_norm,
-        micro_batch_tokens=actor.micro_batch_tokens,
+    own = config.warm_start.model_dump(include={"lr", "warmup_steps", "schedule"})
+    shared = config.actor.model_dump(
+        include={"weight_decay", "max_grad_norm", "micro_batch_tokens"}
     )
+    return OptimizerConfig.model_validate({**own, **shared})
 
 
 def _batches(count: int, config: Config) -> Iterator[list[int]]:
