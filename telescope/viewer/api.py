@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from telescope.errors import TelescopeError
 from telescope.viewer.asking import answer_of, read_asked
+from telescope.viewer.evaluations import evaluation_answers
 from telescope.viewer.payload import page_sample, page_terms, page_traces, with_formulas
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
@@ -61,6 +62,7 @@ class Api:
             rf"{STEP}/whatif/samples/{NUMBER}/tokens/{NUMBER}": self._whatif_terms,
             SAMPLE: self._sample,
             rf"{RUN}/evaluations/{NUMBER}/samples/{NUMBER}": self._evaluated,
+            rf"{RUN}/evaluations/{NUMBER}/answers": self._answers,
             rf"{SAMPLE}/tokens/{NUMBER}": self._token,
             rf"{SAMPLE}/ask": self._ask,
             rf"{SAMPLE}/tour": self._tour,
@@ -102,6 +104,11 @@ class Api:
 
     def _prompt(self, query: Query, run: str, key: str) -> Any:
         return {"rows": self.runs[run].prompt_rows(key)}
+
+    def _answers(self, query: Query, run: str, step: str) -> Any:
+        chosen = [query.get("set") or "", query.get("kind") or "", query.get("is") or "all"]
+        self.runs[run].check_exists()
+        return evaluation_answers(self.runs[run].run, int(step), *chosen)
 
     # ---- a step ----
 

@@ -79,6 +79,7 @@ class _Report:
             self._add_step(step)
         self._add_prompts()
         self._add_tours()
+        header["evaluations"] = self._add_answers(header["evaluations"][-1:])
         self._add_run(header)
         return {"answers": self.answers, "words": self.words, "shapes": self.shapes}
 
@@ -173,6 +174,22 @@ class _Report:
                     self._add(self._path_of(row), answer)
                     added.append((row["step"], prompt["key"], prompt["user"]))
         return added
+
+    def _add_answers(self, steps: list[int]) -> list[int]:
+        """The greedy answers of an evaluation, if there is room; returns the steps that are in."""
+        found = {}
+        for step in steps:
+            for verdict in ("all", "right", "wrong"):
+                path = f"{self.base}/evaluations/{step}/answers?set=&kind=greedy&is={verdict}"
+                with contextlib.suppress(TelescopeError):  # a damaged file costs this list
+                    answer = self.api.answer_address(f"/{path}")
+                    # The others are not in the report, so there is nothing to choose.
+                    found[path] = answer | {"sets": [answer["set"]], "kinds": [answer["kind"]]}
+        if not found or _packed_size(found) > self.room:
+            return []
+        for path, answer in found.items():
+            self._add(path, answer)
+        return steps
 
     def _path_of(self, row: dict[str, Any]) -> str:
         """The address of a row's sample."""

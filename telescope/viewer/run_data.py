@@ -18,6 +18,7 @@ from telescope.ledger import reader as ledger
 from telescope.viewer.alarms import Alarms
 from telescope.viewer.audited import page_audit
 from telescope.viewer.columns import has_critic, step_columns
+from telescope.viewer.evaluations import evaluation_steps
 from telescope.viewer.header import (
     SCALED,
     accuracy_of,
@@ -131,6 +132,7 @@ class RunData:
             "accuracy": accuracy_of(self.metrics),
             "config": self.settings.to_json(),
             "ledger": steps,
+            "evaluations": evaluation_steps(self.run),
             "rows": max((len(series) for series in self.metrics.series.values()), default=0),
             "metrics": sorted(self.metrics.series),
             "correct_score": number_of(self.correct_score),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -12,7 +13,12 @@ import pytest
 
 from telescope import Trainer
 from telescope.commands import main
+from telescope.config import load_config
+from tests.docs.examples import block
+from tests.refusals import write_jsonl
 from tests.tiny import tiny_config
+
+PAGES = ("evaluate.md", "zh/evaluate.md")
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +123,36 @@ def test_a_chosen_step_is_pushed_to_the_hub(
     error = capsys.readouterr().err
     assert "cannot push to tiny: Repo id must be user/name: tiny" in error
     assert (tmp_path / "two" / "config.json").is_file()  # what was exported stays
+
+
+def test_the_recipe_of_the_docs_trains(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    english, chinese = (block(page, "# evaluate.toml") for page in PAGES)
+    assert tomllib.loads(english) == tomllib.loads(chinese)
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "evaluate.toml"
+    recipe.write_text(english, "utf-8")
+    Path("my_rewards.py").write_text(block("evaluate.md", "# my_rewards.py"), "utf-8")
+    rows = [{"prompt": "请问1+1=2？", "answer": "2", "level": level} for level in "ab"]
+    for name in ("train", "test", "math"):
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    small = {
+        "model.path": str(tiny_model),
+        "steps": "10",
+        "eval.every": "5",
+        "eval.samples": "2",
+        "rollout.batch_size": "2",
+        "rollout.max_response_tokens": "4",
+        "data.max_prompt_tokens": "16",
+    }
+    config = load_config(recipe, list(small.items()))
+    found = Trainer(config).fit()
+    documented = ["greedy_accuracy", "greedy_accuracy/a", "pass@4", "maj@4"]
+    assert {f"eval/{name}" for name in documented} <= found.keys()
+    assert {f"eval/math/{name}" for name in documented} <= found.keys()
+    capsys.readouterr()
+    script, same = (block(page, "# read_answers.py") for page in PAGES)
+    assert script == same
+    exec(script)
+    assert len(capsys.readouterr().out.splitlines()) == 24  # 2 sets of 2 + 2 + 2 · 4 answers

@@ -14,6 +14,7 @@ import pytest
 
 from tests.viewer.conftest import until
 from tests.viewer.fake import sample, step_of, write_step
+from tests.viewer.test_evaluations import with_answers
 from tests.viewer.training import (
     CHARTS,
     append_rows,
@@ -529,3 +530,19 @@ def test_every_control_has_a_name(
             .map(node => node.outerHTML)"""
     )
     assert nameless == []
+
+
+def test_the_answers_of_an_evaluation_can_be_filtered(
+    run: Path, open_page: OpenPage, serve_run: Serve
+) -> None:
+    page = open_run(open_page, serve_run, with_answers(run))
+    rows = page.locator("#evaluated tbody tr")
+    until(page, "document.querySelectorAll('#evaluated tbody tr').length === 3")
+    assert "1 of 3 are right." in page.locator("#evaluated").text_content()
+    page.click('#evaluated-is [data-value="wrong"]')
+    until(page, "document.querySelectorAll('#evaluated tbody tr').length === 2")
+    assert "不对<b>" in rows.first.text_content()  # as text
+    page.select_option("#evaluated-set", "math")
+    page.click('#evaluated-is [data-value="all"]')
+    until(page, "document.querySelectorAll('#evaluated tbody tr').length === 1")
+    assert "set=math" in page.url

@@ -58,6 +58,11 @@ const FIELDS = {
   smooth: [0, fraction],
   log: [null, flag],
   zoom: [null, (given) => (/^\d{1,9}-\d{1,9}$/.test(given) ? given : null)], // steps from-to
+  // Answers of an evaluation.
+  evaluated: [null, count], // the step; null: the last
+  set: ["", text],
+  drawn: ["greedy", text], // or sampled, pass@8
+  is: ["all", oneOf(["all", "right", "wrong"])],
   // The list of runs.
   by: ["name", text], // "-updated": largest first
   // Compare.

@@ -6,12 +6,13 @@ import { metricsZh } from "../texts/metrics_zh.js";
 
 const WORDS = { en: metricsEn, zh: metricsZh };
 
-// Names with a part that a run chooses: how they start, and the name in the docs.
+// Names with a part that a run chooses, and the name in the docs.
 const FAMILIES = [
-  ["reward/", "reward/<part>"],
-  ["eval/greedy_part/", "eval/greedy_part/<part>"],
-  ["eval/greedy_accuracy/", "eval/greedy_accuracy/<value>"],
-  ["eval/", "eval/<set>/<metric>"],
+  [/^reward\/[^/]+\/./, "reward/<part>/<metric>"],
+  [/^reward\//, "reward/<part>"],
+  [/^eval\/greedy_part\//, "eval/greedy_part/<part>"],
+  [/^eval\/greedy_accuracy\//, "eval/greedy_accuracy/<value>"],
+  [/^eval\//, "eval/<set>/<metric>"],
 ];
 
 export function meaningOf(name) {
@@ -19,6 +20,6 @@ export function meaningOf(name) {
   if (words[name]) return words[name];
   const general = name.replace(/@\d+$/, "@k");
   if (words[general]) return words[general];
-  const family = FAMILIES.find(([start]) => name.startsWith(start));
+  const family = FAMILIES.find(([pattern]) => pattern.test(name));
   return family ? words[family[1]] : "";
 }

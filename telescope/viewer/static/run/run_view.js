@@ -8,6 +8,7 @@ import { html } from "../vendor/preact.js";
 import { Alarms } from "./alarms.js";
 import { groups } from "./chart_state.js";
 import { ChartsPanel } from "./charts_panel.js";
+import { Evaluated } from "./evaluated.js";
 import { Settings } from "./settings.js";
 import { Summary } from "./summary.js";
 import { Task } from "./task.js";
@@ -27,6 +28,7 @@ export function RunView() {
     <${Overlay} />
     <${ChartsPanel} />
     <${ValuePaths} />
+    <${Evaluated} />
   `;
 }
 

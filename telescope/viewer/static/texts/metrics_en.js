@@ -4,6 +4,7 @@ export const metricsEn = {
   "reward/score_mean":
     "mean over responses of the task score: the weighted sum of its parts, before shaping and the KL penalty",
   "reward/<part>": "mean over responses of this part of the score",
+  "reward/<part>/<metric>": "mean over responses of a metric that this reward function returned",
   "reward/overlong": "mean over responses of the penalty for length",
   "reward/clipped": "share of responses whose score reward.clip cut",
   "reward/norm_mean":

@@ -3,6 +3,7 @@
 export const metricsZh = {
   "reward/score_mean": "任务得分在各条回答上的均值：各部分的加权和，在整形和 KL 惩罚之前",
   "reward/<part>": "得分的这一部分在各条回答上的均值",
+  "reward/<part>/<metric>": "这个奖励函数另外返回的一个指标，对回答取平均",
   "reward/overlong": "超长惩罚在各条回答上的均值",
   "reward/clipped": "得分被 reward.clip 限制的回答所占的比例",
   "reward/norm_mean": "reward.normalise 的 μ：到目前为止训练过的所有回答（含本步）的平均得分",

@@ -1,0 +1,96 @@
+// The answers of an evaluation: prompt, answer, right or wrong.
+
+import { useAnswer } from "../compare/loaded.js";
+import { pathIn, run } from "../core/data.js";
+import { num } from "../core/number.js";
+import { Loaded, Panel, Segment } from "../core/parts.js";
+import { get } from "../core/source.js";
+import { go, state } from "../core/state.js";
+import { t } from "../core/text.js";
+import { oneLine } from "../core/token_text.js";
+import { html } from "../vendor/preact.js";
+
+const VERDICTS = ["all", "right", "wrong"];
+const WORDS = 300; // characters of an answer in the list
+
+export function Evaluated() {
+  const steps = run.value?.evaluations ?? [];
+  const asked = state.evaluated.value;
+  const step = steps.includes(asked) ? asked : (steps.at(-1) ?? null);
+  const query = new URLSearchParams({
+    set: state.set.value,
+    kind: state.drawn.value,
+    is: state.is.value,
+  });
+  const path = step === null ? null : pathIn(`/evaluations/${step}/answers?${query}`);
+  const { value, error } = useAnswer(path, get);
+  if (step === null) return null;
+  const from = { value, error, loading: true };
+  return html`
+    <${Panel} id="evaluated" title=${t("evaluated.title", { n: step })}>
+      <div class="tools">
+        <${Choice} id="evaluated-step" label=${t("evaluated.step")} value=${step} options=${steps}
+          choose=${(given) => go({ evaluated: Number(given) })} />
+        ${value ? html`<${Filters} found=${value} />` : null}
+      </div>
+      <${Loaded} from=${from}>${(found) => html`<${Answers} found=${found} />`}</${Loaded}>
+    </${Panel}>
+  `;
+}
+
+// A list to choose from; with one option there is nothing to choose.
+function Choice({ id, label, value, options, choose, say = (option) => option }) {
+  if (options.length < 2) return null;
+  return html`
+    <label class="field" for=${id}>
+      <span>${label}</span>
+      <select id=${id} value=${value} onChange=${(event) => choose(event.target.value)}>
+        ${options.map(
+          (each) =>
+            html`<option key=${each} value=${each} selected=${each === value}>${say(each)}</option>`,
+        )}
+      </select>
+    </label>
+  `;
+}
+
+function Filters({ found }) {
+  const { sets, kinds, set, kind } = found;
+  return html`
+    <${Choice} id="evaluated-set" label=${t("evaluated.set")} value=${set} options=${sets}
+      choose=${(given) => go({ set: given })} say=${(each) => each || t("evaluated.own")} />
+    <${Choice} id="evaluated-kind" label=${t("evaluated.kind")} value=${kind} options=${kinds}
+      choose=${(drawn) => go({ drawn })} />
+    <${Segment} id="evaluated-is" label=${t("evaluated.filter")}
+      options=${VERDICTS.map((each) => [each, t(`evaluated.${each}`)])}
+      value=${state.is.value} choose=${(is) => go({ is })} />
+  `;
+}
+
+function Answers({ found }) {
+  const { rows, count, right, total } = found;
+  return html`
+    <p class="quiet">${t("evaluated.count", { right, total })}
+      ${count > rows.length ? ` ${t("evaluated.first", { n: rows.length })}` : ""}</p>
+    <div class="scroll">
+      <table class="settings evaluated">
+        <thead>
+          <tr>
+            <th scope="col">${t("evaluated.prompt")}</th>
+            <th scope="col">${t("evaluated.answer")}</th>
+            <th scope="col">${t("evaluated.score")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            (row, i) => html`<tr key=${i} data-right=${row.right ? "1" : "0"}>
+              <td>${row.user}</td>
+              <td title=${row.response}>${oneLine(row.response, WORDS)}</td>
+              <td>${row.right ? "✓" : "✗"} ${num(row.score)}</td>
+            </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `;
+}
