@@ -1,4 +1,4 @@
-"""Puts the roles and the data of a config together."""
+"""Puts the roles of a config together."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from telescope.algorithms.definitions.trust import trust
 from telescope.config import Config, named_code
-from telescope.data import arithmetic, gym, toys
-from telescope.data.files import read_rows
-from telescope.data.loader import PromptSet
+from telescope.data import arithmetic, gym
 from telescope.errors import TelescopeError
 from telescope.models.fast.capture import GraphMemory
 from telescope.models.fast.fuse import join_weights
@@ -24,7 +21,7 @@ from telescope.models.load import (
     fingerprint,
     load_critic,
     load_policy,
-    load_tokenizer,
+    load_tokenizer_of,
     saved_context_length,
 )
 from telescope.rewards.builtin import builtin_reward
@@ -81,19 +78,22 @@ class LocalRoles(Roles):
     reference: Reference
 
 
-def build_roles(config: Config, reward: GivenReward = None) -> Roles:
-    """Actor, critic, reference and reward, where `config.backend` places them."""
+def build_roles(config: Config, reward: GivenReward = None, model: Any = None) -> Roles:
+    """Actor, critic, reference and reward, where `config.backend` places them.
+
+    `model` is the policy, if a script passed one. Workers on Ray read it from `config.model.path`.
+    """
     trust(*named_code(config.model_dump()))  # this user runs it, so `eval` may import it later
     if config.backend == "ray":
         return build_ray_roles(config, reward)
-    return build_local_roles(config, reward)
+    return build_local_roles(config, reward, model)
 
 
-def build_local_roles(config: Config, reward: GivenReward = None) -> LocalRoles:
+def build_local_roles(config: Config, reward: GivenReward = None, model: Any = None) -> LocalRoles:
     """All four roles in this process, on one device."""
     source = resolve_model(config)
     device = choose_device(config.device)
-    policy = load_policy(source, device)
+    policy = load_policy(source, device, model)
     value_model = None
     critic: Critic | ZeroCritic = ZeroCritic()
     if config.credit.by_critic:
@@ -126,7 +126,7 @@ def build_local_roles(config: Config, reward: GivenReward = None) -> LocalRoles:
 def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
     """The roles in workers of a Ray cluster; the reward functions stay in this process."""
     source = resolve_model(config)
-    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tokenizer = load_tokenizer_of(source)
     reward_model = RayRewardModel() if config.ray.reward_workers else None
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward, reward_model)
     config = with_absolute_paths(config)
@@ -276,33 +276,3 @@ def _default_functions(
             "or pass reward= to Trainer"
         )
     return dict(arithmetic.REWARDS), arithmetic.WEIGHTS
-
-
-def build_data(config: Config, tokenizer: Any) -> tuple[PromptSet, PromptSet | None]:
-    """Training prompts, and held-out ones if there are any."""
-    data = config.data
-    count = config.eval.prompts
-    if data.files:
-        train = PromptSet(read_rows(data.files, data.prompt_key), tokenizer, data)
-        if not data.eval_files:
-            return train, None
-        rows = read_rows(data.eval_files, data.prompt_key)[:count]
-        return train, PromptSet(rows, tokenizer, data)
-    train_rows: list[dict[str, Any]]
-    eval_rows: list[dict[str, Any]]
-    if data.task:
-        train_rows, eval_rows = gym.rows(data.task, data.options, data.size, data.instruction)
-        if count and count > len(eval_rows):
-            raise TelescopeError(
-                f"eval.prompts = {count}, and data.task = {data.task!r} holds {len(eval_rows)} "
-                "problems out: use at most those"
-            )
-    else:
-        rows_of = partial(toys.rows, config.toy) if config.toy else arithmetic.rows
-        train_rows = rows_of(evaluation=False)
-        eval_rows = rows_of(evaluation=True)
-    settings = data.model_copy(update={"prompt_key": "prompt"})
-    return (
-        PromptSet(train_rows, tokenizer, settings),
-        PromptSet(eval_rows[:count], tokenizer, settings),
-    )

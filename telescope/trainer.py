@@ -11,17 +11,20 @@ from typing import Any
 
 from telescope.algorithms import adapt_kl_coef, masked_mean
 from telescope.batch import TokenBatch
-from telescope.build import GivenReward, build_data, build_roles
+from telescope.build import GivenReward, build_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.data import gym
-from telescope.data.loader import DataLoader
+from telescope.data.build import build_data, prompts_of
+from telescope.data.sources import Source
+from telescope.data.stream import make_loader
 from telescope.doctor import Watcher
 from telescope.doctor.terminal import live_line
 from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.ledger.completions import save_completions
 from telescope.ledger.reader import path_of
 from telescope.ledger.writer import Ledger
+from telescope.roles.actor import Actor
 from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
 from telescope.run.best import Best
@@ -39,6 +42,8 @@ from telescope.run.folder import (
     sync_records,
     write_config,
 )
+from telescope.run.generate import generate
+from telescope.run.given import remove_objects, take_arguments, write_objects
 from telescope.run.manifest import step_of
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
@@ -58,21 +63,40 @@ class Diagnosed(Interrupted):
 class Trainer:
     """PPO on one config. `Trainer(config, reward=fn).fit()` trains and returns the last metrics.
 
-    `reward` is a function f(prompts, completions, **columns), or several by name; without it the
-    config's are used. With `resume` the run goes on from its last checkpoint if it has one, or from
-    the one that is named, e.g. "step_000040"; newer ones are then set aside.
+    Every argument is a name or an object; without it the config decides.
+
+    - `config`: a `Config`, the path of a recipe, or the name of a shipped one.
+    - `model`, `tokenizer`: a path, a hub name, or a Hugging Face object. A model is trained in
+      place; its first weights are written to the run's folder, where a resumed run reads them.
+    - `train_dataset`, `eval_dataset`: files, patterns or hub names; rows; a `datasets.Dataset`. To
+      train, also a stream: an `IterableDataset`, a generator, or a function that returns one.
+    - `reward`: f(prompts, completions, **columns), several by name, or "file.py:function".
+    - `callbacks`: functions f(event), or "file.py:function"; see `Event`.
+    - `resume`: go on from the run's last checkpoint if it has one, or from the one that is named,
+      e.g. "step_000040"; newer ones are then set aside.
     """
 
     def __init__(
         self,
-        config: Config,
+        config: Config | str | Path,
         *,
-        reward: GivenReward = None,
+        model: Any = None,
+        tokenizer: Any = None,
+        train_dataset: Source | None = None,
+        eval_dataset: Source | None = None,
+        reward: GivenReward | str = None,
         callbacks: Sequence[Callback | str] = (),
         resume: bool | str = False,
     ) -> None:
+        config, self.given = take_arguments(
+            config,
+            model=model,
+            tokenizer=tokenizer,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            reward=reward,
+        )
         self.config = config
-        self.reward = reward
         self.callbacks = Callbacks([*config.callbacks, *callbacks])
         self.checkpoints = checkpoints_folder(config)
         self._find_checkpoints(resume)  # a refusal leaves no folder behind
@@ -92,12 +116,17 @@ class Trainer:
         try:
             self._lock.take()  # from here to the end of `fit`
             saved = self._find_checkpoints(resume)  # again: another process may just have ended
+            if not saved:
+                write_objects(config, self.given)
             self._warm_start(resume=bool(resume))
-            self._build_roles()
+            is_first = not saved and not config.warm_start.files
+            self._build_roles(self.given.model if is_first else None)
             self._prepare(saved)
         except BaseException:
             if hasattr(self, "roles"):
                 self.roles.close()
+            if new_folders:
+                remove_objects(config, self.given)
             remove_unused(new_folders)
             self._lock.release()
             raise
@@ -123,8 +152,9 @@ class Trainer:
                 f"stopped by {stopped} in the warm start, which is saved: continue with --resume"
             )
 
-    def _build_roles(self) -> None:
-        self.roles = build_roles(self.config, self.reward)
+    def _build_roles(self, model: Any = None) -> None:
+        """Loads the models; the policy is `model`, or what its folder holds."""
+        self.roles = build_roles(self.config, self.given.reward, model)
         # Without this, places in a cluster would outlive a trainer that is garbage-collected.
         weakref.finalize(self, self.roles.close).atexit = False
 
@@ -133,7 +163,7 @@ class Trainer:
         config = self.config
         actor = self.roles.actor
         self.notes = describe_roles(config, self.roles.reward)
-        train, self.held_out = build_data(config, actor.tokenizer)
+        train, self.held_out = build_data(config, actor.tokenizer, self.given.data)
         self.named_sets = named_sets(config, actor.tokenizer)
         for prompts in (train, self.held_out, *(own.prompts for own in self.named_sets)):
             if prompts is not None:
@@ -144,18 +174,12 @@ class Trainer:
             **warm_start_metrics(config),
         }
         self.ledger = Ledger(config, actor.tokenizer)
-        self.dataloader = DataLoader(
-            train,
-            batch_size=config.rollout.batch_size,
-            repeat=config.rollout.n,
-            steps=config.steps,
-            seed=config.seed,
-            shuffle=config.data.shuffle,
-        )
+        self.dataloader = make_loader(train, config)
+        first_prompts = list(train.ids)  # a stream forgets them
         if saved:
             self._restore(saved[-1])
         cost = actor.cost if actor.device.type == "cpu" else None
-        self.notes += warnings(config, self.step, cost, train.ids)
+        self.notes += warnings(config, self.step, cost, first_prompts)
         # Last: a start that is refused leaves the folder as it was.
         for name in checkpoint.set_aside(self.checkpoints, after_step=self.step):
             self.notes.append(f"  kept, but no longer used: {self.checkpoints / name}")
@@ -246,7 +270,7 @@ class Trainer:
     ) -> None:
         """Ends a step: evaluation, log, a requested stop, checkpoint."""
         config = self.config
-        metrics = self.callbacks.send("step", self, metrics)
+        metrics = self.callbacks.send("step", self, metrics | self.dataloader.metrics())
         is_due = self.callbacks.take("evaluate") or _is_due(self.step, config.eval.every)
         if is_due and not self._is_over():
             metrics = metrics | self._evaluate()
@@ -370,6 +394,7 @@ class Trainer:
             "kl_coef": self.kl_coef,
             "kl_coef_given": self.config.credit.kl_coef,
             "step": self.step,
+            "data": self.dataloader.checksum(self.step),
             "reward": roles.reward.state(),
             "best": self.best.state(),
         }
@@ -396,6 +421,8 @@ class Trainer:
         if state["kl_coef_given"] == self.config.credit.kl_coef:
             self.kl_coef = state["kl_coef"]
         self.notes.append(f"resuming {self.config.run_dir} after step {self.step}")
+        if "data" in state:
+            self.notes += self.dataloader.check_same(self.step, state["data"])
         self.notes += [f"  config changed: {change}" for change in config_changes(self.config)]
 
     def _restart(self, lost: WorkerError) -> None:
@@ -425,6 +452,29 @@ class Trainer:
         except WorkerError as again:
             time.sleep(5 * self.restarts)  # a cluster takes a while to notice a lost node
             self._restart(again)
+
+    @property
+    def policy(self) -> Any:
+        """The Hugging Face model that is trained. On Ray its shards are in the workers."""
+        if isinstance(self.roles.actor, Actor):
+            return self.roles.actor.model
+        raise TelescopeError(
+            "with backend = 'ray' the policy is in the workers: `telescope export` writes it"
+        )
+
+    def generate(
+        self, prompts: Sequence[str | list[dict[str, Any]]], *, greedy: bool = False, seed: int = 0
+    ) -> list[str]:
+        """The policy's response to each text or list of chat messages. Training is not affected."""
+        return generate(self.roles.actor, prompts, self.config, greedy=greedy, seed=seed)
+
+    def evaluate(self, rows: Source | None = None) -> dict[str, float]:
+        """eval/* of the policy as it is, on these rows or on the run's own evaluation sets."""
+        roles = self.roles
+        sets = [*own_set(self.held_out, self.config), *self.named_sets]
+        if rows is not None:
+            sets = own_set(prompts_of(rows, roles.actor.tokenizer, self.config), self.config)
+        return evaluate_sets(roles.actor, roles.reward, sets, self.config).metrics
 
     def history(self) -> list[dict[str, Any]]:
         """Every row of metrics.jsonl so far."""

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from telescope.build import build_data
 from telescope.config import Config, load_config
 from telescope.data import gym
+from telescope.data.build import build_data
 from tests import ROOT
 
 VERSIONS = {"torch": "2.11.0", "trl": "1.12.0"}

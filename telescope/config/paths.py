@@ -6,22 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-PATHS = {
-    "model": ("path", "critic_path", "reference_path"),
-    "data": ("files", "eval_files"),
-    "warm_start": ("files",),
-    "reward": ("model",),
-    "rollout": ("corpus",),
-}
-"""Settings that may name a file or a folder."""
-CODE = {
-    "reward": ("functions", "attention"),
-    "rollout": ("environment",),
-    "credit": ("estimator",),
-    "actor": ("loss",),
-    "critic": ("loss",),
-}
-"""Settings that may name `file.py:object`."""
 BUILT_IN_MODELS = ("builtin", "smollm2")
 
 
@@ -30,32 +14,20 @@ def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     Others stay as they are: a name on the hub, or a file in the working folder.
     """
-    found = {**data}
-    if "callbacks" in data:
-        found["callbacks"] = _each(data["callbacks"], folder, _code)
-    for settings, resolve in ((PATHS, _path), (CODE, _code)):
-        for section, names in settings.items():
-            values = found.get(section)
-            if isinstance(values, Mapping):
-                changed = {
-                    name: _each(values[name], folder, resolve) for name in names if name in values
-                }
-                found[section] = {**values, **changed}
-    evaluation = found.get("eval")
-    if isinstance(evaluation, Mapping) and isinstance(evaluation.get("sets"), Mapping):
-        sets = {name: _set_beside(own, folder) for name, own in evaluation["sets"].items()}
-        found["eval"] = {**evaluation, "sets": sets}
-    return found
+    return _resolved(data, _SETTINGS, folder)
 
 
-def _set_beside(own: Any, folder: Path) -> Any:
-    """The settings of one evaluation set, with its paths made absolute."""
-    if not isinstance(own, Mapping):
-        return own
-    found = {**own}
-    for name, resolve in (("files", _path), ("functions", _code)):
-        if name in found:
-            found[name] = _each(found[name], folder, resolve)
+def _resolved(values: Mapping[str, Any], settings: Settings, folder: Path) -> dict[str, Any]:
+    """The values, with paths and names of code resolved where `settings` says so."""
+    found = {**values}
+    for name, kind in settings.items():
+        value = values.get(name)
+        if not isinstance(kind, Mapping):
+            if name in values:
+                found[name] = _each(value, folder, kind)
+        elif isinstance(value, Mapping):
+            known = dict.fromkeys(value, kind["*"]) if "*" in kind else kind
+            found[name] = _resolved(value, known, folder)
     return found
 
 
@@ -79,3 +51,19 @@ def _path(value: str, folder: Path) -> str:
 def _code(value: str, folder: Path) -> str:
     source, _, name = value.rpartition(":")
     return f"{_path(source, folder)}:{name}" if source.endswith(".py") else value
+
+
+Settings = Mapping[str, Any]
+_SETTINGS: Settings = {
+    "callbacks": _code,
+    "model": dict.fromkeys(("path", "critic_path", "reference_path", "tokenizer_path"), _path),
+    "data": {"files": _path, "eval_files": _path},
+    "warm_start": {"files": _path},
+    "reward": {"functions": _code, "attention": _code, "model": _path},
+    "rollout": {"environment": _code, "corpus": _path},
+    "credit": {"estimator": _code},
+    "actor": {"loss": _code},
+    "critic": {"loss": _code},
+    "eval": {"sets": {"*": {"files": _path, "functions": _code}}},
+}
+"""Settings that may name a file or a folder, or `file.py:object`; "*" is any name."""

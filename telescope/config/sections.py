@@ -70,6 +70,9 @@ class ModelConfig(Section):
         description="model that the KL is measured against, e.g. the one before SFT; "
         "default: the policy at the start",
     )
+    tokenizer_path: str | None = Field(
+        None, description="folder or hub name of the tokenizer; default: the same as `path`"
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="dtype of weights and computation; with bfloat16 the optimizer keeps float32 "
@@ -107,10 +110,14 @@ class ModelConfig(Section):
 class DataConfig(Section):
     files: list[str] = Field(
         [],
-        description="training prompts: parquet or jsonl files; none: `task` or the built-in task",
+        description="training prompts: parquet, jsonl, jsonl.gz or csv files, patterns such as "
+        "data/*.jsonl, or data sets of the hub, owner/name:split (extra `datasets`); "
+        "none: `task` or the built-in task",
     )
     eval_files: list[str] = Field(
-        [], description="held-out prompts for `eval`; none with `files`: no evaluation"
+        [],
+        description="held-out prompts for `eval`, named like `files`; none with `files`: "
+        "no evaluation",
     )
     prompt_key: str = Field(
         "prompt", description="column with the prompt, as text or as chat messages"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,33 +37,56 @@ class Prompts:
 
 
 class PromptSet:
-    """Tokenised prompts. Text goes in as it is, chat messages through the model's chat template."""
+    """Tokenised prompts. Text goes in as it is, chat messages through the model's chat template.
 
-    def __init__(self, rows: Sequence[dict[str, Any]], tokenizer: Any, config: DataConfig) -> None:
+    `may_be_empty`: rows are added later.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[dict[str, Any]],
+        tokenizer: Any,
+        config: DataConfig,
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.rows_read = 0
         self.dropped = 0
+        self.first = 0
+        """Place in the data of the first prompt that is kept; a stream forgets earlier ones."""
         self.ids: list[list[int]] = []
         self.texts: list[str] = []
         self.data: list[dict[str, Any]] = []
-        key = config.prompt_key
-        limit = config.max_prompt_tokens
-        is_plain = [isinstance(row[key], str) for row in rows]
+        self.add(rows)
+        if not self.ids and not may_be_empty:
+            raise self.nothing_left()
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Tokenises rows, and keeps those whose prompt is not too long."""
+        key = self.config.prompt_key
+        limit = self.config.max_prompt_tokens
+        numbered = list(enumerate(rows, self.rows_read + 1))
+        self.rows_read += len(rows)
         chats = {
             number: checked_messages(row[key], number)
-            for number, row in enumerate(rows, 1)
+            for number, row in numbered
             if not isinstance(row[key], str)
         }
         texts = [
-            chat_text(chats[number], number, tokenizer) if number in chats else row[key]
-            for number, row in enumerate(rows, 1)
+            chat_text(chats[number], number, self.tokenizer) if number in chats else row[key]
+            for number, row in numbered
         ]
-        all_ids = _tokenise(texts, is_plain, tokenizer)
-        for number, (row, text, ids) in enumerate(zip(rows, texts, all_ids, strict=True), 1):
+        is_plain = [number not in chats for number, _ in numbered]
+        all_ids = _tokenise(texts, is_plain, self.tokenizer)
+        for (number, row), text, ids in zip(numbered, texts, all_ids, strict=True):
             if not ids:
                 raise TelescopeError(
                     f"prompt {number} is empty: every row needs a prompt of at least one token"
                 )
             if len(ids) > limit:
-                if config.overlong == "error":
+                if self.config.overlong == "error":
                     raise TelescopeError(
                         f"prompt {number} has {len(ids)} tokens, more than "
                         f"data.max_prompt_tokens = {limit}: raise the limit, "
@@ -75,18 +100,31 @@ class PromptSet:
             self.ids.append(ids)
             self.texts.append(text)
             self.data.append(columns)
-        if not self.ids:
-            raise TelescopeError(
-                f"no prompt is left: all {self.dropped} are longer than "
-                f"data.max_prompt_tokens = {limit}; raise it"
-            )
+
+    def forget(self, count: int) -> None:
+        """Drops the first `count` prompts."""
+        for values in (self.ids, self.texts, self.data):
+            del values[:count]
+        self.first += count
+
+    def nothing_left(self) -> TelescopeError:
+        """The error for data whose prompts are all too long."""
+        return TelescopeError(
+            f"no prompt is left: all {self.dropped} are longer than "
+            f"data.max_prompt_tokens = {self.config.max_prompt_tokens}; raise it"
+        )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(len(ids) for ids in self.ids)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def check_context(self, positions: int | None, response_tokens: int) -> None:
         """Refuses prompts that leave too few of the model's positions for a response."""
-        longest = max(len(ids) for ids in self.ids)
+        longest = self.longest
         if positions is None or longest + response_tokens <= positions:
             return
         remedy = "lower rollout.max_response_tokens"
@@ -103,7 +141,7 @@ class PromptSet:
         info: dict[str, list[Any]] = {
             "prompt": [self.texts[i] for i in chosen],
             "data": [self.data[i] for i in chosen],
-            "prompt_index": chosen,
+            "prompt_index": [self.first + i for i in chosen],
         }
         return Prompts([self.ids[i] for i in chosen], info, seed)
 
@@ -125,6 +163,7 @@ class DataLoader:
         self.shuffle = shuffle
         self._epoch: int | None = None
         self._order: list[int] = []
+        self._checksum: int | None = None
 
     def from_step(self, start: int, until: int | None = None) -> Iterator[tuple[int, Prompts]]:
         """(step, prompts) from step `start` to the last, or to the one before `until`."""
@@ -133,9 +172,27 @@ class DataLoader:
 
     def at(self, step: int) -> Prompts:
         """The prompts of one step."""
-        return self.data.take(
-            self.indices(step), repeat=self.repeat, seed=mix_seed(self.seed, step, 0)
-        )
+        return self.data.take(self.indices(step), repeat=self.repeat, seed=self.seed_of(step))
+
+    def seed_of(self, step: int) -> int:
+        """The sampling seed of one step."""
+        return mix_seed(self.seed, step, 0)
+
+    def checksum(self, step: int) -> int:
+        """Of all prompts, whatever the step: a resumed run should have the same."""
+        if self._checksum is None:
+            self._checksum = checksum(self.data.ids)
+        return self._checksum
+
+    def check_same(self, step: int, saved: int) -> list[str]:
+        """Says so if the checkpoint after `step` was trained on other prompts."""
+        if saved == self.checksum(step):
+            return []
+        return ["  data changed: the training prompts are not those of the checkpoint"]
+
+    def metrics(self) -> dict[str, float]:
+        """What changes from step to step: nothing here."""
+        return {}
 
     def further_prompts(self, step: int) -> Iterator[int]:
         """Prompts that the step does not have, each once.
@@ -170,6 +227,13 @@ class DataLoader:
             if self.shuffle:
                 random.Random(mix_seed(self.seed, epoch, 1)).shuffle(self._order)
         return self._order
+
+
+def checksum(prompts: Sequence[Sequence[int]], start: int = 0) -> int:
+    """CRC-32 of token ids; `start` is that of the prompts before these."""
+    for ids in prompts:
+        start = zlib.crc32(array("q", [len(ids), *ids]).tobytes(), start)
+    return start
 
 
 def last_match(pattern: str, text: str) -> str | None:

@@ -70,14 +70,20 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
     return tokenizer
 
 
-def load_policy(config: ModelConfig, device: torch.device) -> Any:
-    """The policy on `device`. Its `graph_memory` is for all models of the device."""
-    model = new_policy(config).to(device)
+def load_tokenizer_of(config: ModelConfig) -> Any:
+    """The tokenizer of a config: the model's, or the one that `tokenizer_path` names."""
+    path = config.tokenizer_path or config.path
+    return load_tokenizer(path, trust_remote_code=config.trust_remote_code)
+
+
+def load_policy(config: ModelConfig, device: torch.device, given: Any = None) -> Any:
+    """The policy on `device`: `given`, or the one at `config.path`.
+
+    Its `graph_memory` is for all models of the device.
+    """
+    model = new_policy(config, given=given).to(device)
     model.graph_memory = GraphMemory()
-    settings = getattr(model, "generation_config", None)
-    if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
-        # Some models ship a config that contradicts itself and could not be saved.
-        settings.do_sample = True
+    repair_generation_config(model)
     _prepare(model, config, model.graph_memory)
     return model
 
@@ -119,18 +125,23 @@ def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
     return same_path and same_class and not special
 
 
-def new_policy(config: ModelConfig, *, empty: bool = False) -> Any:
+def new_policy(config: ModelConfig, *, empty: bool = False, given: Any = None) -> Any:
     """A causal language model, with adapters if `lora_rank` is set.
 
-    `empty`: without reading weights.
+    `empty`: without reading weights. `given`: this model, which is then changed in place.
     """
-    model = _load(
-        AutoModelForCausalLM,
-        config.path,
-        empty=empty,
-        dtype=getattr(torch, config.dtype),
-        trust_remote_code=config.trust_remote_code,
-    )
+    dtype = getattr(torch, config.dtype)
+    if given is not None:
+        model = given.to(dtype)
+        _check_finite(model, "that was passed")
+    else:
+        model = _load(
+            AutoModelForCausalLM,
+            config.path,
+            empty=empty,
+            dtype=dtype,
+            trust_remote_code=config.trust_remote_code,
+        )
     if config.lora_rank:
         add_adapters(model, config, path=config.path, task="CAUSAL_LM")
     return model
@@ -206,6 +217,13 @@ def load_sharded(
 
 
 # ---- what a loaded model is asked
+
+
+def repair_generation_config(model: Any) -> None:
+    """Some models ship generation settings that contradict themselves and could not be saved."""
+    settings = getattr(model, "generation_config", None)
+    if settings is not None and not settings.do_sample and (settings.temperature or settings.top_p):
+        settings.do_sample = True
 
 
 def is_packable(model: Any) -> bool:
@@ -341,8 +359,10 @@ def _load(
     """
     local = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
-    if looks_local and not (local / "config.json").is_file():
-        problem = "has no config.json" if local.is_dir() else "does not exist"
+    needed = "tokenizer_config.json" if auto is AutoTokenizer else "config.json"
+    has_files = any((local / name).is_file() for name in (needed, "config.json"))
+    if looks_local and not has_files:
+        problem = f"has no {needed}" if local.is_dir() else "does not exist"
         raise TelescopeError(
             f"model folder {path} {problem}: "
             "give a Hugging Face model folder or a hub name such as org/model"

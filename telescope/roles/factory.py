@@ -13,7 +13,13 @@ from telescope.config import Config, ModelConfig
 from telescope.data import arithmetic, toys
 from telescope.errors import TelescopeError
 from telescope.models import smollm
-from telescope.models.load import is_packable, load_reward_model, load_tokenizer, stop_ids
+from telescope.models.load import (
+    is_packable,
+    load_reward_model,
+    load_tokenizer,
+    load_tokenizer_of,
+    stop_ids,
+)
 from telescope.models.parallel import Ranks
 from telescope.roles.actor import Actor
 from telescope.roles.functions import load_function
@@ -85,7 +91,7 @@ def check_vocabulary(reference: Any, tokenizer: Any, config: Config) -> None:
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     """The actor of a policy that is loaded, with its tokenizer, sampler and tools."""
     source = resolve_model(config)
-    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tokenizer = load_tokenizer_of(source)
     tools = make_tools(config, tokenizer, ranks)
     sampler: Sampler
     # A sharded policy cannot be captured in CUDA graphs.

@@ -20,9 +20,10 @@ from telescope.algorithms import Moments, monte_carlo_returns
 from telescope.audit.findings import Audit, judged, posts_of
 from telescope.audit.states import Chosen, State, choose
 from telescope.audit.statistics import estimate
-from telescope.build import GivenReward, LocalRoles, build_data, build_local_roles
+from telescope.build import GivenReward, LocalRoles, build_local_roles
 from telescope.config import Config, CreditConfig, load_saved_config
 from telescope.credit import with_rewards
+from telescope.data.build import build_data
 from telescope.data.loader import PromptSet
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError

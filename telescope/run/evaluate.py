@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from telescope.algorithms import majority, pass_at_k
-from telescope.build import GivenReward, build_actor, build_data, build_reward
+from telescope.build import GivenReward, build_actor, build_reward
 from telescope.config import Config, EvalConfig
+from telescope.data.build import build_held_out
 from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
@@ -84,7 +85,7 @@ def evaluate_actor(
 ) -> Evaluation:
     """Evaluates an actor after `step` on the evaluation sets of a config, or on `rows`."""
     if rows is None:
-        _, held_out = build_data(config, actor.tokenizer)
+        held_out = build_held_out(config, actor.tokenizer)
     else:
         held_out = PromptSet(rows, actor.tokenizer, config.data)
     scorer = build_reward(config, actor.tokenizer, actor.model.device, reward)

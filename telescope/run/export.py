@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from telescope.errors import TelescopeError
-from telescope.models.load import load_critic, load_policy, load_tokenizer, quiet
+from telescope.models.load import load_critic, load_policy, load_tokenizer_of, quiet
 from telescope.models.lora import merge_adapters, save_adapters, trained_weights
 from telescope.models.value import ValueModel
 from telescope.roles.factory import resolve_model
@@ -108,7 +108,7 @@ def _write(saved: SavedRun, folder: Path, *, adapter: bool) -> None:
         saved.load_weights("critic", critic)
         write_model(critic, folder / "critic", adapter=adapter)
 
-    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tokenizer = load_tokenizer_of(source)
     tokenizer.save_pretrained(folder)
 
 

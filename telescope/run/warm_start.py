@@ -26,7 +26,7 @@ from telescope.config import Config, OptimizerConfig
 from telescope.data.completions import Completions, read_completions
 from telescope.data.seeds import mix_seed
 from telescope.models.forward import policy_forward
-from telescope.models.load import fingerprint, is_packable, load_policy, load_tokenizer
+from telescope.models.load import fingerprint, is_packable, load_policy, load_tokenizer_of
 from telescope.models.shards import load_weights
 from telescope.roles.critic import ZeroCritic
 from telescope.roles.factory import choose_device, start_model, warm_start_folder
@@ -89,8 +89,7 @@ class _Stage:
         self.work = work
         self.source = start_model(config)
         self.policy = load_policy(self.source, choose_device(config.device))
-        trusted = self.source.trust_remote_code
-        self.tokenizer = load_tokenizer(self.source.path, trust_remote_code=trusted)
+        self.tokenizer = load_tokenizer_of(self.source)
         self.rows = read_completions(config.warm_start.files, self.tokenizer, config)
         self.batches = list(islice(_batches(len(self.rows), config), config.warm_start.steps))
         self.learner = Learner(

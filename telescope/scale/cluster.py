@@ -91,6 +91,7 @@ def with_absolute_paths(config: Config) -> Config:
             "path": config.model.path,
             "critic_path": config.model.critic_path,
             "reference_path": config.model.reference_path,
+            "tokenizer_path": config.model.tokenizer_path,
         },
         "reward": {"model": config.reward.model},
     }

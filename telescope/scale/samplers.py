@@ -12,7 +12,7 @@ from torch import Tensor
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.data.loader import Prompts
-from telescope.models.load import load_policy, load_tokenizer
+from telescope.models.load import load_policy, load_tokenizer_of
 from telescope.roles.factory import make_sampler, make_tools, resolve_model
 from telescope.rollout.sampler import sample_batch
 
@@ -23,7 +23,7 @@ class SamplingRole:
     def __init__(self, config: Config, device: torch.device) -> None:
         source = resolve_model(config)
         self.device = device
-        self.tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+        self.tokenizer = load_tokenizer_of(source)
         self.policy: Any = None
         if config.rollout.engine == "torch":
             without_lora = source.model_copy(update={"lora_rank": 0})  # adapters come merged

@@ -14,7 +14,7 @@ import torch
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.ledger.writer import Noted, Notes
-from telescope.models.load import load_sharded, load_tokenizer, new_policy, new_value_model
+from telescope.models.load import load_sharded, load_tokenizer_of, new_policy, new_value_model
 from telescope.models.parallel import ProcessGroup
 from telescope.roles.critic import Critic
 from telescope.roles.factory import (
@@ -71,7 +71,7 @@ class Worker:
             return {}
         if "reward" in roles:
             source = resolve_model(config)
-            tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+            tokenizer = load_tokenizer_of(source)
             self.roles["reward"] = make_reward_model(config, tokenizer, self.device)
             return {}
         ranks = self._join_process_group(rank, size, address)

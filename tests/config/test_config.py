@@ -124,6 +124,9 @@ def test_paths_in_a_recipe_are_found_beside_it(recipe, monkeypatch: pytest.Monke
         files = ["train.jsonl", "parts/*.jsonl", "elsewhere.jsonl"]
         [reward]
         functions = ["rewards.py:exact", "module:exact", "https://host/rewards.py:exact"]
+        [eval.sets.hard]
+        files = ["train.jsonl"]
+        functions = ["rewards.py:exact"]
         """
     )
     folder = path.parent
@@ -140,6 +143,8 @@ def test_paths_in_a_recipe_are_found_beside_it(recipe, monkeypatch: pytest.Monke
         "elsewhere.jsonl",  # not beside it: in the working folder
     ]
     assert config.reward.functions[0] == f"{folder}/rewards.py:exact"
+    assert config.eval.sets["hard"].files == [f"{folder}/train.jsonl"]
+    assert config.eval.sets["hard"].functions == [f"{folder}/rewards.py:exact"]
     assert config.reward.functions[1:] == ["module:exact", "https://host/rewards.py:exact"]
 
 

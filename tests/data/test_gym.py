@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from telescope import Trainer, ledger
-from telescope.build import build_data
 from telescope.commands import main
 from telescope.config import Config, load_config, smoke
+from telescope.data.build import build_data
 from telescope.data.gym import answer_of, rows, scorer
 from telescope.errors import TelescopeError
 from telescope.models.load import load_tokenizer

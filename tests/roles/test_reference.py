@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from telescope import Trainer
-from telescope.build import build_data, build_roles
+from telescope.build import build_roles
 from telescope.config import load_config
+from telescope.data.build import build_data
 from telescope.errors import TelescopeError
 from tests.docs.examples import block
 from tests.fakes import write_tiny_model

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from telescope.algorithms import POLICY_LOSSES
-from telescope.build import build_data, build_roles
+from telescope.build import build_roles
 from telescope.config import OptimizerConfig
 from telescope.credit import compute_advantages
+from telescope.data.build import build_data
 from telescope.errors import DivergedError, TelescopeError
 from telescope.roles.actor import LossReport
 from telescope.roles.learner import Learner, map_rows, micro_batches

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from telescope.build import Roles, build_data
+from telescope.build import Roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
+from telescope.data.build import build_data
 from telescope.ledger.writer import Ledger
 from telescope.run.checkpoint import shards_of
 from tests.fakes import read_shards, tiny_config

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from telescope.batch import TokenBatch
-from telescope.build import Roles, build_data, build_local_roles, build_ray_roles
+from telescope.build import Roles, build_local_roles, build_ray_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
+from telescope.data.build import build_data
 from telescope.errors import WorkerError
 from telescope.roles.learner import balance
 from tests.fakes import write_tiny_model

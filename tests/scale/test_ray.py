@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from telescope.build import build_data, build_local_roles, build_ray_roles
+from telescope.build import build_local_roles, build_ray_roles
+from telescope.data.build import build_data
 from telescope.models.load import load_tokenizer, quiet
 from telescope.run.checkpoint import check, list_checkpoints, shards_of
 from telescope.run.export import export_run

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from telescope import ledger
-from telescope.build import build_data, build_local_roles, build_ray_roles
+from telescope.build import build_local_roles, build_ray_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
+from telescope.data.build import build_data
 from telescope.trainer import Trainer
 from tests.fakes import write_tiny_model
 from tests.scale.on_ray import close, config_for, reward, three_updates

@@ -1,0 +1,36 @@
+"""Responses to a few prompts, outside of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telescope.config import Config
+from telescope.data.loader import PromptSet
+from telescope.data.seeds import mix_seed
+from telescope.roles.protocols import ActorRole
+
+
+def generate(
+    actor: ActorRole,
+    prompts: Sequence[str | list[dict[str, Any]]],
+    config: Config,
+    *,
+    greedy: bool,
+    seed: int,
+) -> list[str]:
+    """The actor's response to each text or list of chat messages.
+
+    Nothing is drawn from the global generators, so training goes on as without this.
+    """
+    rows = [{"prompt": prompt} for prompt in prompts]
+    changes = {"prompt_key": "prompt", "overlong": "error"}
+    settings = config.data.model_copy(update=changes)
+    asked = PromptSet(rows, actor.tokenizer, settings)
+    size = config.rollout.batch_size * config.rollout.n
+    texts: list[str] = []
+    for first in range(0, len(rows), size):
+        index = range(first, min(first + size, len(rows)))
+        batch = actor.sample(asked.take(index, seed=mix_seed(seed, first)), greedy=greedy)
+        texts += [row.response.text for row in batch.info]
+    return texts

@@ -1,0 +1,124 @@
+"""What a script passes to Trainer: names become settings, objects stay beside the config."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from telescope.build import GivenReward
+from telescope.config import Config, load_config, merge, validate
+from telescope.data.build import GivenData
+from telescope.data.recipes import find_recipe
+from telescope.data.sources import GIVEN, Source, names_of
+from telescope.errors import TelescopeError
+from telescope.models.load import quiet, repair_generation_config
+
+
+@dataclass(frozen=True)
+class Given:
+    """The objects; None where the config names what to load."""
+
+    model: Any
+    tokenizer: Any
+    data: GivenData
+    reward: GivenReward
+
+
+def take_arguments(
+    config: Config | str | Path,
+    *,
+    model: Any = None,
+    tokenizer: Any = None,
+    train_dataset: Source | None = None,
+    eval_dataset: Source | None = None,
+    reward: GivenReward | str = None,
+) -> tuple[Config, Given]:
+    """The config with everything that is named, and the objects.
+
+    A model or a tokenizer that is an object gets a folder in the run's: `write_objects` fills it.
+    """
+    if isinstance(config, str | Path):
+        config = load_config(find_recipe(str(config)))
+    models: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    rewards: dict[str, Any] = {}
+    if isinstance(model, str | Path):
+        models["path"] = str(model)
+        model = None
+    elif model is not None:
+        models["path"] = str(config.run_dir / "model")
+        if tokenizer is None:
+            models["tokenizer_path"] = _origin_of(model)
+    if isinstance(tokenizer, str | Path):
+        models["tokenizer_path"] = str(tokenizer)
+        tokenizer = None
+    elif tokenizer is not None:
+        models["tokenizer_path"] = str(config.run_dir / "tokenizer")
+    if train_dataset is not None:
+        data["files"] = names_of(train_dataset) or [GIVEN]
+        data["task"] = None
+    if eval_dataset is not None:
+        data["eval_files"] = names_of(eval_dataset) or [GIVEN]
+    if isinstance(reward, str):
+        rewards["functions"] = [reward]
+        reward = None
+    changes = {"model": models, "data": data, "reward": rewards}
+    if any(changes.values()):
+        config = validate(merge(config.model_dump(), changes))
+    train = None if names_of(train_dataset) else train_dataset
+    held_out = None if names_of(eval_dataset) else eval_dataset
+    return config, Given(model, tokenizer, GivenData(train, held_out), reward)
+
+
+def _origin_of(model: Any) -> str:
+    """Where a model object was loaded from: its tokenizer is there too."""
+    for method in ("save_pretrained", "generate"):
+        if not hasattr(model, method):
+            raise TelescopeError(
+                f"model={type(model).__name__} is not a Hugging Face causal language model: "
+                "give one, or the path of one"
+            )
+    if hasattr(model, "peft_config"):
+        raise TelescopeError(
+            "model= has LoRA adapters already: give the base model, and set model.lora_rank"
+        )
+    origin = str(getattr(model, "name_or_path", ""))
+    if not origin:
+        raise TelescopeError("the model was not loaded from a folder: pass tokenizer= too")
+    return origin
+
+
+def write_objects(config: Config, given: Given) -> None:
+    """Writes a model and a tokenizer that are objects into the run's folder.
+
+    There `eval`, `export`, a resumed run and other processes find them.
+    """
+    if given.model is not None:
+        repair_generation_config(given.model)
+        _write(given.model, Path(config.model.path))
+    if given.tokenizer is not None:
+        assert config.model.tokenizer_path is not None
+        _write(given.tokenizer, Path(config.model.tokenizer_path))
+
+
+def remove_objects(config: Config, given: Given) -> None:
+    """Takes back what `write_objects` wrote, where the start of a new run is refused."""
+    if given.model is not None:
+        shutil.rmtree(config.model.path, ignore_errors=True)
+    if given.tokenizer is not None and config.model.tokenizer_path is not None:
+        shutil.rmtree(config.model.tokenizer_path, ignore_errors=True)
+
+
+def _write(thing: Any, folder: Path) -> None:
+    temporary = folder.with_name(f".writing-{folder.name}")
+    try:
+        for old in (temporary, folder):
+            if old.exists():
+                shutil.rmtree(old)
+        with quiet():
+            thing.save_pretrained(temporary)
+        temporary.rename(folder)
+    except OSError as error:
+        raise TelescopeError(f"cannot write {folder}: {error.strerror or error}") from error
