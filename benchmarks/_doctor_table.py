@@ -29,6 +29,8 @@ class Verdict:
     """What was said about one run."""
 
     case: str
+    what: str
+    """What differs from the base."""
     seed: int
     expected: tuple[str, ...]
     """Findings that name the cause; none: the run is healthy."""
@@ -70,32 +72,22 @@ def is_right(said: Sequence[Said], expected: tuple[str, ...]) -> bool:
 
 
 def table(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
-    """One line per case: the finding that is expected, and the top ones of its runs.
-
-    `(t)` is a run for tuning. ✗ is a wrong verdict.
-    """
-    columns = ["case", "expected", "top finding of each seed", "right", *tools]
+    """One line per case: what it is, the top findings of its runs, and how many are right."""
+    columns = ["case", "what differs", "top finding", "right", *tools]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for case in dict.fromkeys(verdict.case for verdict in verdicts):
         runs = [verdict for verdict in verdicts if verdict.case == case]
-        cells = [
-            case,
-            " or ".join(runs[0].expected) or "nothing serious",
-            ", ".join(_cell(run) for run in runs),
-            _share(run.is_right for run in runs),
-        ]
-        for tool in tools:
-            names = Counter(top(run.peers[tool]) for run in runs)
-            said = ", ".join(f"{name} ×{count}" for name, count in names.items())
-            cells.append(f"{_share(run.peer_is_right(tool) for run in runs)}: {said}")
+        cells = [case, runs[0].what, _tops(runs), _share(run.is_right for run in runs)]
+        cells += [_share(run.peer_is_right(tool) for run in runs) for tool in tools]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _cell(run: Verdict) -> str:
-    tuning = " (t)" if run.group == "tuning" else ""
-    wrong = "" if run.is_right else " ✗"
-    return f"{run.top}{tuning}{wrong}"
+def _tops(runs: Sequence[Verdict]) -> str:
+    """The top findings of a case's runs, the most frequent first."""
+    counts = Counter(run.top for run in runs)
+    said = [(f"`{name}`" if name != "–" else name, count) for name, count in counts.most_common()]
+    return ", ".join(name if len(runs) == count else f"{name} ×{count}" for name, count in said)
 
 
 def _share(right: Iterable[bool]) -> str:

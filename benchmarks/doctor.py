@@ -102,6 +102,7 @@ def judge(case: Case, seed: int, run: Path) -> Verdict:
     found = examine(run).findings()
     return Verdict(
         case=case.name,
+        what=case.what,
         seed=seed,
         expected=case.expected,
         group=group_of(case, seed),

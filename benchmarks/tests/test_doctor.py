@@ -101,7 +101,7 @@ def test_the_rewards_have_the_fault_that_they_are_for() -> None:
 
 
 def verdict(expected: tuple[str, ...], *said: tuple[str, str], **more: Any) -> Any:
-    given = {"case": "x", "seed": 0, "group": "held out", "said": list(said)}
+    given = {"case": "x", "what": "y", "seed": 0, "group": "held out", "said": list(said)}
     return tables.Verdict(expected=expected, **{**given, **more})
 
 
@@ -126,6 +126,15 @@ def test_another_tool_without_such_a_check_is_not_right() -> None:
     assert not verdict(("a",), peers=said).peer_is_right("tool")
     assert verdict(("a",), peers=said, peers_right={"tool": ("Z",)}).peer_is_right("tool")
     assert not verdict((), peers=said).peer_is_right("tool")
+
+
+def test_a_line_of_the_table_counts_the_runs_of_a_case() -> None:
+    said = {"tool": [("Z", "critical")]}
+    runs = [
+        verdict(("a",), ("a", "serious"), peers=said, peers_right={"tool": ("Z",)}),
+        verdict(("a",), ("b", "serious"), peers=said),
+    ]
+    assert tables.table(runs, ["tool"])[2] == "| x | y | `a` ×1, `b` ×1 | 1/2 | 1/2 |"
 
 
 def test_totals_count_the_halves_apart() -> None:
