@@ -339,6 +339,7 @@ def keep_of_run(run: Path, out: Path) -> None:
 
 def keep_config(run: Path, out: Path) -> None:
     text = (run / "config.toml").read_text("utf-8")
+    text = re.sub(r"\A# crc32.*\n", "", text)  # the folder changes
     (out / "config.toml").write_text(re.sub(r'(?m)^dir = ".*"$', 'dir = "runs"', text), "utf-8")
 
 

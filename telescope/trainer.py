@@ -277,6 +277,7 @@ class Trainer:
         log.write(self.step, metrics)
         progress.update(self.step, metrics)
         ends = self._look(self.step, metrics, progress)
+        stopped_by = stop.after_step()
         if self._is_over():
             return
         if ends is not None:
@@ -285,10 +286,10 @@ class Trainer:
                 f"stopped by doctor.stop_on = {ends} after step {self.step}, which is saved: "
                 "change a setting and continue with --resume"
             )
-        if stop.requested:
+        if stopped_by is not None:
             self.save()
             raise Interrupted(
-                f"stopped by {stop.requested} after step {self.step}, which is saved: "
+                f"stopped by {stopped_by} after step {self.step}, which is saved: "
                 "continue with --resume"
             )
         asked = self.callbacks.take("save") or self.best.step == self.step
@@ -388,7 +389,7 @@ class Trainer:
         """Writes a checkpoint of the current step."""
         self.ledger.wait()
         saved = checkpoint.list_checkpoints(self.checkpoints)
-        sync_records(self.config.run_dir, after_step=step_of(saved[-1]) if saved else 0)
+        sync_records(self.config.run_dir, after_step=step_of(saved[-1]) if saved else -1)
         roles = self.roles
         state = {
             "kl_coef": self.kl_coef,

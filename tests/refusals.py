@@ -34,6 +34,12 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(kept), "utf-8")
 
 
+def edit_config(path: Path, old: str, new: str) -> None:
+    """Changes a run's config.toml by hand, and removes its checksum, the first line."""
+    text = path.read_text("utf-8").replace(old, new)
+    path.write_text(text.partition("\n")[2], "utf-8")
+
+
 def refusal(config: Config, reward: Any = length, *, resume: bool | str = False) -> str:
     """The one line that training with this config gets."""
     from telescope.trainer import Trainer

@@ -118,9 +118,9 @@ def _unknown_command(command: str) -> TelescopeError:
 
 
 def _exit(code: int, message: str) -> NoReturn:
-    from telescope.commands.language import translate
+    from telescope.commands.language import tell
 
-    print(f"telescope: {translate(message)}", file=sys.stderr)
+    tell(message)
     sys.exit(code)
 
 

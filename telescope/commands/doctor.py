@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telescope.commands.arguments import Parser, Setting, add_trust, parse_with_settings
-from telescope.commands.language import language
+from telescope.commands.language import language, tell
 from telescope.errors import TelescopeError
 
 if TYPE_CHECKING:
@@ -62,8 +62,11 @@ def run(arguments: list[str]) -> None:
 
     from telescope.doctor import examine
     from telescope.doctor.terminal import lines
+    from telescope.ledger.lines import damage_of
 
     lang = language()
+    for note in damage_of(options.run):
+        tell(note)
     examination = examine(options.run)
     found = examination.findings()
     if options.prove:

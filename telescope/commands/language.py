@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -41,6 +42,11 @@ def choose(arguments: Sequence[str]) -> None:
 def language() -> Lang:
     """The language of help and errors."""
     return from_environment() if _chosen is None else _chosen
+
+
+def tell(message: str) -> None:
+    """Prints a message on stderr."""
+    print(f"telescope: {translate(message)}", file=sys.stderr)
 
 
 def translate(text: str) -> str:

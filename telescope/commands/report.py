@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from telescope.commands.arguments import Parser
+from telescope.commands.language import tell
 
 USAGE = "telescope report RUN [-o FILE]"
 
@@ -21,6 +22,9 @@ def run(arguments: list[str]) -> None:
     )
     options = parser.parse_args(arguments)
 
+    from telescope.ledger.lines import damage_of
     from telescope.viewer.report import write_report
 
+    for note in damage_of(options.run):
+        tell(note)
     print(write_report(options.run, options.out or options.run / "report.html"))

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from telescope.commands.arguments import Parser
+from telescope.commands.language import tell
 from telescope.errors import TelescopeError
 
 USAGE = "telescope view RUN | --numbers FILE [--host HOST] [--port PORT] [--token TOKEN]"
@@ -27,6 +28,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--token", help="secret that a visitor must give")
     options = parser.parse_args(arguments)
 
+    from telescope.ledger.lines import damage_of
     from telescope.viewer.server import serve
 
     if (options.run is None) == (options.numbers is None):
@@ -35,6 +37,8 @@ def run(arguments: list[str]) -> None:
         shown = options.run
         if shown is None:
             shown = _run_of_numbers(stack, options.numbers)
+        for note in damage_of(shown):
+            tell(note)
         serve(shown, options.host, options.port, options.token)
 
 

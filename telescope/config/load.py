@@ -7,6 +7,7 @@ import json
 import tomllib
 import types
 import typing
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ RENAMED = {
     "eval.right": "eval.correct_score",
 }
 """Settings of 0.1 under another name. A saved run is read with them, a recipe is not."""
+
+_CHECKSUM = "# crc32 of the lines below: "
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]]
 
     Relative paths in the recipe are looked up beside it first, then in the working folder.
     """
-    data = {} if recipe is None else beside_recipe(_read(recipe), recipe.parent)
+    data = {} if recipe is None else beside_recipe(checked_toml(recipe), recipe.parent)
     typed: dict[str, Any] = {}
     for key, value in overrides:
         _set(typed, key, value)
@@ -102,7 +105,7 @@ def load_saved_config(
     Reading it imports the estimator and losses that it names. So unless it is `trusted`, it may
     name only code that this user has trained with; without `functions`, the reward's may be others.
     """
-    data = _read(recipe)
+    data = checked_toml(recipe)
     if not data:
         raise TelescopeError(f"{recipe} is empty: the run cannot be read without its settings")
     given = [key for key, _ in overrides]
@@ -144,9 +147,18 @@ def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _read(recipe: Path) -> dict[str, Any]:
+def checked_toml(recipe: Path) -> dict[str, Any]:
+    """What a recipe says. The config.toml of a run begins with a checksum, which must be right."""
     try:
-        return tomllib.loads(recipe.read_text("utf-8"))
+        text = recipe.read_bytes().decode()
+        first, _, settings = text.partition("\n")
+        checksum = first.removeprefix(_CHECKSUM)
+        if checksum not in (first, str(zlib.crc32(settings.encode()))):
+            raise TelescopeError(
+                f"{recipe} is not what was written (its checksum differs): if you changed it "
+                "yourself, remove its first line; else it is damaged"
+            )
+        return tomllib.loads(text)
     except OSError as error:
         raise TelescopeError(
             f"no recipe {recipe} ({error.strerror}): give the path of a .toml file"
@@ -338,6 +350,12 @@ def changes(old: Config, new: Config) -> list[str]:
 def _default_of(config: Config, key: str) -> Any:
     section, _, name = key.partition(".")
     return type(getattr(config, section)).model_fields[name].default
+
+
+def to_saved_toml(config: Config) -> str:
+    """The config as a run's folder holds it: with a checksum as its first line."""
+    text = to_toml(config)
+    return f"{_CHECKSUM}{zlib.crc32(text.encode())}\n{text}"
 
 
 def to_toml(config: Config) -> str:

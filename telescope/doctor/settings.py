@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from telescope.config import RENAMED, fields
+from telescope.config import RENAMED, checked_toml, fields
+from telescope.errors import TelescopeError
 
 _TABLES = ("reward.weights", "data.options")
 """Settings that are tables themselves."""
@@ -46,6 +46,6 @@ def _by_plain_names(names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        return checked_toml(path)
+    except TelescopeError:
         return {}

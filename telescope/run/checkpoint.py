@@ -162,6 +162,8 @@ def set_aside(folder: Path, *, after_step: int) -> list[str]:
                 shutil.rmtree(aside)
             path.rename(aside)
             names.append(aside.name)
+    if names:
+        sync(folder)
     return names
 
 

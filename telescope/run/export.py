@@ -15,6 +15,7 @@ from telescope.models.load import load_critic, load_policy, load_tokenizer_of, q
 from telescope.models.lora import merge_adapters, save_adapters, trained_weights
 from telescope.models.value import ValueModel
 from telescope.roles.factory import resolve_model
+from telescope.run.manifest import sync
 from telescope.run.saved import SavedRun, open_run
 
 
@@ -45,6 +46,8 @@ def export_run(
         _remove_leftovers(temporary.parent)
         temporary.mkdir(parents=True)
         _write(saved, temporary, adapter=adapter)
+        for path in temporary.rglob("*"):
+            sync(path)
         folder.mkdir(exist_ok=True)
         for child in temporary.iterdir():
             child.rename(folder / child.name)

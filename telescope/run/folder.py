@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, get_args
 from weakref import WeakValueDictionary
 
-from telescope.config import Config, changes, load_saved_config, to_toml
+from telescope.config import Config, changes, load_saved_config, to_saved_toml
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
 from telescope.run.manifest import sync
@@ -128,7 +128,7 @@ def write_config(config: Config) -> None:
     temporary = recipe.with_name(".config.toml.tmp")
     try:
         temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-        temporary.write_text(to_toml(config), "utf-8")
+        temporary.write_text(to_saved_toml(config), "utf-8")
         sync(temporary)
         temporary.replace(recipe)
         sync(config.run_dir)

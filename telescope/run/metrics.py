@@ -6,10 +6,9 @@ Every metric is defined in docs/metrics.md. A test keeps the two sets equal.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.errors import TelescopeError
+from telescope.ledger.lines import read_line, write_line
 from telescope.run.manifest import sync
 from telescope.run.trackers import open_trackers, sample_table
 
@@ -41,7 +41,7 @@ class MetricsLog:
         for key, value in metrics.items():
             row[key] = value if math.isfinite(value) else None
         with self._explain_os_errors():
-            self._file.write(json.dumps(row) + "\n")
+            self._file.write(write_line(row))
             self._file.flush()
         for tracker in self._trackers:
             tracker.log(step, metrics)
@@ -76,18 +76,18 @@ class MetricsLog:
         Returns the last step that the file had, or -1.
         """
         last = -1
-        kept: list[dict[str, Any]] = []
+        kept: list[bytes] = []
         discarded: list[bytes] = []
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         for number, line in enumerate(lines, 1):
-            row = _row(line)
+            row = read_line(line)
             if row is None:
                 self.damaged.append(number)
                 discarded.append(line)
                 continue
             last = max(last, int(row["step"]))
             if row["step"] <= step:
-                kept.append(row)
+                kept.append(line)
             else:
                 discarded.append(line)
         if discarded:
@@ -97,7 +97,7 @@ class MetricsLog:
                 file.writelines(line + b"\n" for line in discarded)
         temporary = self.path.with_suffix(".tmp")
         temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-        temporary.write_text(_lines(kept), "utf-8")
+        temporary.write_bytes(b"".join(line + b"\n" for line in kept))
         sync(temporary)
         temporary.replace(self.path)
         return last
@@ -109,21 +109,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return rows
     for line in path.read_bytes().splitlines():
-        row = _row(line)
+        row = read_line(line)
         if row is not None:
             rows.append(row)
     return rows
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    """The row of a line; None if it is damaged, e.g. cut by a crash."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, or not UTF-8
-        return None
-    is_row = isinstance(row, dict) and isinstance(row.get("step"), int | float)
-    return row if is_row else None
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)

@@ -23,6 +23,9 @@ _SHOWN = {
     "loss": "warm_start/loss",
 }
 """Label and metric of each number on the progress line."""
+SHORTEST_PATIENCE = 20.0
+FIRST_STEP_SECONDS = 600.0
+"""Seconds for a step after a signal: at least, and while no step has ended yet."""
 
 
 class Progress:
@@ -95,24 +98,54 @@ class Stop:
     """Whether the user asked to stop.
 
     After the first Ctrl-C, SIGTERM or SIGHUP (the terminal was closed) the current step is finished
-    and saved. A second one raises KeyboardInterrupt.
+    and saved. A second one raises KeyboardInterrupt, and so does a step that does not end: a reward
+    may hang.
     """
 
     def __init__(self) -> None:
         self.requested: str | None = None
         """Name of the signal that arrived."""
+        self._longest: float | None = None
+        self._began = time.monotonic()
+        self._timer: threading.Timer | None = None
 
     def handle(self, number: int, frame: object) -> None:
         """Handles a signal."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
+        patience = self.patience()
+        main = threading.main_thread().ident
+        assert main is not None
+        self._timer = threading.Timer(patience, signal.pthread_kill, (main, number))
+        self._timer.daemon = True
+        self._timer.start()
         with contextlib.suppress(OSError):  # a closed terminal cannot show it
             print(
-                f"\n{self.requested}: finishing this step, then saving; once more to quit at once",
+                f"\n{self.requested}: finishing this step, then saving; once more to quit at once "
+                f"(without that after {patience:.0f} s)",
                 file=sys.stderr,
                 flush=True,
             )
+
+    def patience(self) -> float:
+        """Seconds that the current step may still take: three times the longest one so far."""
+        if self._longest is None:
+            return FIRST_STEP_SECONDS
+        return max(SHORTEST_PATIENCE, 3 * self._longest)
+
+    def after_step(self) -> str | None:
+        """Notes how long the step took. Returns the signal that asked to stop, if any."""
+        now = time.monotonic()
+        self._longest = max(self._longest or 0.0, now - self._began)
+        self._began = now
+        if self.requested:
+            self.close()
+        return self.requested
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 @contextmanager
@@ -132,5 +165,6 @@ def graceful_stop() -> Iterator[Stop]:
     try:
         yield stop
     finally:
+        stop.close()
         for number, handler in before.items():
             signal.signal(number, handler)

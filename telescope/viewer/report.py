@@ -44,6 +44,8 @@ def write_report(run: Path, out: Path) -> Path:
         handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(html)
+            file.flush()
+            os.fsync(handle)
         os.chmod(temporary, 0o644)
         os.replace(temporary, out)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 from array import array
@@ -14,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from telescope.errors import TelescopeError
+from telescope.ledger.lines import read_line
 
 MAX_POINTS = 2_000
 """Points of one series that a page gets."""
@@ -120,13 +120,10 @@ class Metrics:
         self._tail = b""
 
     def _add(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-        except ValueError:  # not JSON, or not UTF-8
+        row = read_line(line)
+        if row is None or not _is_number(row["step"]):
             return
-        step = row.get("step") if isinstance(row, dict) else None
-        if step is None or not _is_number(step):
-            return
+        step = row["step"]
         self.last_step = step
         for name, value in row.items():
             if name != "step" and _is_number(value):

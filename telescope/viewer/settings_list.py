@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from telescope.config import CHOICES, RENAMED, fields
+from telescope.config import CHOICES, RENAMED, checked_toml, fields
+from telescope.errors import TelescopeError
 
 _TABLES = ("reward.weights", "data.options")
 """Settings that are tables themselves."""
@@ -29,8 +29,8 @@ class RunSettings:
     @classmethod
     def read(cls, run: Path) -> RunSettings:
         try:
-            data = tomllib.loads((run / "config.toml").read_text("utf-8"))
-        except (OSError, ValueError):
+            data = checked_toml(run / "config.toml")
+        except TelescopeError:
             return cls()
         flat = {RENAMED.get(key, key): _plain(value) for key, value in _flat(data)}
         return cls(flat)

@@ -16,6 +16,7 @@ from telescope.models.value import ValueModel
 from telescope.run.metrics import read_metrics
 from tests.commands.calls import Capture, printed, refusal
 from tests.fakes import read_shards, tiny_config
+from tests.refusals import edit_config
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +133,7 @@ def test_a_strangers_run_does_not_run_its_code_without_trust(
         "Path(__file__).with_suffix('.ran').touch()\n"
         "def digits(completions): return [1.0] * len(completions)\n"
     )
-    recipe = (run / "config.toml").read_text("utf-8")
-    named = finished.reward.functions[0]
-    (run / "config.toml").write_text(recipe.replace(named, f"{code}:digits"), "utf-8")
+    edit_config(run / "config.toml", finished.reward.functions[0], f"{code}:digits")
     asked = {
         "eval": ["eval", str(run)],
         "explain": ["explain", "--prompt", "1+1=2", "--score", "1", "--model", str(run)],

@@ -28,6 +28,7 @@ from tests.models.fast.test_packed import (
     batch,
 )
 from tests.models.test_families import write_family
+from tests.refusals import edit_config
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -188,10 +189,7 @@ def test_adapters_are_not_put_beside_weights_they_were_not_trained_with(
     folder = tmp_path / "run"
     shutil.copytree(run.config.run_dir, folder)
     other = write_tiny_model(tmp_path / "other", seed=1)
-    (folder / "config.toml").write_text(
-        (folder / "config.toml").read_text("utf-8").replace(run.config.model.path, str(other)),
-        "utf-8",
-    )
+    edit_config(folder / "config.toml", run.config.model.path, str(other))
     for use in (lambda: evaluate_run(folder, reward), lambda: export_run(folder, tmp_path / "out")):
         with pytest.raises(TelescopeError, match="belongs to another model: it started from"):
             use()

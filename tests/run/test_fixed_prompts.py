@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from telescope import Config, Trainer, ledger
+from telescope.run.metrics import read_metrics
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
 
@@ -23,7 +23,7 @@ def reward(response_ids: list[list[int]]) -> list[float]:
 
 def learned(run: Path) -> list[dict[str, Any]]:
     """The metrics that do not depend on the clock."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    rows = read_metrics(run / "metrics.jsonl")
     return [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows]
 
 

@@ -223,7 +223,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_everything_of_the_steps_is_on_disk_before_their_checkpoint_appears(
     job: Job, synced: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
-    config = job(("checkpoint.every", "2"))
+    config = job(("checkpoint.every", "2"), ("ledger.prompts", "1"))
     rename = Path.rename
     renamed: list[Path] = []
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,11 @@ from telescope.config import load_config
 from telescope.errors import TelescopeError
 from telescope.ledger import reader
 from telescope.models.load import load_policy
-from telescope.run import checkpoint, export
+from telescope.run import checkpoint, export, progress
 from telescope.run.folder import discard_ledger
 from telescope.run.manifest import damaged
 from telescope.run.metrics import MetricsLog, read_metrics
-from telescope.run.progress import Progress, graceful_stop
+from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import warnings
 from telescope.run.trackers import _without_keys
 from telescope.viewer import report
@@ -34,10 +35,10 @@ def test_a_reader_that_leaves_does_not_end_training(monkeypatch: pytest.MonkeyPa
     os.close(ours)
     with os.fdopen(theirs, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
-        progress = Progress(start=0, steps=3)
+        bar = Progress(start=0, steps=3)
         for step in (1, 2, 3):
-            progress.update(step, {"reward/score_mean": 0.5})
-            progress.say("a note")
+            bar.update(step, {"reward/score_mean": 0.5})
+            bar.say("a note")
         pipe.flush()  # goes nowhere now
 
 
@@ -55,6 +56,31 @@ def test_under_nohup_a_closed_terminal_is_ignored():
             assert stop.requested is None
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_step_that_hangs_after_a_signal_ends_without_a_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As a reward that waits for a server for ever."""
+    monkeypatch.setattr(progress, "SHORTEST_PATIENCE", 0.1)
+    with graceful_stop() as stop:
+        stop.after_step()  # one step has ended, so the next should take as long
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(60)
+
+
+def test_a_step_that_ends_after_a_signal_is_not_interrupted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "SHORTEST_PATIENCE", 0.1)
+    with graceful_stop() as stop:
+        stop.after_step()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.after_step() == "SIGTERM"
+        time.sleep(0.2)  # saving may take its time
+
+
+def test_before_the_first_step_has_ended_a_signal_waits_long():
+    assert Stop().patience() == 600.0
 
 
 def test_an_empty_token_of_the_page_is_refused(tmp_path: Path):

@@ -16,7 +16,6 @@ import pytest
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
-from telescope.viewer import series
 from telescope.viewer.api import Api
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
@@ -194,7 +193,7 @@ def test_metrics_that_grow_are_seen_and_only_the_new_part_is_read(
     assert data.header()["step"] == 40
     parsed: list[bytes] = []
     loads = json.loads
-    monkeypatch.setattr(series.json, "loads", lambda line: parsed.append(line) or loads(line))
+    monkeypatch.setattr(json, "loads", lambda line: parsed.append(line) or loads(line))
     append(run, {"step": 41, "reward/kl": 0.5})
     api = Api(Runs(run))
     assert data.header()["step"] == 41

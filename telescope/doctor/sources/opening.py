@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from telescope.doctor.sources import logs, tensorboard, trl, wandb
 from telescope.doctor.sources.names import canonical
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
+from telescope.ledger.lines import read_line
 
 
 class Source:
@@ -56,7 +56,7 @@ class RunFolder(Source):
             raise TelescopeError(f"{path} cannot be read: {error.strerror}") from None
         end = text.rfind(b"\n") + 1  # a line that is still being written is read next time
         for line in text[:end].splitlines():
-            row = _row(line)
+            row = read_line(line)
             if row is not None:
                 self._add(row)
         self._read += end
@@ -66,14 +66,6 @@ class RunFolder(Source):
         self.curves = Curves(read_settings(self.run))
         self._file = file
         self._read = 0
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except ValueError:  # not JSON, or not UTF-8
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def open_source(path: Path) -> Source:

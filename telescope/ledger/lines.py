@@ -1,0 +1,69 @@
+"""Lines of metrics.jsonl: one JSON object each, whose last key is a checksum of the others."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from telescope.config import checked_toml
+from telescope.errors import TelescopeError
+
+CHECKSUM = "crc32"
+
+
+def write_line(row: Mapping[str, Any]) -> str:
+    """The line of a row."""
+    return json.dumps({**row, CHECKSUM: _checksum(row)}) + "\n"
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """The row of a line; None if it is damaged: cut off, or not what was written.
+
+    Lines of earlier versions have no checksum.
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
+        return None
+    step = row.get("step") if isinstance(row, dict) else None
+    if not isinstance(step, int | float):
+        return None
+    name, value = list(row.items())[-1]
+    others = {key: row[key] for key in row if key != name}
+    if value == _checksum(others):  # by its value: a flipped bit may have changed its name
+        return others
+    return None if CHECKSUM in row else row
+
+
+def _checksum(row: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(row).encode())
+
+
+def damage_of(run: Path) -> list[str]:
+    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each."""
+    found = []
+    config = run / "config.toml"
+    if config.is_file():
+        try:
+            checked_toml(config)
+        except TelescopeError as error:
+            found.append(str(error))
+    metrics = run / "metrics.jsonl"
+    if metrics.is_file():
+        rows = [read_line(line) for line in metrics.read_bytes().splitlines()]
+        count = rows.count(None)
+        if count:
+            found.append(f"{metrics}: {count} damaged lines are left out")
+        last = max((row["step"] for row in rows if row), default=0)
+        saved = max((_step(path) for path in run.glob("checkpoints/step_*")), default=0)
+        if last < saved:
+            found.append(f"{metrics} is damaged: it ends at step {last}, before step {saved}")
+    return found
+
+
+def _step(checkpoint: Path) -> int:
+    number = checkpoint.name.removeprefix("step_")
+    return int(number) if number.isdecimal() else 0
