@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: help train train-ray train-smollm test test-fast test-peers test-vllm check docs wheel clean
+.PHONY: help train train-ray train-smollm test test-fast test-peers test-vllm torture check docs wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
@@ -26,6 +26,9 @@ test: $(VENV)/.ready-dev  ## run all tests
 
 test-fast: $(VENV)/.ready-dev  ## run the unit tests: no training run, no Ray, no browser, no GPU
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not ray and not browser and not gpu" tests
+
+torture: $(VENV)/.ready-dev  ## faults of every kind, a few minutes; TORTURE="--minutes 60 --signals 300" for more
+	$(BIN)/python -m torture $(TORTURE)
 
 test-vllm: .venv-vllm/.ready  ## the tests of the vLLM sampler, on the CPU, in an environment of their own
 	.venv-vllm/bin/python -m pytest -q tests/rollout/test_vllm.py tests/scale/test_samplers.py -k vllm

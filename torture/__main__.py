@@ -1,0 +1,66 @@
+"""Runs the torture suite and prints its table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from torture import busy, damage, disks, misbehave, power, ray_faults, readers, signals
+from torture.table import Row, details, markdown
+from torture.workshop import Workshop, setup
+
+KINDS = {
+    "signals": signals.torture,
+    "power": power.torture,
+    "damage": damage.torture,
+    "disks": disks.torture,
+    "busy": busy.torture,
+    "rewards": misbehave.torture,
+    "readers": readers.torture,
+    "ray": ray_faults.torture,
+}
+COUNTS = {
+    "signals": 30,
+    "power": 15,
+    "damage": 60,
+    "disks": 9,
+    "busy": 1,
+    "rewards": 23,
+    "readers": 40,
+    "ray": 7,
+}
+"""What `make torture` does in a few minutes."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
+    for kind, count in COUNTS.items():
+        parser.add_argument(f"--{kind}", type=int, help=f"faults of this kind (default {count})")
+    parser.add_argument("--minutes", type=float, help="begin no further fault after so long")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    asked = {kind: getattr(options, kind) for kind in COUNTS}
+    counts = COUNTS if all(count is None for count in asked.values()) else asked
+    began = time.monotonic()
+    setup()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+        shop = Workshop(Path(folder), options.seed)
+        kinds = [kind for kind in KINDS if counts[kind]]
+        for number, kind in enumerate(kinds):
+            if options.minutes is not None:  # each kind gets its share of what is left
+                left = began + 60 * options.minutes - time.monotonic()
+                shop.until = time.monotonic() + left / (len(kinds) - number)
+            rows.append(KINDS[kind](shop, counts[kind]))
+            print(file=sys.stderr)
+    print(markdown(rows))
+    if not all(row.is_clean for row in rows):
+        print(details(rows))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Damaged files: every file of a run folder, read by every command that reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from torture.processes import Ended
+from torture.table import Row
+from torture.workshop import Workshop, copy
+
+SAYS_DAMAGE = ("damaged", "cannot be read", "is missing", "was changed", "unknown, because")
+
+
+def torture(shop: Workshop, count: int) -> Row:
+    row = Row("damaged files")
+    readers = ("eval", "export", "explain", "report", "doctor", "resume")
+    whole = shop.undisturbed
+    known: dict[str, object] = {}
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    files = [name for name in files if name.name != ".lock"]  # it is empty
+    while shop.goes_on(row, count):
+        number = row.faults
+        name = files[number % len(files)]
+        reader = readers[number // len(files) % len(readers)]
+        if reader not in known:
+            known[reader] = _read(shop, copy(whole, shop.folder / "damage"), reader)[1]
+        run = copy(whole, shop.folder / "damage")
+        how = _damage(shop, run / name)
+        what = f"{reader} with {how} in {name}"
+        ended, result = _read(shop, run, reader)
+        row.faults += 1
+        row.runs += 1
+        row.look(ended, what)
+        told = any(word in ended.said for word in SAYS_DAMAGE)
+        if ended.code == 0 and result != known[reader] and not told:
+            row.silent.append(f"{what}: {ended.said[-800:]}")
+    return row
+
+
+def _damage(shop: Workshop, path: Path) -> str:
+    """Mostly one flipped bit; sometimes the end is missing, or a block is zeros."""
+    chance = shop.chance
+    data = bytearray(path.read_bytes())
+    place = chance.randrange(len(data))
+    how = chance.choice(["a flipped bit"] * 6 + ["a missing end", "zeros"])
+    if how == "a flipped bit":
+        bit = chance.randrange(8)
+        data[place] ^= 1 << bit
+        how = f"bit {bit} of byte {place} flipped"
+    elif how == "a missing end":
+        del data[place:]
+        how = f"the end after byte {place} missing"
+    else:
+        zeros = bytes(min(512, len(data) - place))
+        data[place : place + len(zeros)] = zeros
+        how = f"zeros at byte {place}"
+    path.write_bytes(data)
+    return how
+
+
+def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, object]:
+    """Runs a command that reads the folder. Returns its end, and all that it computed."""
+    if reader == "resume":
+        ended = shop.train(run, "--steps", "6")
+        return ended, _resumed(shop, run) if ended.code == 0 else None
+    out = run.parent / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    arguments = {
+        "eval": ["eval", str(run)],
+        "export": ["export", str(run), str(out)],
+        "explain": ["explain", str(run), "--lang", "en"],
+        "report": ["report", str(run), "-o", str(out / "report.html")],
+        "doctor": ["doctor", str(run)],
+    }[reader]
+    ended = shop.command(run, *arguments)
+    written = {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
+    return ended, (ended.said, written)
+
+
+def _resumed(shop: Workshop, run: Path) -> object:
+    from torture.processes import in_child
+    from torture.workshop import contents
+
+    return in_child(lambda: contents(run))
