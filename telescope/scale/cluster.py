@@ -50,17 +50,26 @@ def _start_ray(address: str | None, workers: int) -> None:
             "num_cpus": max(os.cpu_count() or 1, workers),
             "include_dashboard": False,
         }
+    settings |= {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        hint = ""
-        if address:
-            hint = (
-                "; a cluster that was started with an authentication token "
-                "needs RAY_AUTH_MODE=token here too"
-            )
-        reason = str(error).splitlines()[0]
-        raise TelescopeError(f"cannot join the Ray cluster at {address}: {reason}{hint}") from error
+        try:
+            ray.init(**settings)
+        except Exception as error:  # Ray has a plain one for a node that is not up within 30 s
+            if "timed out" not in str(error) or address:
+                raise
+            ray.shutdown()
+            ray.init(**settings)  # the machine is busy: now the programs are in memory
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if address is None:
+            raise TelescopeError(
+                f"cannot start a Ray cluster on this machine: {reason}; "
+                "if it is busy, try again with --resume"
+            ) from error
+        raise TelescopeError(
+            f"cannot join the Ray cluster at {address}: {reason}; a cluster that was started with "
+            "an authentication token needs RAY_AUTH_MODE=token here too"
+        ) from error
 
 
 def _require_token() -> None:
