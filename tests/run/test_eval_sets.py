@@ -10,7 +10,7 @@ from telescope import Trainer, ledger
 from telescope.commands import main
 from telescope.config import load_config, smoke, to_toml
 from telescope.errors import TelescopeError
-from tests.refusals import write_jsonl
+from tests.refusals import edit_config, write_jsonl
 
 REWARD = """
 def has_two(completions, **columns):
@@ -111,11 +111,9 @@ def test_code_of_a_set_is_run_only_if_it_is_trusted(
     config = load_config(recipe)
     Trainer(config).fit()
     reward = recipe.with_name("rewards.py")
-    text = (config.run_dir / "config.toml").read_text("utf-8")
     stranger = reward.with_name("stranger.py")
     stranger.write_text(REWARD, "utf-8")
-    changed = text.replace(f"{reward}:always", f"{stranger}:always")
-    (config.run_dir / "config.toml").write_text(changed, "utf-8")
+    edit_config(config.run_dir / "config.toml", f"{reward}:always", f"{stranger}:always")
     with pytest.raises(SystemExit):
         main(["eval", str(config.run_dir)])
     assert "eval.sets.free.functions" in capsys.readouterr().err
