@@ -50,7 +50,7 @@ def test_lines_of_earlier_versions_have_no_checksum():
 
 @pytest.fixture
 def recipe(make_config: Callable[..., Config]) -> Path:
-    config = make_config(("actor.lr", "1e-5"))
+    config = make_config(("actor.lr", "1.25e-5"))
     config.run_dir.mkdir(parents=True)
     path = config.run_dir / "config.toml"
     path.write_text(to_saved_toml(config), "utf-8")
@@ -73,12 +73,12 @@ def test_no_flipped_bit_and_no_cut_of_a_config_is_read_as_another_setting(recipe
 
 
 def test_a_config_that_was_edited_says_how_to_use_it(recipe: Path):
-    text = recipe.read_text("utf-8").replace("lr = 1e-05", "lr = 2e-05")
+    text = recipe.read_text("utf-8").replace("lr = 1.25e-05", "lr = 2.5e-05")
     recipe.write_text(text, "utf-8")
     with pytest.raises(TelescopeError, match="remove its first line"):
         load_config(recipe)
     recipe.write_text(text.partition("\n")[2], "utf-8")
-    assert load_config(recipe).actor.lr == 2e-5
+    assert load_config(recipe).actor.lr == 2.5e-5
 
 
 def test_damage_is_told_and_left_out(recipe: Path, capsys: pytest.CaptureFixture[str]):
@@ -87,7 +87,7 @@ def test_damage_is_told_and_left_out(recipe: Path, capsys: pytest.CaptureFixture
     lines = [write_line({"step": step, "reward/score_mean": 0.5}) for step in (1, 2, 3)]
     lines[1] = lines[1].replace("0.5", "0.7")
     (run / "metrics.jsonl").write_text("".join(lines), "utf-8")
-    recipe.write_text(recipe.read_text("utf-8").replace("lr = 1e-05", "lr = 3e-05"), "utf-8")
+    recipe.write_text(recipe.read_text("utf-8").replace("lr = 1.25e-05", "lr = 3e-05"), "utf-8")
 
     config, rows, end = damage_of(run)
     assert "its checksum differs" in config

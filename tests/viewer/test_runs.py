@@ -16,6 +16,7 @@ import pytest
 from telescope.config import Config, to_toml
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
+from telescope.viewer import series
 from telescope.viewer.api import Api
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
