@@ -68,7 +68,8 @@ export const metricsEn = {
     "training prompts longer than data.max_prompt_tokens that were dropped (step 0 only)",
   "data/dropped_eval_prompts":
     "held-out prompts longer than data.max_prompt_tokens that were dropped (step 0 only)",
-  "warm_start/loss": "cross-entropy of the completions in the last step of the warm start, in nats per token",
+  "warm_start/loss":
+    "cross-entropy of the completions in the last step of the warm start, in nats per token",
   "warm_start/grad_norm": "gradient norm in the last step of the warm start, before clipping",
   "warm_start/lr": "learning rate in the last step of the warm start",
   "warm_start/dropped": "rows of the warm start that were left out because they are too long",
