@@ -311,12 +311,18 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
         ("critic.loss", "hl_gauss"),
     ]
     config = make_config(("actor.kl_loss_coef", "0.1"), ("eval.every", "1"), *extra)
-    trainer = Trainer(config)
+
+    def noted(completions: list[str]) -> tuple[list[float], dict[str, float]]:
+        return [0.0] * len(completions), {"extra": 1.0}
+
+    trainer = Trainer(config, reward={**arithmetic.REWARDS, "noted": noted})
     trainer.fit()
     logged = {key for row in trainer.history() for key in row} - {"step"}
-    logged = {"reward/<part>" if key in ("reward/verdict", "reward/sum") else key for key in logged}
+    parts = {"reward/verdict", "reward/sum", "reward/noted"}
+    logged = {"reward/<part>" if key in parts else key for key in logged}
     logged = {key.replace("@2", "@k") for key in logged}
     for family, name in (
+        ("reward/noted/extra", "reward/<part>/<metric>"),
         ("eval/other/.*", "eval/<set>/<metric>"),
         ("eval/greedy_part/.*", "eval/greedy_part/<part>"),
         ("eval/greedy_accuracy/(True|False)", "eval/greedy_accuracy/<value>"),
