@@ -36,6 +36,7 @@ from telescope.roles.factory import (
     make_reward_model,
     reference_model,
     resolve_model,
+    show_tools,
 )
 from telescope.roles.functions import RewardFunction, load_function
 from telescope.roles.protocols import ActorRole, CriticRole, ReferenceRole
@@ -126,7 +127,7 @@ def build_local_roles(config: Config, reward: GivenReward = None, model: Any = N
 def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
     """The roles in workers of a Ray cluster; the reward functions stay in this process."""
     source = resolve_model(config)
-    tokenizer = load_tokenizer_of(source)
+    tokenizer = show_tools(load_tokenizer_of(source), config)
     reward_model = RayRewardModel() if config.ray.reward_workers else None
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward, reward_model)
     config = with_absolute_paths(config)
@@ -214,8 +215,10 @@ def build_reward(
                 "(of an address: name=https://…), parts are reported by name"
             )
         functions[name] = function
+    specs = [*config.reward.functions]
+    specs += [spec for chosen in config.eval.sets.values() for spec in chosen.functions]
     for name in config.reward.options:
-        if name not in functions:
+        if name not in [spec.partition("=")[0] for spec in specs]:
             raise TelescopeError(
                 f"reward.options names {name!r}; reward.functions has {', '.join(functions)}"
             )
@@ -270,6 +273,8 @@ def _default_functions(
     if config.data.task:
         scorer = gym.scorer(config.data.task, config.data.options, config.data.answer)
         return {"gym_score": scorer}, {}
+    if ":" in (config.rollout.environment or ""):
+        return {}, {}  # the environment pays
     if config.data.files:
         raise TelescopeError(
             "data.files without a reward: set reward.functions or reward.model, "

@@ -49,6 +49,7 @@ from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import describe_roles, summarise, warnings
 from telescope.run.timing import Timer
+from telescope.run.trouble import Trouble
 from telescope.run.warm_start import warm_start, warm_start_metrics
 
 
@@ -108,6 +109,7 @@ class Trainer:
         self.until = config.steps
         """The step that this process trains to."""
         self.restarts = 0
+        self.trouble = Trouble()
         self.evaluated: int | None = None
         """The step after which the policy was last evaluated."""
         self.best = Best(config.eval)
@@ -260,6 +262,8 @@ class Trainer:
                     log.write_samples(step + 1, batch)
 
                 self.step = step + 1
+                for line in self.trouble.lines(self.step, batch, reward.take_trouble()):
+                    progress.say(line)
                 self._after_step(metrics | timer.metrics(batch, flops), log, progress, stop)
                 if self._is_over():
                     break

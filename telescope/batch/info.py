@@ -16,6 +16,10 @@ class Response:
     """Without padding; tokens that a tool wrote are included."""
     last_turn: str | None = None
     """What the policy wrote after the last reply of a tool; None in a run without tools."""
+    paid: list[tuple[int, float]] = field(default_factory=list)
+    """Token and amount of each reward that the environment paid on a turn."""
+    state: Any = None
+    """What the environment reports of its last state."""
 
     @property
     def final_text(self) -> str:
@@ -30,6 +34,8 @@ class ToolUse:
     calls: int
     failures: int
     """Calls that raised an error or took too long."""
+    error: str | None = None
+    """What the last failure said."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ def chat_text(messages: Sequence[Message], number: int, tokenizer: Any) -> str:
     """The messages of prompt `number` as the model's template writes them.
 
     If the last one is the assistant's, the model goes on with it; else it begins an answer.
+    The tools of the run's environment, `tokenizer.shown_tools`, are shown too.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise TelescopeError(
@@ -63,17 +64,31 @@ def chat_text(messages: Sequence[Message], number: int, tokenizer: Any) -> str:
             "give prompts as text, or a model with one"
         )
     goes_on = messages[-1]["role"] == "assistant"
-    try:
-        text: str = tokenizer.apply_chat_template(
-            list(messages),
-            add_generation_prompt=not goes_on,
-            continue_final_message=goes_on,
-            tokenize=False,
+    tools = getattr(tokenizer, "shown_tools", ())
+
+    def written(**shown: Any) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                list(messages),
+                add_generation_prompt=not goes_on,
+                continue_final_message=goes_on,
+                tokenize=False,
+                **shown,
+            )
         )
+
+    try:
+        text = written(tools=list(tools)) if tools else written()
+        is_shown = not tools or text != written()
     except Exception as error:  # a template is a program, and may raise anything
         raise TelescopeError(
             f"prompt {number}: the chat template cannot take it: {error}"
         ) from error
+    if not is_shown:
+        raise TelescopeError(
+            "the model's chat template does not show tools: describe them in the prompts, "
+            "and leave `tools` of the environment empty"
+        )
     return text
 
 

@@ -185,6 +185,8 @@ def _columns(batch: TokenBatch, responses: Sequence[Response]) -> dict[str, Sequ
     columns["prompt_ids"] = batch.prompt_ids()
     columns["response_ids"] = [list(response.ids) for response in responses]
     columns["last_turns"] = [response.final_text for response in responses]
+    if any(response.state is not None for response in responses):
+        columns["states"] = [_copied(response.state) for response in responses]
     return columns
 
 

@@ -91,7 +91,7 @@ def check_vocabulary(reference: Any, tokenizer: Any, config: Config) -> None:
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     """The actor of a policy that is loaded, with its tokenizer, sampler and tools."""
     source = resolve_model(config)
-    tokenizer = load_tokenizer_of(source)
+    tokenizer = show_tools(load_tokenizer_of(source), config)
     tools = make_tools(config, tokenizer, ranks)
     sampler: Sampler
     # A sharded policy cannot be captured in CUDA graphs.
@@ -162,6 +162,15 @@ def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> To
             "name one class that inherits from telescope.rollout.environments.Environment"
         )
     return Tools(environment, tokenizer, config.rollout, ranks)
+
+
+def show_tools(tokenizer: Any, config: Config) -> Any:
+    """The tokenizer, whose chat template now shows the tools of the run's environment."""
+    name = config.rollout.environment
+    if name is not None and name not in ENVIRONMENTS:
+        kind = load_function(name, "environment")[1]
+        tokenizer.shown_tools = tuple(getattr(kind, "tools", ()))
+    return tokenizer
 
 
 def make_reward_model(config: Config, tokenizer: Any, device: torch.device) -> RewardModel:

@@ -22,7 +22,8 @@ apply to this sample. `(scores, metrics)` returns extra metrics too: a number ea
 sample. `columns` are the data's own columns and
 - `prompt_ids`, `response_ids`: the token ids;
 - `last_turns`: what the policy wrote after the last reply of a tool. Without tools these are the
-  completions; with tools, completions also hold what the tools wrote.
+  completions; with tools, completions also hold what the tools wrote;
+- `states`: what the environment's `report` returned, if it returns something.
 
 A function gets only the arguments that it takes. Two more it gets only if it names them: `step`,
 the number of the training step (0 before training), and `evaluation`, whether the responses are

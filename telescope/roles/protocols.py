@@ -101,6 +101,9 @@ class RewardRole(Protocol):
     def compute_reward(self, batch: TokenBatch) -> TokenBatch:
         """Stage 2: adds `token_level_scores`, scored and shaped."""
 
+    def take_trouble(self) -> list[str]:
+        """What has failed and was tried again since the last call, in words."""
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the reward."""
 

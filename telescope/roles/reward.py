@@ -18,6 +18,8 @@ from telescope.roles.shaping import SHAPING_METRICS, Shaping
 
 _OTHER_METRICS = {"kl", "kl_coef", "score_mean", "token_reward_mean", *SHAPING_METRICS}
 """Metrics called reward/<name> that are not parts of the reward."""
+ENVIRONMENT = "environment"
+"""The part that the environment pays on its own turns."""
 
 
 class Reward:
@@ -51,13 +53,13 @@ class Reward:
         self.step = 0
         """The training step that the responses belong to: functions may ask for it."""
         for name in sorted(self.functions):
-            if name in _OTHER_METRICS:
+            if name in _OTHER_METRICS or name == ENVIRONMENT:
                 raise TelescopeError(
                     f"a reward function cannot be called {name!r}: "
                     f"reward/{name} is another metric; rename it"
                 )
         for name in self.weights:
-            if name not in self.functions:
+            if name not in self.functions and name != ENVIRONMENT:
                 raise TelescopeError(
                     f"reward.weights names {name!r}; the parts are {', '.join(self.functions)}"
                 )
@@ -80,7 +82,7 @@ class Reward:
         responses = [row.response for row in batch.info]
         token_scores = torch.zeros(batch.mask.shape)
         parts: dict[str, list[float | None]] = {}
-        returned = self._call(self.functions, batch, responses, evaluation)
+        returned = self._score_parts(batch, responses, evaluation)
         for name, found in returned.items():
             part = _place(name, found.scores, batch)
             token_scores += self._weight(name) * part.tokens
@@ -98,6 +100,15 @@ class Reward:
             attention = self._attention_weights(batch, responses, self.attention)
             batch = batch.with_columns(attention=attention.to(device))
         return batch
+
+    def take_trouble(self) -> list[str]:
+        """What has failed and was tried again since the last call, in words."""
+        found: list[str] = []
+        for function in self.functions.values():
+            trouble: list[str] = getattr(function, "trouble", [])
+            found += trouble
+            trouble.clear()
+        return found
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: mean and variance of the scores so far, if shaping uses them."""
@@ -119,6 +130,15 @@ class Reward:
         evaluation: bool,
     ) -> dict[str, Returned]:
         return self.caller.call(functions, batch, responses, step=self.step, evaluation=evaluation)
+
+    def _score_parts(
+        self, batch: TokenBatch, responses: Sequence[Response], evaluation: bool
+    ) -> dict[str, Returned]:
+        """What all functions say, and what the environment has paid."""
+        returned = self._call(self.functions, batch, responses, evaluation)
+        if not self.functions or any(response.paid for response in responses):
+            returned[ENVIRONMENT] = Returned([_paid_tokens(response) for response in responses])
+        return returned
 
     def _row_scores(
         self,
@@ -162,7 +182,7 @@ class Reward:
         self, batch: TokenBatch, greedy: Sequence[Response], evaluation: bool
     ) -> list[float]:
         """Scores of the greedy responses; scores per token are added up."""
-        returned = self._call(self.functions, batch, greedy, evaluation)
+        returned = self._score_parts(batch, greedy, evaluation)
         totals = []
         for row, info in enumerate(batch.info):
             own = {}
@@ -185,6 +205,14 @@ class Reward:
                 "reward.attention returned a weight below 0: shares of the credit are 0 or more"
             )
         return weights
+
+
+def _paid_tokens(response: Response) -> list[float]:
+    """What the environment has paid on each token."""
+    tokens = [0.0] * len(response.ids)
+    for place, amount in response.paid:
+        tokens[place] += amount
+    return tokens
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from telescope.config import RolloutConfig
 from telescope.data.files import read_rows
 from telescope.errors import TelescopeError, pip_install
+
+
+class Paid(NamedTuple):
+    """What `step` may return instead of a text: the text, and a reward for the policy's turn.
+
+    It is paid on the turn's last token, as the part `environment` of the score.
+    """
+
+    text: str | None
+    reward: float
 
 
 class Environment(ABC):
@@ -34,6 +44,10 @@ class Environment(ABC):
     call_ends: Sequence[str] = ()
     """Texts that end a call, and with it the policy's turn. A turn also ends with EOS."""
 
+    tools: Sequence[Any] = ()
+    """Tools that the chat template shows to the model: JSON schemas, or Python functions with type
+    hints and a docstring that describes each argument (`Args:`)."""
+
     def __init__(self, config: RolloutConfig) -> None:
         self.config = config
 
@@ -41,8 +55,17 @@ class Environment(ABC):
         """The state of a row that begins; `data` are its other columns. None by default."""
 
     @abstractmethod
-    def step(self, state: Any, text: str) -> str | None:
-        """The text to append to the policy's turn `text`, or None: the response is done."""
+    def step(self, state: Any, text: str) -> str | Paid | None:
+        """The text to append to the policy's turn `text`, or None: the response is done.
+
+        `Paid(text, reward)` also pays for the turn.
+        """
+
+    def report(self, state: Any) -> Any:  # noqa: B027 -- optional
+        """What reward functions get of a row's last state, as `states`. None by default.
+
+        With Ray it travels between processes.
+        """
 
     def show(self, text: str) -> str:
         """How a tool's answer appears in the transcript; messages about failures too."""

@@ -189,13 +189,16 @@ def sample_batch(
     input_ids, attention_mask = left_pad(prompts.ids, tokenizer.pad_token_id, device)
     version = sampler.version
     last_turns: Sequence[str | None] = [None] * len(prompts)
+    paid: Sequence[list[tuple[int, float]]] = [[] for _ in range(len(prompts))]
+    states: Sequence[Any] = [None] * len(prompts)
     tool_uses: Sequence[ToolUse | None] = [None] * len(prompts)
     if tools is None:
         out = sampler.generate(
             input_ids, attention_mask, seed=prompts.seed, greedy=greedy, rows=prompts.rows
         )
     else:
-        out, last_turns, tool_uses = tools.roll(sampler, prompts, device, greedy=greedy)
+        rolled = tools.roll(sampler, prompts, device, greedy=greedy)
+        out, last_turns, paid, states, tool_uses = rolled
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
     written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
     chosen = written if out.chosen is None else written & out.chosen
@@ -207,7 +210,9 @@ def sample_batch(
     attention = torch.cat([attention_mask, written.long()], 1)  # [B, P+T]
     ids = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
     texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    responses = [Response(*parts) for parts in zip(texts, ids, last_turns, strict=True)]
+    responses = [
+        Response(*parts) for parts in zip(texts, ids, last_turns, paid, states, strict=True)
+    ]
     columns = {
         "prompts": input_ids,
         "input_ids": torch.cat([input_ids, out.responses], 1),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from telescope.config import RolloutConfig
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.models.parallel import Ranks
+from telescope.rollout.environments import Paid
 from telescope.rollout.sampler import Rollout, Sampler, left_pad
 
 if TYPE_CHECKING:
@@ -51,7 +53,10 @@ class Reply(NamedTuple):
     """What came of a call: the text to append, or None if the environment ends the response."""
 
     text: str | None
-    failed: bool = False
+    error: str | None = None
+    """What went wrong, if something did."""
+    reward: float | None = None
+    """What the environment pays for the turn."""
 
 
 class ToolRollout(NamedTuple):
@@ -60,6 +65,10 @@ class ToolRollout(NamedTuple):
     rollout: Rollout
     last_turns: list[str]
     """The text of each row's last turn of the policy."""
+    paid: list[list[tuple[int, float]]]
+    """Token and amount of the rewards that the environment paid to each row."""
+    states: list[Any]
+    """What the environment reports of each row's last state."""
     tool_uses: list[ToolUse]
 
 
@@ -78,6 +87,8 @@ class Row:
     truncated: bool = False
     calls: int = 0
     failures: int = 0
+    error: str | None = None
+    paid: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, ids: Sequence[int], log_probs: Sequence[float], *, chosen: bool) -> None:
         """Appends tokens."""
@@ -138,7 +149,9 @@ class Tools:
         return ToolRollout(
             _as_rollout(rows, self.tokenizer.pad_token_id, device),
             self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
-            [ToolUse(row.calls, row.failures) for row in rows],
+            [row.paid for row in rows],
+            [self._report(row.state) for row in rows],
+            [ToolUse(row.calls, row.failures, row.error) for row in rows],
         )
 
     def _sample_turn(
@@ -186,6 +199,17 @@ class Tools:
                 f"its data has {columns}"
             ) from error
 
+    def _report(self, state: Any) -> Any:
+        try:
+            return self.environment.report(state)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # even sys.exit()
+            name = type(self.environment).__name__
+            raise TelescopeError(
+                f"environment {name}: report raised {type(error).__name__}: {error}"
+            ) from error
+
     def _add_turn(self, row: Row, turn: Turn) -> bool:
         """Adds a turn up to the end of its first call; says whether it ended within the limit."""
         room = self.config.max_response_tokens - len(row.ids)
@@ -199,11 +223,14 @@ class Tools:
         return not row.truncated
 
     def _add_reply(self, row: Row, reply: Reply, is_last: bool) -> bool:
-        """Adds what a tool wrote; says whether the policy goes on."""
+        """Adds what a tool wrote, and what it pays; says whether the policy goes on."""
+        if reply.reward is not None and row.turn:
+            row.paid.append((len(row.ids) - 1, reply.reward))
         if reply.text is None:
             return False
         row.calls += 1
-        row.failures += reply.failed
+        row.failures += reply.error is not None
+        row.error = reply.error or row.error
         limit = self.config.max_response_tokens
         if not is_last:  # after the last turn the policy would not read it
             room = limit - len(row.ids)
@@ -220,8 +247,8 @@ class Tools:
         """
         seconds = self.config.tool_seconds
         calls = [functools.partial(self._step, row.state, self._turn_text(row)) for row in rows]
-        message = self.environment.show(f"error: no answer within {seconds:g} s")
-        too_late = Reply(message, failed=True)
+        late = f"no answer within {seconds:g} s"
+        too_late = Reply(self.environment.show(f"error: {late}"), late)
         return [reply or too_late for reply in run_parallel(calls, seconds)]
 
     def _turn_text(self, row: Row) -> str:
@@ -231,14 +258,20 @@ class Tools:
 
     def _step(self, state: Any, text: str) -> Reply:
         try:
-            answer = self.environment.step(state, text)
+            answer: Any = self.environment.step(state, text)
+            reward = None
+            if isinstance(answer, Paid):
+                answer, reward = answer
+                reward = float(reward)
+                if not math.isfinite(reward):
+                    raise ValueError(f"a tool paid {reward}, which is not a finite number")
             if not isinstance(answer, str | None):
                 raise TypeError(f"a tool returned {type(answer).__name__}, not text")
-            return Reply(answer)
+            return Reply(answer, reward=reward)
         except BaseException as error:  # a tool may even call sys.exit()
             details = " ".join(str(error).split())[:200]
-            message = f"error: {type(error).__name__}" + (f": {details}" if details else "")
-            return Reply(self.environment.show(message), failed=True)
+            message = type(error).__name__ + (f": {details}" if details else "")
+            return Reply(self.environment.show(f"error: {message}"), message)
 
     def _end_of_call(self, ids: list[int]) -> int:
         """Number of tokens up to the end of the first call; 0 without a call."""

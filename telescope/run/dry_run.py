@@ -12,7 +12,7 @@ from telescope.data.build import build_data
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
 from telescope.models.load import load_tokenizer_of, saved_context_length
-from telescope.roles.factory import start_model
+from telescope.roles.factory import show_tools, start_model
 from telescope.run.summary import describe_roles
 from telescope.scale.plan import plan_of
 
@@ -23,7 +23,7 @@ _SHOWN = 3
 def dry_run(config: Config) -> str:
     """Roles, plan, memory and the first prompts. Loads the tokenizer and the data, no weights."""
     source = start_model(config)
-    tokenizer = load_tokenizer_of(source)
+    tokenizer = show_tools(load_tokenizer_of(source), config)
     reward = build_reward(config, tokenizer, torch.device("cpu"), model=_unused_model)
     train, held_out = build_data(config, tokenizer)
     for prompts in (train, held_out):

@@ -27,7 +27,8 @@ def describe_roles(config: Config, reward: RewardRole) -> list[str]:
     reference = f"{model.reference_path or path}, frozen"
     if lora and not model.reference_path:
         reference = "the actor with its adapters off"
-    parts = [f"{reward.weights.get(name, 1.0):g} × {name}" for name in reward.functions]
+    names = list(reward.functions) or ["environment"]
+    parts = [f"{reward.weights.get(name, 1.0):g} × {name}" for name in names]
     return [
         f"actor      {path}{lora}",
         f"critic     {_describe_critic(config, lora)}",

@@ -26,7 +26,7 @@ class Tracker(Protocol):
         """Sends the metrics of a step."""
 
     def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float]]
+        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
     ) -> None:
         """Sends some responses of a step as a table."""
 
@@ -73,7 +73,7 @@ class _TensorBoard:
             self._writer.add_scalar(key, value, step)
 
     def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float]]
+        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
     ) -> None:
         lines = [columns, ["---"] * len(columns), *rows]
         table = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
@@ -83,9 +83,9 @@ class _TensorBoard:
         self._writer.close()
 
 
-def _cell(value: str | float) -> str:
-    """A text or a number in a Markdown table: no HTML, no new column, no new row."""
-    text = html.escape(str(value), quote=False)
+def _cell(value: str | float | None) -> str:
+    """A text or a number in a Markdown table: no HTML, no new column, no new row; None is empty."""
+    text = "" if value is None else html.escape(str(value), quote=False)
     return text.replace("|", "&#124;").replace("\n", "<br>")
 
 
@@ -117,7 +117,7 @@ class _Remote:
             self._module.log(dict(metrics), step=step)
 
     def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float]]
+        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
     ) -> None:
         if step > self._sent:
             table = self._module.Table(columns=list(columns), data=[list(row) for row in rows])
@@ -144,12 +144,13 @@ def _without_keys(config: Config) -> dict[str, Any]:
     return settings
 
 
-def sample_table(batch: TokenBatch, count: int) -> tuple[list[str], list[list[str | float]]]:
+def sample_table(batch: TokenBatch, count: int) -> tuple[list[str], list[list[str | float | None]]]:
     """Columns and rows of the first `count` responses: prompt, response, score and its parts."""
     scores = batch.scores[:count]
-    parts = list(scores[0].parts) if scores and len(scores[0].parts) > 1 else []
-    rows: list[list[str | float]] = []
+    names = list(dict.fromkeys(name for score in scores for name in score.parts))
+    parts = names if len(names) > 1 else []
+    rows: list[list[str | float | None]] = []
     for info, score in zip(batch.info, scores, strict=False):
-        own = [score.parts[name] for name in parts]
+        own = [score.parts.get(name) for name in parts]
         rows.append([info.prompt, info.response.text, score.total, *own])
     return ["prompt", "response", "score", *parts], rows

@@ -154,7 +154,7 @@ class RecordedStep:
     @functools.cached_property
     def part_weights(self) -> dict[str, float]:
         """The weight of each part; empty where they do not add up to the recorded scores."""
-        names = list(self.parts[0]) if self.parts else []
+        names = list(dict.fromkeys(name for parts in self.parts for name in parts))
         share = 1 / max(len(names), 1)
         for usual in (1.0, share):
             weights = {name: self._part_weights.get(name, usual) for name in names}
@@ -163,12 +163,12 @@ class RecordedStep:
         return {}
 
     def _add_up(self, weights: Mapping[str, float]) -> bool:
-        """Whether every recorded score is the sum of its weighed parts."""
+        """Whether every recorded score is the sum of its weighed parts: those that apply to it."""
         scores = self.of_rows("score")
-        if scores is None or any(parts.keys() != weights.keys() for parts in self.parts):
+        if scores is None or any(not parts for parts in self.parts):
             return False
         for parts, score in zip(self.parts, scores, strict=True):
-            total = math.fsum(weight * parts[name] for name, weight in weights.items())
+            total = math.fsum(weights[name] * part for name, part in parts.items())
             if not math.isclose(total, score, rel_tol=1e-5, abs_tol=1e-6):
                 return False
         return True

@@ -205,7 +205,7 @@ def test_a_tool_that_raises_or_exits_or_returns_no_text_becomes_a_message() -> N
         "error: TypeError: a tool returned int, not text",
     ):
         assert message in used.environment.said
-    assert batch.info[0].tools == ToolUse(calls=3, failures=3)
+    assert batch.info[0].tools == ToolUse(3, 3, "TypeError: a tool returned int, not text")
 
 
 class Hanging(Echo):
