@@ -239,6 +239,9 @@ def _side_config(
         "log.trackers": "none",
         "doctor.watch": False,
         "doctor.stop_on": "none",
+        "eval.best": "none",
+        "eval.best_mode": "max",
+        "eval.patience": 0,
     }
     typed = {key: _as_typed(value) for key, value in {**change, **place}.items()}
     return load_saved_config(run / "config.toml", list(typed.items()), trusted=trusted)

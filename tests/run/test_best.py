@@ -11,11 +11,12 @@ import torch
 
 from telescope import Config, Trainer
 from telescope.commands import main
-from telescope.config import EvalConfig
+from telescope.config import EvalConfig, to_toml
 from telescope.errors import TelescopeError
 from telescope.run.best import Best
 from telescope.run.evaluate import Evaluation
 from telescope.run.manifest import list_checkpoints
+from telescope.run.proof import _side_config
 
 METRIC = "eval/greedy_accuracy"
 ACCURACIES = [0.9, 0.1, 0.5, 0.2, 0.5, 0.4, 0.8]
@@ -120,3 +121,10 @@ def test_a_metric_that_the_evaluation_does_not_have_is_refused_before_training(
     with pytest.raises(TelescopeError, match=f"'eval/gredy' is no metric .* there are {METRIC}"):
         trainer.fit()
     assert trainer.step == 0
+
+
+def test_the_two_sides_of_a_proof_do_not_end_early(scripted: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(scripted("run")), "utf-8")
+    side = _side_config(tmp_path, tmp_path / "proof", "changed", {"actor.lr": 1e-5}, trusted=True)
+    assert side.eval.every == 1
+    assert side.eval.patience == 0

@@ -14,7 +14,7 @@ from telescope.models.load import load_tokenizer, quiet
 from telescope.run.checkpoint import check, list_checkpoints, shards_of
 from telescope.run.export import export_run
 from telescope.trainer import Trainer
-from tests.fakes import read_shards
+from tests.fakes import read_shards, write_tiny_model
 from tests.scale.on_ray import close, config_for, reward, three_updates
 from tests.scale.test_ray_failures import history
 
@@ -73,11 +73,15 @@ def test_ray_equals_local_with_lora(tmp_path: Path, model: Path) -> None:
         roles.close()
 
 
-def test_ray_equals_local_with_a_histogram_of_values(tmp_path: Path, model: Path) -> None:
+def test_ray_equals_local_with_a_histogram_of_values_and_another_reference(
+    tmp_path: Path, model: Path
+) -> None:
     """A head of seven outputs over two workers, one of which holds a row more."""
+    other = write_tiny_model(tmp_path / "other", seed=1)
     bins = (("critic.loss", "hl_gauss"), ("critic.bins", "7"), ("critic.value_low", "-1"))
-    here = config_for(tmp_path / "here", model, *bins)
-    there = config_for(tmp_path, model, *bins, ("backend", "ray"), ("ray.workers", "2"))
+    settings = (*bins, ("model.reference_path", str(other)))
+    here = config_for(tmp_path / "here", model, *settings)
+    there = config_for(tmp_path, model, *settings, ("backend", "ray"), ("ray.workers", "2"))
     roles = build_ray_roles(there, reward)
     try:
         close(three_updates(build_local_roles(here, reward), here), three_updates(roles, there))
