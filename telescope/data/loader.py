@@ -42,6 +42,8 @@ class PromptSet:
     `may_be_empty`: rows are added later.
     """
 
+    longest_name = "the longest prompt"
+
     def __init__(
         self,
         rows: Sequence[dict[str, Any]],
@@ -131,7 +133,7 @@ class PromptSet:
         if response_tokens < positions:
             remedy += f", or set data.max_prompt_tokens = {positions - response_tokens}"
         raise TelescopeError(
-            f"the longest prompt has {longest} tokens and rollout.max_response_tokens = "
+            f"{self.longest_name} has {longest} tokens and rollout.max_response_tokens = "
             f"{response_tokens}: together more than the model's {positions} positions; {remedy}"
         )
 

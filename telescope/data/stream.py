@@ -14,6 +14,8 @@ from telescope.errors import TelescopeError
 class PromptStream(PromptSet):
     """The next prompts of a stream. Earlier ones are forgotten."""
 
+    longest_name = "a prompt of a stream (data.max_prompt_tokens)"
+
     def __init__(self, stream: Stream, tokenizer: Any, config: DataConfig, batch_size: int) -> None:
         super().__init__([], tokenizer, config, may_be_empty=True)
         self.stream = stream

@@ -291,6 +291,12 @@ def test_prompts_of_a_stream_that_are_too_long_are_dropped_and_counted(job: Job,
     assert last["data/dropped_prompts"] == 4
 
 
+def test_a_stream_s_limits_must_fit_the_model_s_positions(job: Job):
+    config = streamed(job, ("data.max_prompt_tokens", "60"))  # of 64
+    with pytest.raises(TelescopeError, match=r"a prompt of a stream .* has 60 tokens"):
+        Trainer(config, train_dataset=numbers(12), reward=length)
+
+
 def test_a_generator_is_read_once_and_says_so(job: Job, answers: Any):
     reward, seen = answers
     trainer = Trainer(streamed(job), train_dataset=numbers(12), reward=reward)
