@@ -98,6 +98,10 @@ def _dispatch(arguments: list[str]) -> None:
     for name, text in COMMANDS.items():
         listed.add_parser(name, usage="", description="", add_help=False, help=translate(text))
 
+    if arguments[:1] == ["--lang"]:
+        arguments = arguments[2:]  # `choose` has read it
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     if not arguments:
         raise TelescopeError(f"no command given: choose one of {', '.join(COMMANDS)}")
     command, *rest = arguments

@@ -160,5 +160,14 @@ def _setting(argument: str, following: Iterator[str]) -> Setting:
     if not equals:
         value = next(following, "--")
         if value.startswith("--"):
+            _check_known(key)
             raise TelescopeError(f"--{key} needs a value: --{key} VALUE")
     return key.replace("-", "_"), value
+
+
+def _check_known(key: str) -> None:
+    """Refuses an option that is not the name of a setting, e.g. another trainer's `--bf16`."""
+    from telescope.config import fields, load_config
+
+    if key.replace("-", "_") not in {name for name, *_ in fields()}:
+        load_config(None, [(key.replace("-", "_"), "")])

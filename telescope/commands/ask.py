@@ -93,7 +93,7 @@ def _parser() -> Parser:
 
 def _check(options: argparse.Namespace) -> None:
     """A single argument that is a folder is the run."""
-    if options.question is not None and options.run is None and Path(options.question).is_dir():
+    if options.question and options.run is None and Path(options.question).is_dir():
         options.run = Path(options.question)
         options.question = None
     if options.save and options.continued:

@@ -401,6 +401,10 @@ def _recorded_sample(run: Path, step: int | None, index: int) -> Source:
 
     recorded = ledger.steps(run)
     if not recorded:
+        if not run.is_dir():
+            raise TelescopeError(
+                f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0"
+            )
         if not (run / "config.toml").is_file():
             raise TelescopeError(f"{run} has no ledger: there is no run in that folder")
         raise TelescopeError(

@@ -160,11 +160,21 @@ def checked_toml(recipe: Path) -> dict[str, Any]:
             )
         return tomllib.loads(text)
     except OSError as error:
-        raise TelescopeError(
-            f"no recipe {recipe} ({error.strerror}): give the path of a .toml file"
-        ) from None
+        raise _no_recipe(recipe, error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
+
+
+def _no_recipe(given: Path, why: str) -> TelescopeError:
+    saved = given / "config.toml"
+    named = given.with_name(f"{given.name}.toml")
+    if saved.is_file():
+        remedy = f"it is a run: continue it with `telescope train {saved} --resume`"
+    elif named.is_file():
+        remedy = f"did you mean `{named}`?"
+    else:
+        remedy = "give the path of a .toml file"
+    return TelescopeError(f"no recipe {given} ({why}): {remedy}")
 
 
 def _move(data: dict[str, Any], old: str, new: str) -> None:
@@ -289,7 +299,8 @@ def _unknown(key: str, value: Any, data: Mapping[str, Any]) -> Iterator[str]:
             return
     known = {name: description for name, _, _, description in fields()}
     # A section that is not one of ours, misspelt, has the names of another trainer.
-    for leaf in [key] if misspelt(key, known) else leaves(key, value):
+    is_misspelt = "." not in key and misspelt(key, known)
+    for leaf in [key] if is_misspelt else leaves(key, value):
         yield f"no setting `{leaf}`; {advice(leaf, known)}"
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_LIKENESS = 0.7
-"""From this on, 1 being equal, a name counts as misspelt."""
+_LIKENESS = 0.65
+_LIKENESS_ELSEWHERE = 0.75
+"""From this on, 1 being equal, a name counts as misspelt: in its section, in any other."""
 
 
 @functools.cache
@@ -77,9 +78,9 @@ def misspelt(key: str, known: Mapping[str, str]) -> list[str]:
     sections = {other.split(".")[0] for other in known if "." in other}
     same = [other for other in known if other.rpartition(".")[0] == section]
     rest = [other for other in known if "." in other] if section else [*known, *sorted(sections)]
-    for others in (same, rest):
+    for others, likeness in ((same, _LIKENESS), (rest, _LIKENESS_ELSEWHERE)):
         by_name = {other.rpartition(".")[2]: other for other in others}
-        close = difflib.get_close_matches(name, by_name, 1, _LIKENESS)
+        close = difflib.get_close_matches(name, by_name, 1, likeness)
         if close:
             return [by_name[close[0]]]
     return []

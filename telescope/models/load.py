@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -327,7 +328,9 @@ def _prepare(model: Any, config: ModelConfig, memory: GraphMemory | None) -> Non
         core.base_model.graph_runner = GraphRunner(memory)
     layers: Any = getattr(core.base_model, "layers", ())
     if config.gradient_checkpointing:
-        core.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
+        with warnings.catch_warnings():  # transformers before 5.23 has no other name for it
+            warnings.simplefilter("ignore", FutureWarning)
+            core.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
         if not core.get_input_embeddings().weight.requires_grad:
             # Re-entrant checkpointing is faster, but needs an input with a gradient.
             core.enable_input_require_grads()
@@ -358,7 +361,7 @@ def _load(
     `empty`: the model of the config, without weights.
     """
     local = Path(path).expanduser()
-    looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
+    looks_local = local.is_dir() or path.startswith((".", "/", "~")) or path.count("/") > 1
     needed = "tokenizer_config.json" if auto is AutoTokenizer else "config.json"
     has_files = any((local / name).is_file() for name in (needed, "config.json"))
     if looks_local and not has_files:

@@ -38,8 +38,9 @@ def choose_device(name: str) -> torch.device:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
+        usable = "auto, cpu, cuda or cuda:0" if torch.cuda.is_available() else "auto or cpu"
         raise TelescopeError(
-            f"device = {name!r} cannot be used here ({reason}): use auto, cpu, cuda or cuda:0"
+            f"device = {name!r} cannot be used here ({reason}): use {usable}"
         ) from None
     return device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,7 @@ def summarise(
 ) -> str:
     """Tells held-out accuracy before and after, the best one, and what to look at next."""
     run = config.run_dir
+    named = shlex.quote(str(run))
     lines = [f"trained {step} steps: {run}"]
     evaluated = [row for row in history if any(_is_accuracy(name) for name in row)]
     if evaluated:
@@ -105,11 +107,12 @@ def summarise(
     lines.append("look at next:")
     if report:
         lines.append(f"  {report}   open it in a browser: every token's numbers")
-        lines.append(f"  {command} explain {run}   the same in the terminal, term by term")
-    lines.append(f"  {command} view {run}   the page live, while a run goes on")
+        lines.append(f"  {command} explain {named}   the same in the terminal, term by term")
+    lines.append(f"  {command} view {named}   the page live, while a run goes on")
     lines.append(f"  {run / 'metrics.jsonl'}   every metric of every step (docs/metrics.md)")
     if (run / "checkpoints").is_dir():
-        lines.append(f"  {command} export {run} DIR   Hugging Face folders of actor and critic")
+        roles = "actor and critic" if config.credit.by_critic else "the actor"
+        lines.append(f"  {command} export {named} DIR   Hugging Face folders of {roles}")
     return "\n".join(lines)
 
 

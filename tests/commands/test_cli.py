@@ -120,6 +120,40 @@ def test_a_second_recipe_is_refused(capsys: Capture):
         assert f"unexpected argument 'b.toml'; usage: telescope {command}" in told
 
 
+def test_another_trainers_switch_is_answered_with_our_setting(capsys: Capture):
+    """As in TRL, without a value."""
+    told = refusal(capsys, "train", "--bf16", "--steps", "2")
+    assert "no setting `bf16`; did you mean `model.dtype`" in told
+
+
+def test_the_language_may_stand_before_the_command(capsys: Capture):
+    assert help_text(capsys, "--lang", "zh", "train", "--help").startswith("用法：telescope train")
+
+
+def test_help_is_a_command_too(capsys: Capture):
+    assert help_text(capsys, "help") == help_text(capsys, "--help")
+    assert help_text(capsys, "help", "report") == help_text(capsys, "report", "--help")
+
+
+def test_a_recipe_that_is_nearly_named_is_suggested(capsys: Capture):
+    Path("mine.toml").write_text("")
+    assert "no recipe mine (No such file or directory): did you mean `mine.toml`?" in refusal(
+        capsys, "train", "mine"
+    )
+    Path("runs/mine").mkdir(parents=True)
+    Path("runs/mine/config.toml").write_text("")
+    told = refusal(capsys, "train", "runs/mine")
+    assert "it is a run: continue it with `telescope train runs/mine/config.toml --resume`" in told
+
+
+def test_a_run_that_does_not_exist_is_named_by_explain(capsys: Capture):
+    assert "no run nosuch: give the folder of a run" in refusal(capsys, "explain", "nosuch")
+
+
+def test_an_empty_question_is_not_taken_for_a_folder(capsys: Capture):
+    assert "the question is empty" in refusal(capsys, "ask", "")
+
+
 @pytest.mark.parametrize("flag", ["--resume", "--smoke"])
 @pytest.mark.parametrize("command", ["plan", "eval"])
 def test_flags_of_train_are_refused_elsewhere(capsys: Capture, command: str, flag: str):

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
-from telescope.models.load import load_tokenizer
+from telescope.config import ModelConfig
+from telescope.models.load import load_policy, load_tokenizer
 from telescope.trainer import Trainer
 from tests.refusals import Job, edit_json, refusal
 
@@ -31,6 +33,14 @@ def test_a_folder_that_is_no_model_is_named(job: Job, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     message = refusal(job(("model.path", str(tmp_path / "empty"))))
     assert f"{tmp_path / 'empty'} has no config.json" in message
+
+
+def test_a_folder_named_without_a_slash_is_a_folder(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "model folder empty has no config.json" in refusal(job(("model.path", "empty")))
 
 
 @pytest.mark.parametrize("key", ["model.critic_path", "reward.model"])
@@ -123,3 +133,11 @@ def test_a_setting_that_transformers_ignores_with_a_warning_is_switched_off(
     tokenizer = load_tokenizer(str(model_copy))
     assert tokenizer.decode([1, 2, 3]).replace(" ", "") == "a."
     assert warned == []
+
+
+def test_gradient_checkpointing_is_switched_on_without_a_warning(
+    model_copy: Path, recwarn: pytest.WarningsRecorder
+):
+    config = ModelConfig(path=str(model_copy), gradient_checkpointing=True)
+    load_policy(config, torch.device("cpu"))
+    assert [str(warning.message) for warning in recwarn] == []

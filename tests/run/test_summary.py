@@ -19,8 +19,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def closing_lines(report: Path | None = Path("runs/run/report.html")) -> str:
-    return summarise(load_config(), 1, [], report)
+def closing_lines(
+    *settings: tuple[str, str], report: Path | None = Path("runs/run/report.html")
+) -> str:
+    return summarise(load_config(None, settings), 1, [], report)
 
 
 def test_the_language_is_left_to_the_locale(here: Path):
@@ -43,3 +45,14 @@ def test_a_program_elsewhere_has_its_whole_path(
 
 def test_without_a_ledger_nothing_is_said_about_explaining(here: Path):
     assert "explain" not in closing_lines(report=None)
+
+
+def test_a_name_with_a_space_is_quoted(here: Path):
+    assert "view 'runs/my run'   " in closing_lines(("name", "my run"))
+
+
+def test_a_run_without_a_critic_exports_none(here: Path):
+    (here / "runs" / "run" / "checkpoints").mkdir(parents=True)
+    assert "Hugging Face folders of actor and critic" in closing_lines()
+    grpo = (("credit.estimator", "grpo"), ("rollout.n", "2"))
+    assert "Hugging Face folders of the actor" in closing_lines(*grpo)
