@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from telescope.algorithms import (
     whitening,
 )
 from telescope.algorithms.groups import is_flat
+from telescope.algorithms.masked import Over
 from telescope.batch import TokenBatch
 from telescope.config import CreditConfig
 
@@ -23,7 +26,7 @@ from telescope.config import CreditConfig
 def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> TokenBatch:
     """Adds kl, token_level_rewards, deltas, advantages, returns and whitened.
 
-        r[i] = score[i] − β·kl[i]
+        r[i] = score[i] − β·kl[i], over σ_r of the batch with `whiten_rewards`
         δ[i] = r[i] + γ·V[i⁺] − V[i]
         A[i], R[i] by the estimator
         Â[i] = (A[i] − μ)/σ over the whole batch
@@ -32,6 +35,8 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
     baselines and scale. With β = 0 a batch may come without ref_log_prob; it then gets no kl.
     """
     batch = with_rewards(batch, config, kl_coef=kl_coef)
+    if config.whiten_rewards:
+        batch = _with_whitened_rewards(batch)
     deltas = td_errors(
         batch["token_level_rewards"],
         batch["values"],
@@ -42,7 +47,7 @@ def compute_advantages(batch: TokenBatch, config: CreditConfig, *, kl_coef: floa
     batch = batch.with_columns(deltas=deltas)
     credit: Credit = config.definition.implementation()(batch, config)
     made = {name: value for name, value in credit._asdict().items() if value is not None}
-    return _whiten(batch.with_columns(**made), credit, whitens=config.whitens)
+    return _whiten(batch.with_columns(**made), config)
 
 
 def with_rewards(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> TokenBatch:
@@ -55,12 +60,27 @@ def with_rewards(batch: TokenBatch, config: CreditConfig, *, kl_coef: float) -> 
     return batch.with_columns(token_level_rewards=rewards)
 
 
-def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:
+def _with_whitened_rewards(batch: TokenBatch) -> TokenBatch:
+    """r ← μ_r + (r − μ_r)/σ_r over all valid tokens of the batch.
+
+    Ziegler et al. 2019, arXiv:1909.08593 (lm-human-preferences); TRL's whiten_rewards.
+    """
+    rewards = batch["token_level_rewards"]
+    mean, std = whitening(rewards, batch.mask)
+    return batch.with_columns(
+        token_level_rewards=masked_whiten(rewards, batch.mask, shift_mean=False),
+        reward_mean=mean.to(rewards).expand(len(batch)),
+        reward_std=std.to(rewards).expand(len(batch)),
+    )
+
+
+def _whiten(batch: TokenBatch, config: CreditConfig) -> TokenBatch:
     """Adds whitened, and the μ and σ that it used, the same in every row."""
-    advantages = credit.advantages
-    if whitens:
-        mean, std = whitening(advantages, batch.mask)
-        whitened = masked_whiten(advantages, batch.mask)
+    advantages = batch["advantages"]
+    if config.whitens:
+        over = _whitens_over(config)
+        mean, std = whitening(advantages, batch.mask, over=over)
+        whitened = masked_whiten(advantages, batch.mask, over=over)
     else:
         mean = torch.tensor(0.0)
         std = torch.tensor(1.0)
@@ -70,6 +90,14 @@ def _whiten(batch: TokenBatch, credit: Credit, *, whitens: bool) -> TokenBatch:
         whiten_mean=mean.to(advantages).expand(len(batch)),
         whiten_std=std.to(advantages).expand(len(batch)),
     )
+
+
+def _whitens_over(config: Any) -> Over:
+    """What counts once in μ and σ; most estimators have no such setting."""
+    if not hasattr(config, "whiten_over"):
+        return "tokens"
+    over: Over = config.whiten_over
+    return over
 
 
 def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:

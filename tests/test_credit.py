@@ -360,3 +360,59 @@ def test_truncated_responses_are_counted_by_response_not_by_token() -> None:
     )
     metrics = credit_metrics(out.with_info(scores=[Scores(0.0)] * 2), CreditConfig.of())
     assert metrics["response/truncated"] == 0.5
+
+
+# ---- GRPO and the KL ----
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "maxrl", "grpo_passk", "dr_grpo"])
+def test_equal_scores_of_a_group_give_no_advantage_with_default_settings(estimator) -> None:
+    """Their KL differs, and would be all that is left to compare."""
+    mask = [[1, 1]] * 3
+    batch = staged(
+        mask,
+        scores=[[0.0, 0.7]] * 3,
+        values=[[0.0, 0.0]] * 3,
+        old=[[-1.0, -1.0], [-2.0, -1.0], [-0.5, -3.0]],
+        ref=[[-1.5, -1.0], [-1.0, -1.0], [-0.1, -0.2]],
+    ).with_columns(group=torch.zeros(3, dtype=torch.long))
+    config = CreditConfig.of(estimator)
+    found = compute_advantages(batch, config, kl_coef=config.kl_coef)
+    assert found["advantages"].tolist() == [[0.0, 0.0]] * 3
+    noise = compute_advantages(batch, config, kl_coef=0.02)["advantages"]
+    assert noise.abs().max() > 0.01
+
+
+def test_gdpo_is_whitened_over_tokens_or_over_responses() -> None:
+    """Two prompts. A is ±1/√2 in each, on 3, 1, 1 and 1 tokens."""
+    mask = [[1, 1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0]]
+    batch = hand_batch(mask).with_columns(
+        group=torch.tensor([0, 0, 1, 1]),
+        token_level_scores=torch.zeros(4, 3),
+        values=torch.zeros(4, 3),
+        bootstrap=torch.zeros(4),
+    )
+    batch = batch.with_info(scores=[Scores(0.0, {"a": float(x)}, {"a": 1.0}) for x in (1, 0, 1, 0)])
+
+    def whitening_of(**settings) -> tuple[float, float]:
+        found = compute_advantages(batch, CreditConfig.of("gdpo", **settings), kl_coef=0.0)
+        return float(found["whiten_mean"][0]), float(found["whiten_std"][0])
+
+    # the four responses: two of 1/√2 and two of −1/√2, variance 4·½/3
+    assert whitening_of(whiten_over="responses") == pytest.approx((0, (2 / 3) ** 0.5), abs=1e-4)
+    # the six tokens: four of 1/√2 and two of −1/√2, mean √2/6, variance (6·½ − 6·2/36)/5
+    assert whitening_of() == pytest.approx((2**0.5 / 6, (8 / 15) ** 0.5), abs=1e-4)
+
+
+def test_whitened_rewards_have_unit_variance_and_keep_their_mean() -> None:
+    """Rewards 0, 0, 0 and 4: μ_r = 1, σ_r = 2, so they become ½, ½, ½ and 2½."""
+    batch = staged([[1, 1], [1, 1]], scores=[[0.0, 0.0], [0.0, 4.0]], values=[[0.0, 0.0]] * 2)
+    config = CreditConfig.of("gae", whiten_rewards=True)
+    found = compute_advantages(batch, config, kl_coef=0.0)
+    assert found["token_level_rewards"].tolist() == [
+        pytest.approx([0.5, 0.5]),
+        pytest.approx([0.5, 2.5]),
+    ]
+    assert found["reward_mean"].tolist() == [1.0, 1.0]
+    assert found["reward_std"].tolist() == pytest.approx([2.0, 2.0])
+    assert "reward_mean" not in compute_advantages(batch, CreditConfig.of(), kl_coef=0.0)

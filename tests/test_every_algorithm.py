@@ -13,6 +13,7 @@ import torch
 
 from telescope import Trainer, ledger
 from telescope.algorithms import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
+from telescope.algorithms.definitions.policy import on_sampler
 from telescope.explain.questions import answer
 from telescope.explain.terminal import render
 from telescope.explain.trace import traces
@@ -28,7 +29,6 @@ FAST = [
     ("actor.lr", "3e-2"), ("critic.lr", "3e-2"),
 ]  # fmt: skip
 NEEDS = {
-    "gdpo": [("credit.kl_coef", "0")],
     "attention": [("reward.attention", "tests.test_every_algorithm:looked_at")],
 }
 
@@ -226,6 +226,78 @@ def test_rejected_tokens_take_no_part_in_the_update(make_config, level: str) -> 
     assert trainer.last_metrics()["actor/rejected"] == pytest.approx(
         weights.count(0.0) / len(weights)
     )
+
+
+ICEPOP = [
+    ("actor.importance", "token"),
+    ("actor.importance_mode", "mask"),
+    ("actor.importance_low", "0.7"),
+    ("actor.importance_cap", "1.4"),
+]
+AT_LEAST = [("actor.importance", "sequence"), ("actor.importance_low", "0.8")]
+OPTIONS = {
+    "icepop, outliers rejected": [*ICEPOP, ("actor.reject_outlier", "3")],
+    "a lower bound, rejection by k3": [
+        *AT_LEAST,
+        ("actor.reject", "seq_max_k3"),
+        ("actor.reject_high", "0.1"),
+    ],
+    "rejection by k2": [("actor.reject", "seq_mean_k2"), ("actor.reject_high", "0.04")],
+    "off-policy mask, top entropy": [
+        ("actor.off_policy_mask", "0.05"),
+        ("actor.top_entropy", "0.5"),
+    ],
+    "cispo on the sampler": [("actor.loss", "cispo"), ("actor.anchor", "sampler")],
+    "dppo_tv on the sampler": [("actor.loss", "dppo_tv"), ("actor.anchor", "sampler")],
+    "gspo with a dual clip": [("actor.loss", "gspo"), ("actor.dual_clip", "1.1")],
+    "sapo by sequence": [("actor.loss", "sapo"), ("actor.ratio_level", "sequence")],
+    "grpo without oneself": [("credit.estimator", "grpo"), ("credit.leave_one_out", "true")],
+    "gdpo over responses": [("credit.estimator", "gdpo"), ("credit.whiten_over", "responses")],
+    "prompt-mean": [("actor.aggregation", "prompt-mean")],
+    "whitened rewards": [("credit.whiten_rewards", "true")],
+    "rescaled scores": [
+        ("reward.scale", "0.5"),
+        ("reward.shift", "-1"),
+        ("reward.normalise", "batch"),
+    ],
+}
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS))
+def test_every_option_trains_and_its_numbers_are_recomputed(make_config, option: str) -> None:
+    trainer, samples = run(make_config, *OPTIONS[option], mismatch=0.3)
+    weighed = trainer.config.actor.weighs
+    confirmed(samples, "ratio", "whitened", *["weight"] * weighed)
+    if weighed:
+        weights = [w for sample in samples for w in sample.actor_updates[0].weight]
+        assert 0.0 in weights
+        assert max(weights) > 0
+    if on_sampler(trainer.config.actor):
+        sample = samples[0]
+        assert sample.actor_updates[0].old_log_probs == sample.columns["rollout_log_probs"]
+    if trainer.config.credit.whiten_rewards:
+        confirmed(samples, "reward")
+
+
+def test_the_sampler_s_distance_is_measured(make_config) -> None:
+    """One minibatch, so that the metrics are over all responses of the step."""
+    one = [("actor.minibatches", "1"), ("actor.old_log_probs", "forward")]
+    trainer, samples = run(make_config, *one, mismatch=0.3)
+    metrics = trainer.last_metrics()
+    gaps = [
+        [old - sampled for old, sampled in zip(
+            sample.actor_updates[0].old_log_probs, sample.columns["rollout_log_probs"], strict=True
+        )]
+        for sample in samples
+    ]  # fmt: skip
+    ratios = [math.exp(gap) for row in gaps for gap in row]
+    squares = [ratio**2 for ratio in ratios]
+    of_rows = [math.exp(2 * sum(row)) for row in gaps]
+    ess = sum(ratios) ** 2 / len(ratios) / sum(squares)
+    assert metrics["rollout/ess"] == pytest.approx(ess, rel=1e-4)
+    assert 0.5 < ess < 0.99
+    assert metrics["rollout/chi2_token"] == pytest.approx(sum(squares) / len(squares) - 1, rel=1e-3)
+    assert metrics["rollout/chi2_seq"] == pytest.approx(sum(of_rows) / len(of_rows) - 1, rel=1e-3)
 
 
 def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(

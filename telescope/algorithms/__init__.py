@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from telescope.algorithms.groups import grpo as grpo
     from telescope.algorithms.groups import grpo_passk as grpo_passk
     from telescope.algorithms.groups import last_actions as last_actions
+    from telescope.algorithms.groups import maxrl as maxrl
     from telescope.algorithms.groups import opo as opo
     from telescope.algorithms.groups import optimal_token_baseline as optimal_token_baseline
     from telescope.algorithms.groups import remax as remax
@@ -62,15 +63,19 @@ if TYPE_CHECKING:
     from telescope.algorithms.losses import hl_gauss_targets as hl_gauss_targets
     from telescope.algorithms.losses import hl_gauss_values as hl_gauss_values
     from telescope.algorithms.losses import huber_value_loss as huber_value_loss
-    from telescope.algorithms.losses import importance_weights as importance_weights
-    from telescope.algorithms.losses import kept_by_ratio as kept_by_ratio
     from telescope.algorithms.losses import log_probs_from_logits as log_probs_from_logits
+    from telescope.algorithms.losses import prompt_shares as prompt_shares
     from telescope.algorithms.losses import surrogate_loss as surrogate_loss
     from telescope.algorithms.masked import masked_mean as masked_mean
     from telescope.algorithms.masked import masked_sum as masked_sum
     from telescope.algorithms.masked import masked_var as masked_var
     from telescope.algorithms.masked import masked_whiten as masked_whiten
     from telescope.algorithms.masked import whitening as whitening
+    from telescope.algorithms.mismatch import importance_weights as importance_weights
+    from telescope.algorithms.mismatch import kept_by_ratio as kept_by_ratio
+    from telescope.algorithms.mismatch import off_policy_mask as off_policy_mask
+    from telescope.algorithms.mismatch import top_entropy as top_entropy
+    from telescope.algorithms.mismatch import without_outliers as without_outliers
     from telescope.algorithms.scores import Moments as Moments
     from telescope.algorithms.scores import majority as majority
     from telescope.algorithms.scores import overlong_penalty as overlong_penalty
@@ -104,6 +109,7 @@ _MODULES = {
         "grpo",
         "grpo_passk",
         "last_actions",
+        "maxrl",
         "opo",
         "optimal_token_baseline",
         "remax",
@@ -125,9 +131,8 @@ _MODULES = {
         "hl_gauss_targets",
         "hl_gauss_values",
         "huber_value_loss",
-        "importance_weights",
-        "kept_by_ratio",
         "log_probs_from_logits",
+        "prompt_shares",
         "surrogate_loss",
     ),
     "masked": (
@@ -136,6 +141,13 @@ _MODULES = {
         "masked_var",
         "masked_whiten",
         "whitening",
+    ),
+    "mismatch": (
+        "importance_weights",
+        "kept_by_ratio",
+        "off_policy_mask",
+        "top_entropy",
+        "without_outliers",
     ),
     "scores": (
         "Moments",

@@ -24,6 +24,7 @@ from telescope.algorithms.groups import (
     grpo,
     grpo_passk,
     last_actions,
+    maxrl,
     opo,
     optimal_token_baseline,
     remax,
@@ -93,7 +94,13 @@ def _of_group(compare: Callable[[Tensor, Tensor, Tensor], Credit]) -> Callable[.
     return credit
 
 
-grpo_credit = _of_group(grpo)
+def grpo_credit(batch: Columns, s: Any) -> Credit:
+    return grpo(
+        batch["token_level_rewards"], batch.mask, batch["group"], leave_one_out=s.leave_one_out
+    )
+
+
+maxrl_credit = _of_group(maxrl)
 dr_grpo_credit = _of_group(dr_grpo)
 rloo_credit = _of_group(rloo)
 opo_credit = _of_group(opo)

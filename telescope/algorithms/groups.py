@@ -45,17 +45,37 @@ class Credit(NamedTuple):
     """What the difference was divided by, [B]."""
 
 
-def grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
+def grpo(rewards: Tensor, mask: Tensor, group: Tensor, *, leave_one_out: bool = False) -> Credit:
     """Group-relative advantage, the same for every token of the response.
 
         A[i] = (o − μ) / (σ + 1e-6)
 
-    μ and σ are the mean and the standard deviation (n − 1) of the group's outcomes.
-    Shao et al. 2024, arXiv:2402.03300.
+    μ and σ are the mean and the standard deviation (n − 1) of the group's outcomes, or with
+    `leave_one_out` of its other outcomes. If those are equal, the difference is not divided.
+    Shao et al. 2024, arXiv:2402.03300; leave one out: as in NeMo-RL.
     """
     groups = Groups(group)
     outcome = masked_sum(rewards, mask, -1)
+    if leave_one_out:
+        baseline, std = groups.others(outcome)
+        away = (outcome.double().cpu() - groups.mean(outcome)).abs()
+        scale = torch.where(std > EPS * (1 + away), std + EPS, 1.0)
+        return _everywhere(outcome, baseline, scale, mask)
     return _everywhere(outcome, groups.mean(outcome), groups.std(outcome) + EPS, mask)
+
+
+def maxrl(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
+    """The outcome less the group's mean, in units of that mean, for outcomes that are not negative.
+
+        A[i] = (o − μ) / (μ + 1e-6)      0 where μ ≤ 0
+
+    With outcomes 0 and 1, μ is the share of successes, and this follows the gradient of its
+    logarithm. Tajwar et al. 2026, arXiv:2602.02710.
+    """
+    outcome = masked_sum(rewards, mask, -1)
+    mean = Groups(group).mean(outcome)
+    baseline = torch.where(mean > 0, mean, outcome.double().cpu())
+    return _everywhere(outcome, baseline, torch.where(mean > 0, mean + EPS, 1.0), mask)
 
 
 def dr_grpo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
@@ -78,11 +98,9 @@ def rloo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
 
     n is the size of the group, μ its mean. Ahmadian et al. 2024, arXiv:2402.14740.
     """
-    groups = Groups(group)
     outcome = masked_sum(rewards, mask, -1)
-    factor = groups.size / (groups.size - 1).clamp(min=1)  # [B]
-    others = outcome.cpu() - factor * (outcome.cpu() - groups.mean(outcome))
-    return _everywhere(outcome, torch.where(groups.alone, 0.0, others), None, mask)
+    baseline, _ = Groups(group).others(outcome)
+    return _everywhere(outcome, baseline, None, mask)
 
 
 def opo(rewards: Tensor, mask: Tensor, group: Tensor) -> Credit:
@@ -119,7 +137,8 @@ def gdpo(parts: Tensor, weights: Tensor, mask: Tensor, group: Tensor) -> Credit:
 
     s_k is part k of the response's score (`parts` [B, K]), w_k its weight (`weights` [K]), μ_k and
     σ_k the group's mean and standard deviation of that part. One part's spread cannot drown
-    another's. The caller whitens over the batch. Liu et al. 2026, arXiv:2601.05242.
+    another's. The caller whitens over the batch: by default over its tokens, as verl does; the
+    paper (eq. 6) does so over its responses. Liu et al. 2026, arXiv:2601.05242.
     """
     groups = Groups(group)
     total = torch.zeros(parts.shape[0], dtype=torch.float64)
@@ -249,6 +268,18 @@ class Groups:
         off = x.double().cpu() - self.mean(x)
         std = (self.sum(off**2) / (self.size - 1).clamp(min=1)).sqrt()
         return torch.where(self.alone, 1.0, std)
+
+    def others(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the group's other rows, both [B].
+
+        The mean is 0 where there are none, the deviation 0 where there is but one.
+        """
+        off = x.double().cpu() - self.mean(x)
+        rest = (self.size - 1).clamp(min=1)
+        mean = self.mean(x) - off / rest
+        squares = self.sum(off**2) - off**2 * self.size / rest
+        std = (squares / (rest - 1).clamp(min=1)).clamp(min=0).sqrt()
+        return torch.where(self.alone, 0.0, mean), std
 
     def best_two(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Whether a row is its group's best, and the best of the group's other rows, both [B].

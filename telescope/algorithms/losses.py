@@ -24,6 +24,7 @@ Aggregation = Literal[
     "seq-mean-token-sum",
     "seq-mean-token-mean",
     "seq-mean-token-sum-norm",
+    "prompt-mean",
 ]
 
 
@@ -75,61 +76,6 @@ def entropy_from_logits(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(-1)
 
 
-def importance_weights(
-    old_log_probs: Tensor,
-    rollout_log_probs: Tensor,
-    mask: Tensor,
-    *,
-    level: Literal["token", "sequence"],
-    cap: float,
-) -> Tensor:
-    """Weights for a sampler whose probabilities differ from the trainer's, [B, T].
-
-        w[i] = min(π_old/π_sampler, cap)
-
-    `level` token takes the ratio of each token (biased, little noise). `level` sequence takes the
-    ratio of the whole response (exact but for the cap, noisy). Weights are 0 where the mask is 0.
-    """
-    _one_of("level", level, ("token", "sequence"))
-    if not cap > 0:
-        raise ValueError(f"cap must be above 0, not {cap}")
-    log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
-    if level == "sequence":
-        log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
-    ratio = log_ratio.clamp(-20, 20).exp()
-    return keep(ratio.clamp(max=cap), mask)
-
-
-def kept_by_ratio(
-    old_log_probs: Tensor,
-    rollout_log_probs: Tensor,
-    mask: Tensor,
-    *,
-    level: Literal["token", "sequence", "geometric"],
-    low: float,
-    high: float,
-) -> Tensor:
-    """The tokens that stay in the update because sampler and trainer agree on them, bool [B, T].
-
-        low ≤ π_old/π_sampler ≤ high
-
-    `level` token takes the ratio of each token, sequence the ratio of the whole response, geometric
-    the geometric mean of the response's ratios, e^(mean log ratio).
-    """
-    _one_of("level", level, ("token", "sequence", "geometric"))
-    if not 0 < low <= high:
-        raise ValueError(f"0 < low ≤ high must hold, not low = {low}, high = {high}")
-    log_ratio = keep(old_log_probs, mask) - keep(rollout_log_probs, mask)
-    if level != "token":
-        total = log_ratio.sum(1, keepdim=True)  # [B, 1]
-        count: Tensor | int = 1
-        if level == "geometric":
-            count = as_bool(mask).sum(1, keepdim=True).clamp(min=1)
-        log_ratio = (total / count).expand_as(log_ratio)
-    inside = (log_ratio >= math.log(low)) & (log_ratio <= math.log(high))
-    return inside & as_bool(mask)
-
-
 def clipped_policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
@@ -150,6 +96,22 @@ def clipped_policy_loss(
     """
     a = keep(advantages, mask).detach()
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
+    loss, is_clipped, is_dual = clip_ratio(
+        ratio, a, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+    )
+    return PolicyTerms(
+        keep(loss, mask),
+        keep(ratio, mask),
+        is_clipped & as_bool(mask),
+        is_dual & as_bool(mask),
+        log_ratio,
+    )
+
+
+def clip_ratio(
+    ratio: Tensor, a: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """PPO's clip of a ratio with advantage `a`: the loss, and where it and the dual clip acted."""
     unclipped = -ratio * a
     clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * a
     loss = torch.maximum(unclipped, clipped)
@@ -159,13 +121,7 @@ def clipped_policy_loss(
         bound = -dual_clip * a
         is_dual = (a < 0) & (loss > bound)
         loss = torch.where(a < 0, torch.minimum(loss, bound), loss)
-    return PolicyTerms(
-        keep(loss, mask),
-        keep(ratio, mask),
-        is_clipped & as_bool(mask),
-        is_dual & as_bool(mask),
-        log_ratio,
-    )
+    return loss, is_clipped, is_dual
 
 
 def surrogate_loss(
@@ -374,6 +330,7 @@ def aggregate(
     num_tokens: Tensor | float | None = None,
     num_rows: Tensor | float | None = None,
     horizon: float | None = None,
+    row_shares: Tensor | None = None,
 ) -> Tensor:
     """Per-token losses [B, T] to one number.
 
@@ -382,11 +339,13 @@ def aggregate(
         seq-mean-token-sum       mean over rows of Σ over the row's tokens
         seq-mean-token-mean      mean over rows of the row's mean
         seq-mean-token-sum-norm  seq-mean-token-sum / horizon
+        prompt-mean              mean over prompts of the mean over the tokens of their responses
 
     The denominators are counted in this tensor unless they are given; the default of `horizon` is
     T. A micro-batch passes `num_tokens` and `num_rows` of its whole minibatch, and the response
     limit as `horizon`. Then the losses and gradients of the micro-batches add up to those of the
-    minibatch, however it was split. Rows without a token do not count.
+    minibatch, however it was split. Rows without a token do not count. prompt-mean needs
+    `row_shares` [B], which `prompt_shares` makes of the minibatch.
     """
     rows = as_bool(mask).any(-1)
     n_rows = rows.sum().clamp(min=1) if num_rows is None else num_rows
@@ -403,12 +362,26 @@ def aggregate(
         if horizon is None:
             horizon = max(loss.shape[-1], 1)
         return masked_sum(loss, mask) / n_rows / horizon
+    if mode == "prompt-mean":
+        if row_shares is None:
+            raise ValueError("aggregation 'prompt-mean' needs row_shares: see prompt_shares")
+        return (masked_sum(loss, mask, -1) * row_shares).sum()
     raise ValueError(f"unknown aggregation {mode!r}; use one of {', '.join(Aggregation.__args__)}")
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"unknown {name} {value!r}; use one of {', '.join(known)}")
+def prompt_shares(mask: Tensor, group: Tensor) -> Tensor:
+    """What a token of each row counts in prompt-mean, [B].
+
+        1 / (number of prompts · tokens of all responses to the row's prompt)
+
+    `group` [B] numbers the prompts. Prompts without a token do not count. Khatri et al. 2025
+    (ScaleRL), arXiv:2510.13786.
+    """
+    _, place = group.unique(return_inverse=True)  # [B]
+    tokens = as_bool(mask).sum(-1)
+    of_prompt = torch.zeros(len(group), device=mask.device).index_add(0, place, tokens.float())
+    prompts = (of_prompt > 0).sum().clamp(min=1)
+    return 1 / (prompts * of_prompt.clamp(min=1))[place]
 
 
 def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,8 @@ gradient.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -44,14 +46,28 @@ def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor
     return var.to(values.dtype)
 
 
-def whitening(values: Tensor, mask: Tensor, *, eps: float = 1e-8) -> tuple[Tensor, Tensor]:
+Over = Literal["tokens", "responses"]
+"""What counts once in the μ and σ of whitening."""
+
+
+def whitening(
+    values: Tensor, mask: Tensor, *, eps: float = 1e-8, over: Over = "tokens"
+) -> tuple[Tensor, Tensor]:
     """(μ, σ) that `masked_whiten` subtracts and divides by, float64: σ = sqrt(variance + eps)."""
+    if over == "responses":
+        values = masked_mean(values, mask, -1)
+        mask = as_bool(mask).any(-1)
     mean, var = _moments(values, mask, unbiased=True)
     return mean, (var + eps).sqrt()
 
 
 def masked_whiten(
-    values: Tensor, mask: Tensor, shift_mean: bool = True, *, eps: float = 1e-8
+    values: Tensor,
+    mask: Tensor,
+    shift_mean: bool = True,
+    *,
+    eps: float = 1e-8,
+    over: Over = "tokens",
 ) -> Tensor:
     """Shifts and scales the valid elements to mean 0 and variance 1; 0 where the mask is 0.
 
@@ -60,8 +76,10 @@ def masked_whiten(
     μ is ONE mean and var one variance (n − 1) over all valid elements of the tensor.
     `shift_mean=False` scales only and keeps the mean. A single element becomes 0, an empty mask
     gives zeros. Andrychowicz et al. 2021, arXiv:2006.05990, section 3.5 (advantage normalisation).
+    With `over` responses, μ and var are of the means of the rows, so that a long response counts no
+    more than a short one.
     """
-    mean, std = whitening(values, mask, eps=eps)
+    mean, std = whitening(values, mask, eps=eps, over=over)
     whitened = (keep(values, mask).double() - mean) / std
     if not shift_mean:
         whitened = whitened + mean

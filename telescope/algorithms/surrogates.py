@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from telescope.algorithms.definitions.policy import adapt_penalty as adapt_penalty
-from telescope.algorithms.losses import PolicyTerms, clipped_policy_loss, ratios
+from telescope.algorithms.losses import PolicyTerms, clip_ratio, clipped_policy_loss, ratios
 from telescope.algorithms.masked import as_bool, keep, masked_mean
 
 
@@ -44,23 +44,34 @@ def gspo_loss(
     *,
     clip_low: float,
     clip_high: float,
+    dual_clip: float | None = None,
 ) -> PolicyTerms:
     """PPO's clip on the ratio of the response instead of the token's.
 
         L[i] = −min(s_i A[i], clip(s_i, 1−ε_low, 1+ε_high) A[i])      s = e^(mean log ρ)
 
-    s_i = sg(s)·π/sg(π): the gradient reaches token i as if s were its own ratio.
-    Zheng et al. 2025, arXiv:2507.18071.
+    s_i = sg(s)·π/sg(π): the gradient reaches token i as if s were its own ratio. With `dual_clip` =
+    c > 1 the loss is at most −c·A[i] where A[i] < 0, as in `clipped_policy_loss`.
+    Zheng et al. 2025, arXiv:2507.18071; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
-    log_ratio, _ = ratios(log_probs, old_log_probs, mask)
+    log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
+    s = _sequence_ratio(log_probs, old_log_probs, mask)
+    a = _fixed(advantages, mask)
+    loss, clipped, dual_clipped = clip_ratio(
+        s, a, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+    )
+    on = as_bool(mask)
+    return PolicyTerms(
+        keep(loss, mask), keep(ratio, mask), clipped & on, dual_clipped & on, log_ratio
+    )
+
+
+def _sequence_ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """s = e^(mean log ρ) of the response, with the gradient of each token's own ratio, [B, T]."""
     own = keep(log_probs, mask)
     mean = masked_mean(own - keep(old_log_probs, mask), mask, -1)
     mean = mean.detach()[:, None]  # [B, 1]
-    s = (own - own.detach() + mean).clamp(max=10.0).exp()
-    a = _fixed(advantages, mask)
-    unclipped = -s * a
-    clipped = -s.clamp(1 - clip_low, 1 + clip_high) * a
-    return _terms(torch.maximum(unclipped, clipped), log_ratio, mask, clipped > unclipped)
+    return (own - own.detach() + mean).clamp(max=10.0).exp()
 
 
 def cispo_loss(
@@ -93,17 +104,21 @@ def sapo_loss(
     *,
     tau_positive: float,
     tau_negative: float,
+    ratio_level: Literal["token", "sequence"] = "token",
 ) -> PolicyTerms:
     """A soft gate instead of a clip.
 
         L[i] = −(4/τ)·sigmoid(τ(ρ[i] − 1))·A[i]
 
-    τ depends on the sign of A[i]. At ρ = 1 the slope is that of the plain surrogate, −A[i].
+    τ depends on the sign of A[i]. At ρ = 1 the slope is that of the plain surrogate, −A[i]. With
+    `ratio_level` sequence, ρ[i] is e^(mean log ρ) of the response, as in `gspo_loss`.
     Gao et al. 2025, arXiv:2511.20347.
     """
     if not (tau_positive > 0 and tau_negative > 0):
         raise ValueError(f"τ must be above 0, not {tau_positive} and {tau_negative}")
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
+    if ratio_level == "sequence":
+        ratio = _sequence_ratio(log_probs, old_log_probs, mask)
     a = _fixed(advantages, mask)
     tau = torch.where(a > 0, tau_positive, tau_negative)
     loss = -4 / tau * torch.sigmoid(tau * (ratio - 1)) * a

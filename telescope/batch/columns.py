@@ -127,6 +127,13 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "per-token KL estimate between π_old and π_ref; a single sample may be negative, its "
                "mean over the policy's own samples is ≥ 0",
                "π_old 与 π_ref 的逐 token KL 估计；单个样本可为负，对策略自己的采样取平均才 ≥ 0"),
+        Column("reward_mean", "row", "float", _CREDIT, "μ_r",
+               "mean of the rewards over all valid tokens of the batch, the same in every row; only "
+               "with `credit.whiten_rewards`",
+               "整批有效 token 上奖励的均值，每行相同；只在 `credit.whiten_rewards` 时有"),
+        Column("reward_std", "row", "float", _CREDIT, "σ_r",
+               "their standard deviation, by which `credit.whiten_rewards` divides",
+               "相应的标准差，`credit.whiten_rewards` 除以它"),
         Column("token_level_rewards", "action", "float", _CREDIT, "r[i] = score[i] − β·kl[i]",
                "reward of token i",
                "token i 的奖励"),
@@ -166,6 +173,14 @@ COLUMNS: Mapping[str, Column] = MappingProxyType({
                "that computes it",
                "写 token i 之前策略有多犹豫，单位 nat，取该回答参与的第一次更新；由更新自己的前向算出，"
                "所以只在账本里"),
+        Column("top_entropy", "action", "bool", _UPDATE, "",
+               "tokens of a minibatch with the largest entropy, the share `actor.top_entropy`; the "
+               "others have no loss; exists during its update only",
+               "小批中熵最大的 token，占比 `actor.top_entropy`；其余 token 没有损失；只在那次更新中存在"),
+        Column("prompt_share", "row", "float", _UPDATE, "1/(prompts · tokens of its prompt)",
+               "what a token of the row counts with `actor.aggregation = prompt-mean`; exists during "
+               "its update only",
+               "`actor.aggregation = prompt-mean` 时该行一个 token 的份额；只在那次更新中存在"),
         Column("selected", "action", "bool", _UPDATE, "",
                "tokens of a minibatch that the policy loss treats differently; exists during "
                "its update only",

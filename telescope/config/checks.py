@@ -7,6 +7,8 @@ from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.algorithms.definitions.base import Settings
+from telescope.algorithms.definitions.mismatch import REJECTIONS
+from telescope.algorithms.definitions.policy import on_sampler
 from telescope.config.sections import Config, DataConfig, EvalConfig
 
 
@@ -24,6 +26,7 @@ def check(config: Config) -> None:
     _check_environment(config)
     _check_credit(config)
     _check_old_log_probs(config)
+    _check_anchor(config)
     _refuse_unused(config)
 
 
@@ -262,10 +265,12 @@ def _check_credit(config: Config) -> None:
             f"{chosen} compares the parts of the score, where credit.kl_coef has no place: "
             "set it to 0, and use actor.kl_loss_coef"
         )
-    if needs.score_parts and (config.reward.normalise or config.reward.clip is not None):
+    reward = config.reward
+    changes_sum = reward.normalise or reward.clip is not None or reward.scale != 1 or reward.shift
+    if needs.score_parts and changes_sum:
         raise ValueError(
             f"{chosen} compares the parts of the score; "
-            "reward.normalise and reward.clip change only the sum"
+            "reward.scale, shift, normalise and clip change only the sum"
         )
 
 
@@ -276,6 +281,7 @@ def _check_old_log_probs(config: Config) -> None:
     others = {
         "actor.importance": actor.importance != "off",
         "actor.reject": actor.reject != "off",
+        "actor.reject_outlier": actor.reject_outlier is not None,
         "rollout.one_step_off_policy": config.rollout.one_step_off_policy,
         "credit.estimator": config.credit.definition.needs.sum_pi_squared,
     }
@@ -285,6 +291,15 @@ def _check_old_log_probs(config: Config) -> None:
                 f"{name} = {_get(config, name)} needs the trainer's own π_old: "
                 "set actor.old_log_probs = 'auto'"
             )
+
+
+def _check_anchor(config: Config) -> None:
+    actor = config.actor
+    if on_sampler(actor) and actor.importance != "off":
+        raise ValueError(
+            "actor.anchor = 'sampler' corrects for the sampler in the ratio already, and "
+            f"actor.importance = {actor.importance!r} would do so again: leave one out"
+        )
 
 
 def _refuse_unused(config: Config) -> None:
@@ -304,10 +319,14 @@ def _refuse_unused(config: Config) -> None:
             _refuse_changed(config, default, name, "credit.estimator", with_critic)
     if not needs.attention:
         _refuse_changed(config, default, "reward.attention", "credit.estimator", with_attention)
+    by_ratio = [name for name, found in REJECTIONS.items() if found.estimate == "k1"]
+    if config.actor.reject not in by_ratio:
+        _refuse_changed(config, default, "actor.reject_low", "actor.reject", by_ratio)
     if config.actor.reject == "off":
-        for name in ("actor.reject_low", "actor.reject_high"):
-            levels = ["token", "sequence", "geometric"]
-            _refuse_changed(config, default, name, "actor.reject", levels)
+        _refuse_changed(config, default, "actor.reject_high", "actor.reject", list(REJECTIONS))
+    if config.actor.importance == "off":
+        for name in ("actor.importance_low", "actor.importance_mode"):
+            _refuse_changed(config, default, name, "actor.importance", ["token", "sequence"])
 
 
 def _refuse_changed(

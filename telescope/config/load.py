@@ -21,7 +21,7 @@ from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LO
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
 from telescope.config.paths import beside_recipe
-from telescope.config.sections import Config, Section
+from telescope.config.sections import Config, Section, kl_place
 from telescope.config.suggest import advice, leaves, misspelt
 from telescope.errors import TelescopeError
 
@@ -140,8 +140,10 @@ def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
         after = changes.get(choice.section, {})
         if not isinstance(after, dict) or not isinstance(before, dict) or choice.name not in after:
             continue
-        former = choice.settings_of(before.get(choice.name, choice.default))
-        foreign = former - choice.settings_of(after[choice.name])
+        was = before.get(choice.name, choice.default)
+        foreign = choice.settings_of(was) - choice.settings_of(after[choice.name])
+        if choice.name == "estimator" and kl_place(was) != kl_place(after[choice.name]):
+            foreign |= {"kl_coef", "kl_target"}
         for name in foreign - set(after):
             merged[choice.section].pop(name, None)
     return merged

@@ -52,6 +52,21 @@ Aggregation = Literal[
     "seq-mean-token-sum",
     "seq-mean-token-mean",
     "seq-mean-token-sum-norm",
+    "prompt-mean",
+]
+Reject = Literal[
+    "off",
+    "token",
+    "sequence",
+    "geometric",
+    "token_k2",
+    "token_k3",
+    "seq_sum_k2",
+    "seq_sum_k3",
+    "seq_mean_k2",
+    "seq_mean_k3",
+    "seq_max_k2",
+    "seq_max_k3",
 ]
 
 
@@ -253,7 +268,13 @@ class RewardConfig(Section):
         description="weight of each part by name (function name, or 'model'); "
         "default 1 each, built-in 0.5",
     )
-    normalise: bool = Field(False, description="(score − μ)/σ over all responses trained on so far")
+    scale: float = Field(1.0, gt=0, description="multiply the score of a response by this, …")
+    shift: float = Field(0.0, description="… then add this")
+    normalise: bool | Literal["batch"] = Field(
+        False,
+        description="then (score − μ)/σ over all responses trained on so far; batch: over those "
+        "of this training step",
+    )
     clip: float | None = Field(
         None, gt=0, description="then clip the score of a response to ± this; none: no clipping"
     )
@@ -301,6 +322,18 @@ class OptimizerConfig(Section):
 
 # ---- sections whose settings depend on the chosen algorithm ----
 
+KL_COEF = 0.02
+"""Default weight of the KL to the reference, in the rewards or in the loss."""
+
+
+def kl_place(estimator: Any) -> str:
+    """Where the estimator's paper has the KL: reward or loss."""
+    try:
+        return ESTIMATORS[absolute(estimator)].kl_in
+    except (LookupError, TypeError, AttributeError):
+        return "reward"  # not an estimator: validation says so
+
+
 S = TypeVar("S", bound=Section)
 
 
@@ -320,7 +353,13 @@ def _variant(base: type[S], registry: Registry[Any], name: str) -> type[S]:
 
 @functools.cache
 def credit_variant(estimator: str) -> type[CreditConfig]:
-    return _variant(CreditConfig, ESTIMATORS, estimator)
+    variant = _variant(CreditConfig, ESTIMATORS, estimator)
+    if ESTIMATORS[estimator].kl_in == "reward":
+        return variant
+    description = CreditConfig.model_fields["kl_coef"].description
+    without_kl: Any = (float, Field(0.0, ge=0, description=description))
+    made: Any = create_model(variant.__name__, __base__=variant, kl_coef=without_kl)
+    return cast(type[CreditConfig], made)
 
 
 @functools.cache
@@ -384,11 +423,20 @@ class CreditConfig(Section):
         description="the actor uses (A − μ)/σ over the whole batch; false: raw A; "
         "auto: as the estimator's paper does",
     )
+    whiten_rewards: bool = Field(
+        False,
+        description="divide the token rewards, KL included, by their standard deviation over the "
+        "whole batch; their mean stays",
+    )
     bootstrap_truncated: bool = Field(
         False, description="a cut-off response ends with V of its last state instead of 0"
     )
     kl_coef: float = Field(
-        0.02, ge=0, description="β: weight of the KL penalty in the token rewards; 0: none"
+        KL_COEF,
+        ge=0,
+        description="β: weight of the KL penalty in the token rewards; 0: none. Default 0 with "
+        "estimators whose papers have the KL in the loss (grpo and its kin): there "
+        "actor.kl_loss_coef is 0.02",
     )
     kl_kind: KlKind = Field(
         "k1",
@@ -442,7 +490,8 @@ class ActorConfig(OptimizerConfig):
         0.0,
         ge=0,
         description="weight of the KL to the reference in the loss, besides credit.kl_coef in the "
-        "rewards; 0: none",
+        "rewards; 0: none. Default 0.02 with estimators whose papers have it there, unless "
+        "credit.kl_coef is set",
     )
     kl_loss_kind: KlLossKind = Field(
         "k3",
@@ -463,12 +512,42 @@ class ActorConfig(OptimizerConfig):
         description="weigh the loss by π_old/π_sampler, where sampler and trainer disagree",
     )
     importance_cap: float = Field(2.0, gt=0, description="largest importance weight")
-    reject: Literal["off", "token", "sequence", "geometric"] = Field(
-        "off",
-        description="leave out tokens, or responses, whose π_old/π_sampler is out of bounds",
+    importance_low: float = Field(0.0, ge=0, description="smallest importance weight")
+    importance_mode: Literal["truncate", "mask"] = Field(
+        "truncate",
+        description="a ratio outside importance_low to importance_cap is set to the nearer bound, "
+        "or to 0 (mask by token: IcePop)",
     )
-    reject_low: float = Field(0.5, gt=0, description="smallest π_old/π_sampler that is kept")
-    reject_high: float = Field(2.0, gt=0, description="largest π_old/π_sampler that is kept")
+    reject: Reject = Field(
+        "off",
+        description="leave out tokens, or responses, whose π_old/π_sampler is out of bounds; k2 "
+        "and k3: whose divergence (½g², e^g − 1 − g; g = log π_old − log π_sampler) is",
+    )
+    reject_low: float = Field(
+        0.5, gt=0, description="smallest π_old/π_sampler that is kept; not for k2 and k3"
+    )
+    reject_high: float = Field(
+        2.0, gt=0, description="largest π_old/π_sampler, or k2 or k3, that is kept"
+    )
+    reject_outlier: float | None = Field(
+        None,
+        gt=1,
+        description="leave out a response if one token's π_old/π_sampler is above this or below "
+        "1/this, e.g. 1e4; none: keep it",
+    )
+    off_policy_mask: float | None = Field(
+        None,
+        gt=0,
+        description="no loss for tokens with A < 0 in responses whose mean log π_sampler − log π "
+        "is above this; none: no mask",
+    )
+    top_entropy: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="only this share of a minibatch's tokens, those with the largest entropy, has "
+        "a loss; 1: all of them",
+    )
     target_kl: float | None = Field(
         None,
         gt=0,
@@ -483,10 +562,15 @@ class ActorConfig(OptimizerConfig):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> ActorConfig:
-        if self.reject_low >= self.reject_high:
+        if self.reject_low >= self.reject_high and not self.rejects_by_divergence:
             raise ValueError(
                 f"actor.reject_low = {self.reject_low:g} keeps nothing below "
                 f"reject_high = {self.reject_high:g}"
+            )
+        if self.importance_low > self.importance_cap:
+            raise ValueError(
+                f"actor.importance_low = {self.importance_low:g} is above "
+                f"importance_cap = {self.importance_cap:g}"
             )
         return self
 
@@ -502,6 +586,21 @@ class ActorConfig(OptimizerConfig):
     @property
     def definition(self) -> PolicyLoss:
         return POLICY_LOSSES[self.loss]
+
+    @property
+    def rejects(self) -> bool:
+        """Whether tokens may be left out because sampler and trainer disagree."""
+        return self.reject != "off" or self.reject_outlier is not None
+
+    @property
+    def rejects_by_divergence(self) -> bool:
+        return self.reject.endswith(("k2", "k3"))
+
+    @property
+    def weighs(self) -> bool:
+        """Whether a token's loss may have another weight than 1."""
+        masks = self.off_policy_mask is not None or self.top_entropy < 1
+        return self.importance != "off" or self.rejects or masks
 
     @property
     def aggregates(self) -> Any:
@@ -784,6 +883,22 @@ class Config(Section):
             from telescope.config.load import with_suggestions
 
             raise with_suggestions(error) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _place_kl(cls, data: Any) -> Any:
+        """Puts the default weight of the KL into the loss where the estimator's paper has it."""
+        if not isinstance(data, dict):
+            return data
+        credit = data.get("credit", {})
+        actor = data.get("actor", {})
+        if not isinstance(credit, dict) or not isinstance(actor, dict):
+            return data
+        if "kl_coef" in credit or "kl_loss_coef" in actor:
+            return data
+        if kl_place(credit.get("estimator", DEFAULT_ESTIMATOR)) == "reward":
+            return data
+        return {**data, "actor": {**actor, "kl_loss_coef": KL_COEF}}
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

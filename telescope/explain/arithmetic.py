@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from telescope.algorithms.definitions import mismatch
 from telescope.algorithms.definitions.base import (
     Actions,
     PredictedToken,
@@ -107,9 +108,7 @@ def fill(sample: Sample) -> Sample:
     s = sample.settings
     actions = actions_of(sample)
     _KL.apply(actions, s)
-    _REWARDS.apply(actions, s)
-    if s.credit.kl_coef == 0:
-        _REWARDS_WITHOUT_KL.apply(actions, s)
+    _fill_rewards(sample, actions)
     DELTAS.apply(actions, s)
     s.estimator_definition.fill(actions, s.credit)
     if s.estimator_definition.needs.critic and s.lam_critic is None:
@@ -128,6 +127,22 @@ def fill(sample: Sample) -> Sample:
         actor_updates=[_fill_actor(full, update) for update in sample.actor_updates],
         critic_updates=[_fill_critic(full, update) for update in sample.critic_updates],
     )
+
+
+def _fill_rewards(sample: Sample, actions: Actions) -> None:
+    """Adds the column `token_level_rewards`, unless it takes a batch that is not known."""
+    s = sample.settings
+    mean = sample.reward_mean
+    std = sample.reward_std
+    whitens = s.credit.whiten_rewards
+    if "token_level_rewards" in actions or (whitens and (mean is None or std is None)):
+        return
+    _REWARDS.apply(actions, s)
+    if s.credit.kl_coef == 0:
+        _REWARDS_WITHOUT_KL.apply(actions, s)
+    if whitens and mean is not None and std is not None and "token_level_rewards" in actions:
+        plain = actions["token_level_rewards"]
+        actions.columns["token_level_rewards"] = [mean + (r - mean) / std for r in plain]
 
 
 def _whiten(sample: Sample, actions: Actions) -> tuple[float | None, float | None]:
@@ -197,23 +212,24 @@ def ratio_of(log_prob: float, old_log_prob: float) -> float:
     return math.exp(clamp(log_prob - old_log_prob, -20.0, 20.0))
 
 
-def kept_of(sample: Sample) -> list[bool]:
-    """Which tokens take part in updates: written by the policy, and π_old/π_sampler in bounds."""
-    actor = sample.settings.actor
-    at = [t for t, m in enumerate(sample.mask) if m]
+def gaps_of(sample: Sample) -> list[float] | None:
+    """log π_old − log π_sampler of every valid token; None if one of them is not known."""
     old = sample.columns.get("old_log_probs")
     sampler = sample.columns.get("rollout_log_probs")
-    if actor.reject == "off" or old is None or sampler is None:
-        return [bool(m) for m in sample.mask]
-    gaps = {t: old[t] - sampler[t] for t in at}
-    of_row = math.fsum(gaps.values())
-    if actor.reject == "geometric":
-        of_row /= max(len(at), 1)
-    low = math.log(actor.reject_low)
-    high = math.log(actor.reject_high)
-    kept = [False] * len(sample)
-    for t, gap in gaps.items():
-        kept[t] = low <= (gap if actor.reject == "token" else of_row) <= high
+    if old is None or sampler is None:
+        return None
+    return [old[t] - sampler[t] for t, m in enumerate(sample.mask) if m]
+
+
+def kept_of(sample: Sample) -> list[bool]:
+    """Which tokens take part in updates: the policy wrote them, and the sampler agrees on them."""
+    kept = [bool(m) for m in sample.mask]
+    gaps = gaps_of(sample)
+    if gaps is None or not sample.settings.actor.rejects:
+        return kept
+    at = [t for t, m in enumerate(sample.mask) if m]
+    for t, is_kept in zip(at, mismatch.kept(gaps, sample.settings.actor), strict=True):
+        kept[t] = is_kept
     return kept
 
 

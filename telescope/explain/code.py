@@ -150,7 +150,7 @@ TERMS: dict[str, _Entry] = {
     ),
     "ratio": _Entry(("algorithms.losses:ratios",), (_RATIO,)),
     "weight": _Entry(
-        ("algorithms.losses:importance_weights", "algorithms.losses:kept_by_ratio"),
+        ("algorithms.mismatch:importance_weights", "algorithms.mismatch:kept_by_ratio"),
         (Verl("rollout correction", "verl/trainer/ppo/rollout_corr_helper.py"),),
     ),
     "kl_loss": _Entry(("algorithms.kl:kl_penalty",), (Verl("kl_penalty, in ppo_loss", _LOSSES),)),

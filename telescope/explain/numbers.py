@@ -227,7 +227,7 @@ def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _scalar(key: str, name: str, value: Any) -> Any:
     """The value of setting `name`, which the file calls `key`."""
-    if name in ("whiten", "truncated", "bootstrap_truncated"):
+    if name in ("whiten", "truncated", "bootstrap_truncated", "leave_one_out"):
         if str(value).lower() not in ("true", "false"):
             raise TelescopeError(f"{key} = {value!r}: use true or false")
         return str(value).lower() == "true"
@@ -254,7 +254,19 @@ def _scalar(key: str, name: str, value: Any) -> Any:
 
 _ROUNDED = ("whiten_mean", "whiten_std", "bootstrap")
 """Numbers that a run computes, and that may therefore be rounded. Settings are exact."""
-_WORDS = ("estimator", "loss", "value_loss", "kl_kind", "kl_loss_kind", "importance", "reject")
+_WORDS = (
+    "estimator",
+    "loss",
+    "value_loss",
+    "kl_kind",
+    "kl_loss_kind",
+    "importance",
+    "importance_mode",
+    "reject",
+    "anchor",
+    "ratio_level",
+    "whiten_over",
+)
 """Settings that are words, not numbers."""
 
 

@@ -47,9 +47,12 @@ class ActorUpdate:
     dual_clipped: list[bool]
     loss: list[float]
     weight: list[float] = field(default_factory=list)
-    """Importance weights for the sampler's mismatch; 0: the token was rejected."""
+    """What each token's loss was multiplied by: importance weights for the sampler's mismatch; 0:
+    the token was rejected or masked."""
     selected: list[bool] = field(default_factory=list)
     """Tokens that the loss marked before the update."""
+    top_entropy: list[bool] = field(default_factory=list)
+    """Tokens among the `actor.top_entropy` with the largest entropy."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,9 @@ class Sample:
     """Score of the greedy response to the same prompt, where it was typed."""
     part_weights: dict[str, float] = field(default_factory=dict)
     """How much each of `parts` counts, where that was typed."""
+    reward_mean: float | None = None
+    reward_std: float | None = None
+    """μ_r and σ_r of the batch, where `credit.whiten_rewards` divided the rewards by σ_r."""
     whiten_mean: float | None = None
     whiten_std: float | None = None
     """μ and σ of the whole batch, σ = sqrt(variance + 1e-8): whitened = (A − μ)/σ."""

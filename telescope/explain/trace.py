@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from telescope.algorithms.definitions import texts
+from telescope.algorithms.definitions import mismatch, texts
 from telescope.algorithms.definitions.base import Estimator, Term, Token, UpdatedToken, clamp
 from telescope.algorithms.definitions.critic import compare_terms, delta_term
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import exact, less, num, par, subscript
+from telescope.algorithms.definitions.policy import on_sampler
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
     TokenSteps,
@@ -26,6 +27,7 @@ from telescope.explain.arithmetic import (
     actions_of,
     alone,
     fill,
+    gaps_of,
     kept_of,
     predicted_token,
     ratio_of,
@@ -223,16 +225,38 @@ class _TokenTracer:
     def reward(self) -> list[Trace]:
         """The token's score less its KL penalty."""
         beta = self.settings.credit.kl_coef
+        term: Term | None
         if not self.token.has("token_level_scores"):
             return []
         score = self.token.number("token_level_scores")
-        if self.token.has("kl"):
+        if self.settings.credit.whiten_rewards:
+            term = self._whitened_reward(score, beta)
+        elif self.token.has("kl"):
             term = self._penalised_reward(score, beta, self.token.number("kl"))
         elif beta:
             return []
         else:
             term = Term("reward", f"r{self.i} = score{self.i}", num(score), score, [score])
+        if term is None:
+            return []
         return [compared(term, self.recorded("token_level_rewards"), {})]
+
+    def _whitened_reward(self, score: float, beta: float) -> Term | None:
+        """r over its spread in the batch, its mean kept; None if something is not known."""
+        mean = self.full.reward_mean
+        std = self.full.reward_std
+        if mean is None or std is None or (beta and not self.token.has("kl")):
+            return None
+        cost = beta * self.token.number("kl") if beta else 0.0
+        result = mean + (score - cost - mean) / std
+        return Term(
+            "reward",
+            f"r{self.i} = μ_r + (score{self.i} − β·kl{self.i} − μ_r)/σ_r",
+            f"{num(mean)} + ({num(score)} − {par(cost)} − {par(mean)})/{num(std)}",
+            result,
+            [score / std, cost / std, mean],
+            variant="whitened",
+        )
 
     def _penalised_reward(self, score: float, beta: float, kl: float) -> Term:
         def reward(score: float, beta: float, kl: float) -> float:
@@ -325,9 +349,10 @@ class _TokenTracer:
         new = update.log_probs[self.t]
         old = update.old_log_probs[self.t]
         is_first = new == old and update.epoch == update.minibatch == 0
+        anchor = "sampler" if on_sampler(self.settings.actor) else "old"
         term = Term(
             "ratio",
-            f"ρ{self.i} = exp(log π{self.i} − log π_old{self.i})",
+            f"ρ{self.i} = exp(log π{self.i} − log π_{anchor}{self.i})",
             f"exp({less(new, old)})",
             ratio_of(new, old),
             state="first" if is_first else None,
@@ -336,15 +361,21 @@ class _TokenTracer:
         return compared(term, recorded, {})
 
     def weight(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
-        """The importance weight of the loss, if sampler and trainer may disagree."""
+        """What the token's loss is multiplied by, if that may be another number than 1."""
         actor = self.settings.actor
         sampler = self.full.columns.get("rollout_log_probs")
-        if sampler is None or (actor.importance == "off" and actor.reject == "off"):
+        if sampler is None or not actor.weighs:
             return []
         if not self.tracer.kept[self.t]:
-            bounds = f"[{num(actor.reject_low)}, {num(actor.reject_high)}]"
-            formula = f"w{self.i} = 0: π_old/π_sampler is not in {bounds}"
-            term = Term("weight", formula, "0", 0.0, state="rejected")
+            why = mismatch.why_rejected(gaps_of(self.full) or [], actor)
+            term = Term("weight", f"w{self.i} = 0: {why}", "0", 0.0, state="rejected")
+        elif update.top_entropy and not update.top_entropy[self.t]:
+            formula = f"w{self.i} = 0: not in the top {actor.top_entropy:g} by entropy"
+            term = Term("weight", formula, "0", 0.0, state="low_entropy")
+        elif actor.off_policy_mask is not None and self._is_off_policy(update, sampler):
+            limit = num(actor.off_policy_mask)
+            formula = f"w{self.i} = 0: Â{self.i} < 0, mean(log π_sampler − log π) > {limit}"
+            term = Term("weight", formula, "0", 0.0, state="off_policy")
         elif actor.importance == "off":
             term = Term("weight", f"w{self.i} = 1: kept", "1", 1.0)
         else:
@@ -352,8 +383,16 @@ class _TokenTracer:
         recorded = was.weight[self.t] if was is not None and was.weight else None
         return [compared(term, recorded, {})]
 
+    def _is_off_policy(self, update: ActorUpdate, sampler: Sequence[float]) -> bool:
+        if not self.token.has("whitened"):
+            return False
+        kept = [k for k, is_kept in enumerate(self.tracer.kept) if is_kept]
+        gaps = [sampler[k] - update.log_probs[k] for k in kept]
+        threshold = self.settings.actor.off_policy_mask or 0.0
+        return mismatch.is_off_policy(gaps, self.token.number("whitened"), threshold)
+
     def _importance_weight(self, old: Sequence[float], sampler: Sequence[float]) -> Term:
-        """min(π_old/π_sampler, cap), of the token or of the whole response."""
+        """π_old/π_sampler within its bounds, of the token or of the whole response."""
         actor = self.settings.actor
         if actor.importance == "token":
             at = [self.t]
@@ -363,9 +402,16 @@ class _TokenTracer:
             name = "Π π_old/π_sampler"
         gap = math.fsum(old[k] - sampler[k] for k in at if self.tracer.kept[k])
         ratio = math.exp(clamp(gap, -20.0, 20.0))
+        result = mismatch.weight(ratio, actor)
+        low = num(actor.importance_low)
         cap = num(actor.importance_cap)
+        if actor.importance_mode == "mask":
+            formula = f"w{self.i} = {name} in [{low}, {cap}], else 0"
+            return Term("weight", formula, num(result), result)
+        if actor.importance_low:
+            formula = f"w{self.i} = clip({name}, {low}, {cap})"
+            return Term("weight", formula, f"clip({num(ratio)}, {low}, {cap})", result)
         formula = f"w{self.i} = min({name}, {cap})"
-        result = min(ratio, actor.importance_cap)
         return Term("weight", formula, f"min({num(ratio)}, {cap})", result)
 
     def objective(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:

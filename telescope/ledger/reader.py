@@ -159,6 +159,8 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         truncated=bool(row.get("truncated")),
         bootstrap=row.get("bootstrap") or 0.0,
         scale=row.get("scale"),
+        reward_mean=row.get("reward_mean"),
+        reward_std=row.get("reward_std"),
         whiten_mean=row.get("whiten_mean"),
         whiten_std=row.get("whiten_std"),
         actor_updates=[_actor_update(update) for update in row["actor_updates"]],

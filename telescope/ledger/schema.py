@@ -24,7 +24,7 @@ _TYPES = {"int": pa.int32(), "float": pa.float32(), "bool": pa.bool_()}
 _FLOATS = pa.list_(pa.float32())
 _BOOLS = pa.list_(pa.bool_())
 
-_OF_UPDATES = ("selected",)
+_OF_UPDATES = ("selected", "top_entropy", "prompt_share")
 """Columns that belong to one update and are recorded with it."""
 PER_TOKEN = {
     name: _TYPES[column.dtype]
@@ -32,7 +32,11 @@ PER_TOKEN = {
     if column.anchor in ("action", "state") and name not in _OF_UPDATES
 }
 """Columns with one entry per token, and the type of an entry."""
-PER_ROW = {name: _TYPES[column.dtype] for name, column in COLUMNS.items() if column.anchor == "row"}
+PER_ROW = {
+    name: _TYPES[column.dtype]
+    for name, column in COLUMNS.items()
+    if column.anchor == "row" and name not in _OF_UPDATES
+}
 """Columns with one entry per response."""
 
 ACTOR_UPDATE = {
@@ -40,6 +44,7 @@ ACTOR_UPDATE = {
     "log_probs": _FLOATS,
     "weight": _FLOATS,
     "selected": _BOOLS,
+    "top_entropy": _BOOLS,
     "ratio": _FLOATS,
     "clipped": _BOOLS,
     "dual_clipped": _BOOLS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,11 @@ from torch import Tensor
 from telescope.algorithms import (
     PolicyTerms,
     aggregate,
-    importance_weights,
-    kept_by_ratio,
     kl_penalty,
+    prompt_shares,
+    top_entropy,
 )
+from telescope.algorithms.definitions.policy import on_sampler
 from telescope.algorithms.masked import keep
 from telescope.batch import TokenBatch
 from telescope.config import ActorConfig, Config
@@ -28,6 +29,12 @@ from telescope.models.flops import cost_of
 from telescope.models.forward import policy_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks, full_tensor
+from telescope.roles.correction import (
+    finish_mismatch,
+    kept_tokens,
+    loss_weights,
+    measure_mismatch,
+)
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Mean, Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_greedy_responses
@@ -163,9 +170,22 @@ class Actor:
         def forward(rows: TokenBatch) -> tuple[Tensor]:
             return (policy_forward(self.model, rows, temperature=temperature).log_probs,)
 
+        return self._map(batch, forward)
+
+    def _entropies(self, batch: TokenBatch) -> Tensor:
+        """H of the current policy before each token, [B, T], without a gradient."""
+        temperature = self.config.rollout.temperature
+
+        def forward(rows: TokenBatch) -> tuple[Tensor]:
+            output = policy_forward(self.model, rows, temperature=temperature, entropy="value")
+            return (output.entropy,)
+
+        return self._map(batch, forward)
+
+    def _map(self, batch: TokenBatch, forward: Callable[[TokenBatch], tuple[Tensor]]) -> Tensor:
         budget = self.config.actor.micro_batch_tokens
-        (log_probs,) = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
-        return log_probs
+        (result,) = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
+        return result
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Takes epochs × minibatches policy-gradient steps on the whitened advantages.
@@ -195,6 +215,7 @@ class Actor:
             meter.once("actor/grad_norm", self.learner.step())
             steps += 1
         metrics = meter.result()
+        finish_mismatch(metrics)
         metrics["actor/updates"] = steps
         metrics["actor/lr"] = self.learner.optimizer.param_groups[0]["lr"]
         metrics["rollout/staleness"] = float(staleness)
@@ -237,22 +258,19 @@ class Actor:
     def _prepared(self, minibatch: TokenBatch, report: LossReport, seed: int = 0) -> TokenBatch:
         """Drops rejected tokens, and marks those that the loss treats differently."""
         config = self.loss
-        if config.reject != "off":
-            old = minibatch["old_log_probs"]
-            sampled = minibatch["rollout_log_probs"]
-            kept = kept_by_ratio(
-                old,
-                sampled,
-                minibatch.mask,
-                level=config.reject,
-                low=config.reject_low,
-                high=config.reject_high,
-            )
+        if config.rejects:
+            kept = kept_tokens(minibatch, config)
             report.meter.tokens("actor/rejected", ~kept, minibatch.mask)
             if report.on_policy:  # over all tokens: the kept ones alone would hide the gap
-                gap = (sampled - old).abs()
-                report.meter.tokens("rollout/logprob_diff", gap, minibatch.mask)
+                measure_mismatch(minibatch["old_log_probs"], minibatch, report.meter)
             minibatch = minibatch.only(kept)
+        if config.top_entropy < 1:
+            entropy = self._entropies(minibatch)
+            chosen = top_entropy(entropy, minibatch.mask, share=config.top_entropy)
+            minibatch = minibatch.with_columns(top_entropy=chosen)
+        if config.aggregates == "prompt-mean":
+            shares = prompt_shares(minibatch.mask, minibatch["group"])
+            minibatch = minibatch.with_columns(prompt_share=shares)
         if config.definition.select is not None:
             new = self.compute_log_prob(minibatch)
             old = new if report.on_policy else minibatch["old_log_probs"]
@@ -281,23 +299,24 @@ class Actor:
         # Before the first optimizer step π_old IS the policy. The ratio is then exactly 1, even
         # where another batch shape at rollout time changed the last bit of the log-probs.
         old_log_probs = log_probs.detach() if report.on_policy else rows["old_log_probs"]
+        if report.on_policy and not config.rejects:
+            measure_mismatch(old_log_probs, rows, meter)
+        if on_sampler(config):
+            old_log_probs = rows["rollout_log_probs"]
         tensors = [log_probs, old_log_probs, rows["whitened"], mask]
         if "selected" in rows:
             tensors.append(rows["selected"])
         terms: PolicyTerms = config.definition.call(*tensors, settings=config)
-        weight = self._importance_weight(rows, old_log_probs, meter)
+        weight = loss_weights(rows, log_probs, old_log_probs, config, meter)
         noted = {"log_probs": log_probs, "old_log_probs": old_log_probs, "entropy": entropy}
         self._note_terms(rows, report, noted, weight, terms)
-        if report.on_policy and config.reject == "off":
-            gap = (rows["rollout_log_probs"] - log_probs).abs()
-            meter.tokens("rollout/logprob_diff", gap, mask)
-        pg_loss = self._aggregate(terms.loss * weight, mask, over)
+        pg_loss = self._aggregate(terms.loss * weight, rows, over)
         loss = pg_loss
         if config.entropy_coef:
-            loss = loss - config.entropy_coef * self._aggregate(entropy, mask, over)
+            loss = loss - config.entropy_coef * self._aggregate(entropy, rows, over)
         if config.kl_loss_coef:
             kl_to_ref = kl_penalty(keep(log_probs, mask), rows["ref_log_prob"], config.kl_loss_kind)
-            loss = loss + config.kl_loss_coef * self._aggregate(kl_to_ref, mask, over)
+            loss = loss + config.kl_loss_coef * self._aggregate(kl_to_ref, rows, over)
             meter.tokens("actor/kl_loss", kl_to_ref, mask)
         k3 = (torch.expm1(terms.log_ratio) - terms.log_ratio).clamp(min=0)
         report.minibatch_kl.tokens(k3, mask)
@@ -310,21 +329,6 @@ class Actor:
         meter.tokens("actor/ppo_kl", old_log_probs - log_probs, mask)  # not clamped
         return loss
 
-    def _importance_weight(self, rows: TokenBatch, old_log_probs: Tensor, meter: Meter) -> Tensor:
-        """π_old over the sampler's policy, capped; 1 where it is off. [B, T]"""
-        config = self.loss
-        if config.importance == "off":
-            return rows.mask.to(old_log_probs.dtype)
-        weight = importance_weights(
-            old_log_probs,
-            rows["rollout_log_probs"],
-            rows.mask,
-            level=config.importance,
-            cap=config.importance_cap,
-        )
-        meter.tokens("actor/importance", weight, rows.mask)
-        return weight
-
     def _note_terms(
         self,
         rows: TokenBatch,
@@ -335,20 +339,24 @@ class Actor:
     ) -> None:
         """Gives the ledger what the loss computed of every token."""
         recorded = {**noted, **vars(terms)}
-        if self.loss.importance != "off" or self.loss.reject != "off":
+        if self.loss.weighs:
             recorded["weight"] = weight
-        if "selected" in rows:
-            recorded["selected"] = rows["selected"]
+        for name in ("selected", "top_entropy"):
+            if name in rows:
+                recorded[name] = rows[name]
         report.note(rows, recorded)
 
-    def _aggregate(self, loss: Tensor, mask: Tensor, over: Denominators) -> Tensor:
+    def _aggregate(self, loss: Tensor, rows: TokenBatch, over: Denominators) -> Tensor:
+        by_prompt = self.loss.aggregates == "prompt-mean"
+        shares = rows["prompt_share"] if by_prompt else None
         return aggregate(
             loss,
-            mask,
+            rows.mask,
             self.loss.aggregates,
             num_tokens=over.num_tokens,
             num_rows=over.num_rows,
             horizon=self.config.rollout.max_response_tokens,
+            row_shares=shares,
         )
 
 
@@ -362,7 +370,7 @@ def _can_skip_old_log_probs(config: Config) -> bool:
     if actor.old_log_probs == "sampler":
         return True
     one_forward = actor.epochs == actor.minibatches == 1
-    needs_old_before = actor.reject != "off" or config.credit.definition.needs.sum_pi_squared
+    needs_old_before = actor.rejects or config.credit.definition.needs.sum_pi_squared
     same_policy = not config.rollout.one_step_off_policy
     return actor.old_log_probs == "auto" and one_forward and same_policy and not needs_old_before
 

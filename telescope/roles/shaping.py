@@ -15,12 +15,19 @@ from telescope.config import RewardConfig
 SHAPING_METRICS = ("overlong", "shaped_mean", "clipped", "norm_mean", "norm_std")
 
 
+def shapes(config: RewardConfig) -> bool:
+    """Whether anything is done to the task's score."""
+    rescales = config.scale != 1 or config.shift != 0
+    return bool(rescales or config.normalise or config.clip is not None or config.overlong_tokens)
+
+
 class Shaping:
-    """shaped = clip((score − μ)/σ, ±`clip`) + overlong; each step only if it is configured.
+    """shaped = clip((scale·score + shift − μ)/σ, ±`clip`) + overlong, each step if it is set.
 
     μ and σ are of all responses trained on so far, this step's included. With those of the batch
     alone, the same answer would be worth another amount at every step, by the luck of the batch,
-    and the critic's targets would move with it. `limit` is the longest possible response.
+    and the critic's targets would move with it; `normalise = "batch"` does so all the same.
+    `limit` is the longest possible response.
     """
 
     def __init__(self, config: RewardConfig, limit: int) -> None:
@@ -36,12 +43,12 @@ class Shaping:
         The `total` of a row's scores stays the task's.
         """
         config = self.config
-        if not (config.normalise or config.clip is not None or config.overlong_tokens):
+        if not shapes(config):
             return batch
-        totals = [scores.total for scores in batch.scores]
+        score = torch.tensor([scores.total for scores in batch.scores], dtype=torch.float64)
         if config.normalise and not self.fixed:
-            self.moments = self.moments.add(totals)
-        score = torch.tensor(totals, dtype=torch.float64)
+            before = Moments() if config.normalise == "batch" else self.moments
+            self.moments = before.add(self._rescale(score).tolist())
         normalised = self._normalise(score)
         overlong = self._overlong(batch.host("response"))
         paid = self._clip(normalised) + overlong
@@ -60,10 +67,10 @@ class Shaping:
         Scores on several tokens keep their proportions. What changes their sum goes on the last
         token, where a single score would be.
         """
-        std = self._std()
-        rest = (paid - score / std).to(batch.mask.device)
+        factor = self.config.scale / self._std()
+        rest = (paid - factor * score).to(batch.mask.device)
         on_last = rest[:, None] * last_actions(batch.mask).double()
-        return (batch["token_level_scores"].double() / std + on_last).float()
+        return (factor * batch["token_level_scores"].double() + on_last).float()
 
     def _pay_greedy(self, batch: TokenBatch) -> Tensor:
         """The greedy responses' scores, shaped like those they are compared with."""
@@ -89,7 +96,11 @@ class Shaping:
     def _std(self) -> float:
         return self.moments.std if self.config.normalise else 1.0
 
+    def _rescale(self, score: Tensor) -> Tensor:
+        return self.config.scale * score + self.config.shift
+
     def _normalise(self, score: Tensor) -> Tensor:
+        score = self._rescale(score)
         if not self.config.normalise:
             return score
         return (score - self.moments.mean) / self.moments.std

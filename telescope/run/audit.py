@@ -76,6 +76,11 @@ def audit_run(
             f"{run} uses tools: a response cannot be continued from the middle of a tool's reply, "
             "so such runs have no audit yet"
         )
+    if config.credit.whiten_rewards:
+        raise TelescopeError(
+            f"{run} has credit.whiten_rewards: its rewards are in units of each training batch, "
+            "which continuations do not have, so such runs have no audit yet"
+        )
     policies = Policies(run, config)
     step = policies.last_step() if step is None else step
     policy = policies.of_step(step, nearest=nearest)

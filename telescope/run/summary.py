@@ -75,6 +75,13 @@ def warnings(
                 f"no GPU here: this may take up to {hours:.0f} hours; "
                 "--smoke shows in minutes whether the recipe works"
             )
+    credit = config.credit
+    if credit.kl_coef and credit.definition.kl_in == "loss":
+        found.append(
+            f"credit.kl_coef = {credit.kl_coef:g}: {credit.estimator} compares outcomes with their "
+            "KL in them, so a group of equal scores trains on differences of KL alone: "
+            "set it to 0, and actor.kl_loss_coef instead"
+        )
     if 0 < config.steps <= config.critic_warmup:
         found.append(
             f"critic_warmup = {config.critic_warmup} lasts for all {config.steps} steps: "

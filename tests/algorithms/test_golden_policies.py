@@ -25,7 +25,11 @@ from telescope.algorithms import (
     select_clip_cov,
     select_kl_cov,
 )
+from telescope.algorithms.definitions.mismatch import REJECTIONS
+from telescope.roles.correction import finish_mismatch, measure_mismatch
+from telescope.roles.meter import Meter
 from tests.algorithms.golden_cases import CASES, Case
+from tests.fakes import hand_batch
 
 
 def clip(case: Case) -> dict[str, float]:
@@ -235,10 +239,15 @@ def test_no_policy_case_is_silently_skipped():
 # ---- rejection by bounds ----
 
 LEVELS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
-REJECTIONS = [
+OF_RATIOS = [
     name
     for name, case in CASES.items()
     if name.startswith("rollout_rs__") and case["rollout_rs"] in LEVELS
+]
+OF_DIVERGENCES = [
+    name
+    for name, case in CASES.items()
+    if name.startswith("rollout_rs__") and case["rollout_rs"] in REJECTIONS
 ]
 
 
@@ -251,7 +260,19 @@ def bounds(text: str) -> dict[str, float]:
     return {"low": 1 / float(low), "high": 1 / float(high)}
 
 
-@pytest.mark.parametrize("name", REJECTIONS)
+@pytest.mark.parametrize("name", OF_DIVERGENCES)
+def test_rejection_by_a_divergence_keeps_verls_tokens(name):
+    case = CASES[name]
+    old, rollout = (
+        case[k].masked_fill(~case.mask.bool(), float("nan"))
+        for k in ("old_log_prob", "rollout_log_prob")
+    )
+    limit = float(case["rollout_rs_threshold"])
+    kept = kept_by_ratio(old, rollout, case.mask, level=case["rollout_rs"], high=limit)
+    assert torch.equal(kept, torch.from_numpy(case.out["modified_response_mask"]).bool())
+
+
+@pytest.mark.parametrize("name", OF_RATIOS)
 def test_rejection_keeps_verls_tokens_once_its_bounds_are_turned_over(name):
     case = CASES[name]
     old, rollout = (
@@ -268,8 +289,12 @@ def test_rejection_keeps_verls_tokens_once_its_bounds_are_turned_over(name):
     assert torch.equal(kept, torch.from_numpy(case.out["modified_response_mask"]).bool())
 
 
-def test_eight_rejection_cases_are_of_ratios():
-    assert len(REJECTIONS) == 8  # the others bound k2 and k3, which are not in the package
+def test_no_rejection_case_is_left_out():
+    assert len(OF_RATIOS) == 8
+    assert len(OF_DIVERGENCES) == 16  # token, sum, mean, max of k2 and k3, with two masks
+    assert {CASES[name]["rollout_rs"] for name in OF_DIVERGENCES} == {
+        name for name, found in REJECTIONS.items() if found.estimate != "k1"
+    }
 
 
 def test_bounds_apply_to_the_ratio_they_name():
@@ -309,6 +334,30 @@ def test_icepop_is_a_weight_and_a_rejection_with_the_same_bounds(name):
     weights = weights * kept_by_ratio(old, rollout, case.mask, level=level, low=low, high=high)
     on = case.mask.bool().numpy()
     np.testing.assert_allclose(weights.numpy()[on], case.out["weights"][on], rtol=1e-6)
+    masked = importance_weights(
+        old, rollout, case.mask, level=level, cap=high, low=low, mode="mask"
+    )
+    torch.testing.assert_close(masked, weights)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith("offpolicy_metrics__")])
+def test_chi_squared_of_the_sampler_is_verls(name):
+    """verl's χ² of responses counts a row without a token as one with ratio 1; ours does not."""
+    case = CASES[name]
+    rows = hand_batch(case.mask.long().tolist()).with_columns(
+        rollout_log_probs=case["rollout_log_prob"].masked_fill(~case.mask.bool(), 0.0)
+    )
+    meter = Meter()
+    measure_mismatch(case["old_log_prob"], rows, meter)
+    metrics = meter.result()
+    finish_mismatch(metrics)
+    assert metrics["rollout/chi2_token"] == pytest.approx(
+        float(case.out["metric_chi2_token"]), rel=1e-5
+    )
+    if case.mask.bool().any(1).all():
+        assert metrics["rollout/chi2_seq"] == pytest.approx(
+            float(case.out["metric_chi2_seq"]), rel=1e-5
+        )
 
 
 def test_geo_mean_without_a_token_is_zero():

@@ -1,5 +1,6 @@
 """Laws and small examples of the estimators that compare responses of one prompt."""
 
+import functools
 import math
 
 import pytest
@@ -16,13 +17,15 @@ from telescope.algorithms import (
     last_actions,
     length_adaptive_lam,
     masked_whiten,
+    maxrl,
     opo,
     optimal_token_baseline,
     rloo,
     spread,
 )
 
-BY_GROUP = [grpo, dr_grpo, rloo, opo, grpo_passk]
+leave_one_out = functools.partial(grpo, leave_one_out=True)
+BY_GROUP = [grpo, leave_one_out, maxrl, dr_grpo, rloo, opo, grpo_passk]
 
 NAN = float("nan")
 
@@ -248,3 +251,49 @@ def test_a_millionth_is_added_to_the_standard_deviation(estimator):
         credit = {"grpo": grpo, "grpo_passk": grpo_passk}[estimator](outcomes, one, group)
     expected = [0.0, 0.0, 0.5] if estimator == "grpo_passk" else [-0.5, 0.0, 0.5]
     assert credit.advantages[:, 0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def of_outcomes(estimator, outcomes: list[float]) -> list[float]:
+    """The advantages of one group of one-token responses."""
+    rewards = torch.tensor(outcomes, dtype=torch.float64)[:, None]
+    mask = torch.ones_like(rewards)
+    return estimator(rewards, mask, torch.zeros(len(outcomes))).advantages[:, 0].tolist()
+
+
+def test_maxrl_measures_in_units_of_the_success_rate():
+    # one of four is right: the mean is 1/4, so 1 − 1/4 is three means and 0 − 1/4 is minus one
+    assert of_outcomes(maxrl, [1, 0, 0, 0]) == pytest.approx([3, -1, -1, -1], abs=1e-4)
+    assert of_outcomes(maxrl, [1, 1, 0, 0]) == pytest.approx([1, 1, -1, -1], abs=1e-4)
+
+
+def test_maxrl_learns_nothing_without_a_success():
+    assert of_outcomes(maxrl, [0, 0, 0]) == [0, 0, 0]
+    assert of_outcomes(maxrl, [-1, 0, -2]) == [0, 0, 0]
+
+
+def test_maxrl_is_grpo_where_the_standard_deviation_is_the_mean():
+    # outcomes 0 and 2: μ = 1; with n − 1 the variance of 0, 2 and 1 is 1 too
+    assert of_outcomes(maxrl, [0, 2, 1]) == pytest.approx(of_outcomes(grpo, [0, 2, 1]))
+
+
+def test_leaving_one_out_takes_mean_and_deviation_of_the_others():
+    # others of 5: 0, 2, so μ = 1 and σ = √2; others of 0: 2, 5; others of 2: 0, 5
+    found = of_outcomes(leave_one_out, [0, 2, 5])
+    of_5 = 4 / math.sqrt(2)
+    of_0 = -3.5 / math.sqrt(4.5)
+    of_2 = -0.5 / math.sqrt(12.5)
+    assert found == pytest.approx([of_0, of_2, of_5], abs=1e-5)
+
+
+def test_a_difference_from_equal_others_is_not_blown_up():
+    # the others of 1 are all 0: σ is 0, and 1 − 0 is not divided by it
+    assert of_outcomes(leave_one_out, [1, 0, 0, 0])[0] == 1
+    assert of_outcomes(leave_one_out, [3, 1]) == [2, -2]
+
+
+def test_leaving_one_out_has_the_baseline_of_rloo():
+    rewards, mask, group = batch(3)
+    mask[:, 0] = True
+    rewards = rewards.nan_to_num()
+    ours = leave_one_out(rewards, mask, group).baselines
+    torch.testing.assert_close(ours, rloo(rewards, mask, group).baselines)

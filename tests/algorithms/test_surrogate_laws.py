@@ -7,6 +7,7 @@ import torch
 
 from telescope.algorithms import (
     adapt_penalty,
+    aggregate,
     cispo_loss,
     clip_cov_loss,
     clipped_policy_loss,
@@ -22,6 +23,8 @@ from telescope.algorithms import (
     select_clip_cov,
     select_kl_cov,
     surrogate_loss,
+    top_entropy,
+    without_outliers,
 )
 from tests.algorithms.test_group_laws import NAN
 
@@ -239,6 +242,14 @@ ROW = torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2)
         (lambda: kept_by_ratio(*ROW, level="word", low=0.5, high=2.0), "unknown level 'word'"),
         (lambda: kept_by_ratio(*ROW, level="token", low=0.0, high=2.0), "0 < low ≤ high"),
         (lambda: kept_by_ratio(*ROW, level="token", low=2.0, high=0.5), "0 < low ≤ high"),
+        (lambda: kept_by_ratio(*ROW, level="token", high=0.5), "0 < low ≤ high"),
+        (lambda: kept_by_ratio(*ROW, level="token_k3", low=0.1, high=1.0), "only an upper bound"),
+        (lambda: kept_by_ratio(*ROW, level="seq_max_k2", high=0.0), "only an upper bound"),
+        (lambda: importance_weights(*ROW, level="token", cap=2.0, low=3.0), "low ≤ cap"),
+        (lambda: importance_weights(*ROW, level="token", cap=2.0, mode="drop"), "unknown mode"),
+        (lambda: without_outliers(*ROW, limit=1.0), "limit must be above 1"),
+        (lambda: top_entropy(*ROW[1:], share=0.0), "0 < share ≤ 1"),
+        (lambda: aggregate(*ROW[1:], "prompt-mean"), "needs row_shares"),
         (lambda: sapo_loss(*ROW, ROW[2], tau_positive=0.0, tau_negative=1.0), "τ must be above 0"),
         (lambda: sapo_loss(*ROW, ROW[2], tau_positive=1.0, tau_negative=-1.0), "τ must be above 0"),
     ],

@@ -40,7 +40,7 @@ from tests.config.configs import given, refusal, round_trip
             "reward.attention = a:b does nothing with credit.estimator = 'gae': it belongs to attention",
         ),
         (
-            [("credit.estimator", "gdpo"), ("rollout.n", "2")],
+            [("credit.estimator", "gdpo"), ("rollout.n", "2"), ("credit.kl_coef", "0.1")],
             "set it to 0, and use actor.kl_loss_coef",
         ),
         (
@@ -73,8 +73,8 @@ from tests.config.configs import given, refusal, round_trip
             "credit.last_k = 0: input should be greater than or equal to 1",
         ),
         (
-            [("actor.loss", "gspo"), ("actor.dual_clip", "3")],
-            "actor.dual_clip = 3 does nothing with actor.loss = 'gspo': it belongs to clip",
+            [("actor.loss", "cispo"), ("actor.dual_clip", "3")],
+            "actor.dual_clip = 3 does nothing with actor.loss = 'cispo': it belongs to clip, gspo",
         ),
         (
             [("critic.lr_min", "1e-7")],
@@ -180,6 +180,30 @@ from tests.config.configs import given, refusal, round_trip
             "would hold reward.model, and there is none",
         ),
         ([("eval.n", "4")], "do nothing without eval.k"),
+        (
+            [("actor.importance_mode", "mask")],
+            "actor.importance_mode = mask does nothing with actor.importance = 'off'",
+        ),
+        (
+            [("actor.importance", "token"), ("actor.importance_low", "3")],
+            "actor.importance_low = 3 is above importance_cap = 2",
+        ),
+        (
+            [("actor.reject", "seq_max_k3"), ("actor.reject_low", "0.1")],
+            "actor.reject_low = 0.1 does nothing with actor.reject = 'seq_max_k3'",
+        ),
+        (
+            [
+                ("actor.loss", "cispo"),
+                ("actor.anchor", "sampler"),
+                ("actor.importance", "token"),
+            ],
+            "would do so again: leave one out",
+        ),
+        (
+            [("actor.old_log_probs", "sampler"), ("actor.reject_outlier", "100")],
+            "actor.reject_outlier = 100.0 needs the trainer's own π_old",
+        ),
         (
             [("eval.k", "4"), ("eval.n", "3")],
             "eval.n = 3 samples are too few for eval.k = 4: use at least 4",

@@ -44,7 +44,7 @@ from tests.explain.number_files import read_one
         ({"values": [0.1], "score": 1e39}, r"score.* is too large"),
         (
             {"values": [0.1], "reject": 1},
-            "reject = 1.*: input should be 'off', 'token', 'sequence' or 'geometric'",
+            "reject = 1.*: input should be 'off', 'token', 'sequence', 'geometric', 'token_k2'",
         ),
         (
             {"values": [0.1], "importance": "yes"},

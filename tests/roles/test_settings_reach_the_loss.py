@@ -32,10 +32,12 @@ CASES = [
     ("kl_penalty", {"beta": 1.0}, "beta", 0.3),
     ("gspo", CLIP, "clip_low", 0.05),
     ("gspo", CLIP, "clip_high", 0.05),
+    ("gspo", CLIP, "dual_clip", 1.001),
     ("cispo", CLIP, "clip_low", 0.5),
     ("cispo", CLIP, "clip_high", 0.6),
     ("sapo", {"tau_positive": 1.0, "tau_negative": 1.05}, "tau_positive", 3.0),
     ("sapo", {"tau_positive": 1.0, "tau_negative": 1.05}, "tau_negative", 3.0),
+    ("sapo", {"tau_positive": 1.0, "tau_negative": 1.05}, "ratio_level", "sequence"),
     ("geo_mean", CLIP, "clip_low", 0.05),
     ("geo_mean", CLIP, "clip_high", 0.6),
     ("dppo_tv", {**CLIP, "ratio_cap": 20.0}, "clip_low", 0.01),
@@ -92,6 +94,28 @@ def test_a_changed_setting_gives_the_loss_of_its_formula(
     assert abs(ours - expected(**defaults)) > 1e-4  # so that the setting matters here
 
 
+ANCHORED = {
+    "cispo": CLIP,
+    "dppo_tv": {**CLIP, "ratio_cap": 20.0},
+    "dppo_kl": {**CLIP, "ratio_cap": 20.0},
+}
+
+
+@pytest.mark.parametrize("loss", list(ANCHORED))
+def test_a_loss_anchored_on_the_sampler_takes_its_log_probs_in_every_epoch(
+    make_config, loss: str
+) -> None:
+    sampler = [("actor.loss", loss), ("actor.anchor", "sampler"), ("actor.epochs", "2")]
+    roles, batch = prepared(make_config(*sampler, ("actor.lr", "1e-12")))
+    batch = batch.with_columns(rollout_log_probs=moved(batch)["old_log_probs"])
+    log_probs = roles.actor.compute_log_prob(batch)
+    terms = WORKED[loss](
+        log_probs, batch["rollout_log_probs"], batch["whitened"], batch.mask, **ANCHORED[loss]
+    )
+    expected = float(algorithms.aggregate(terms.loss, batch.mask))
+    assert roles.actor.update_actor(batch)["actor/pg_loss"] == pytest.approx(expected, abs=1e-5)
+
+
 COVARIANCES = [("actor.cov_share", "0.3"), ("actor.cov_low", "-1.0"), ("actor.cov_high", "5.0")]
 
 
@@ -109,6 +133,7 @@ SELECTING = [
 def test_every_setting_of_every_loss_is_changed_in_this_file() -> None:
     changed = {(loss, setting) for loss, _, setting, _ in CASES}
     changed |= {(loss, setting) for loss, setting, _ in SELECTING}
+    changed |= {(loss, "anchor") for loss in ANCHORED}
     changed |= {("kl_penalty", "beta_target")}  # moves beta after the update, not in it
     there_are = {
         (name, setting)

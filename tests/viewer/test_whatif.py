@@ -46,6 +46,8 @@ OTHERS: list[dict[str, Any]] = [
     {"estimator": "reinforce++_baseline"},
     {"estimator": "opo"},
     {"estimator": "grpo_passk"},
+    {"estimator": "maxrl"},
+    {"estimator": "grpo", "leave_one_out": True},
     {"estimator": "gdpo"},
     {"estimator": "remax", "gamma": 0.9},
     {"estimator": "optimal_token_baseline"},

@@ -316,6 +316,8 @@ class Estimator(Definition):
     needs: Needs = Needs()
     whiten: bool = True
     """Whether the paper whitens the advantages over the batch."""
+    kl_in: Literal["reward", "loss"] = "reward"
+    """Where the paper has the KL to the reference: by default its weight goes there."""
     compare: Callable[[Sequence[Actions], Any], list[Comparison]] | None = None
     """Baseline and scale of each response of one group."""
     baseline_terms: Callable[[Sequence[Actions], int, Any], list[Term]] | None = None

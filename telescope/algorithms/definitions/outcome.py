@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,20 @@ class LastTokenSettings(Settings):
     last_k: int = Field(1, ge=1, description="how many tokens at the end share the outcome")
 
 
+class GrpoSettings(Settings):
+    leave_one_out: bool = Field(
+        False, description="μ and σ of the group's other responses, without this one"
+    )
+
+
+class GdpoSettings(Settings):
+    whiten_over: Literal["tokens", "responses"] = Field(
+        "tokens",
+        description="what counts once in μ and σ of whitening: tokens as in verl, or responses as "
+        "in the paper",
+    )
+
+
 # ---- statistics of a group, on plain numbers ----
 
 
@@ -70,8 +84,35 @@ def _constant(response: Actions, baseline: float, scale: float) -> Comparison:
 
 def _compare_grpo(group: Sequence[Actions], s: Any) -> list[Comparison]:
     outcomes = [response.outcome for response in group]
-    scale = std_of(outcomes) + EPS
-    return [_constant(response, mean_of(outcomes), scale) for response in group]
+    if not s.leave_one_out:
+        scale = std_of(outcomes) + EPS
+        return [_constant(response, mean_of(outcomes), scale) for response in group]
+    found = []
+    for index, response in enumerate(group):
+        others = _others(outcomes, index)
+        baseline = math.fsum(others) / len(others) if others else 0.0
+        found.append(_constant(response, baseline, _scale_of_others(outcomes, index)))
+    return found
+
+
+def _others(outcomes: Sequence[float], index: int) -> list[float]:
+    return [*outcomes[:index], *outcomes[index + 1 :]]
+
+
+def _scale_of_others(outcomes: Sequence[float], index: int) -> float:
+    """σ of the others, plus 1e-6; 1 where they are equal, which would blow up any difference."""
+    others = _others(outcomes, index)
+    std = std_of(others) if len(others) > 1 else 0.0
+    away = abs(outcomes[index] - mean_of(outcomes))
+    return std + EPS if std > EPS * (1 + away) else 1.0
+
+
+def _compare_success(group: Sequence[Actions], s: Any) -> list[Comparison]:
+    outcomes = [response.outcome for response in group]
+    mean = mean_of(outcomes)
+    if mean <= 0:
+        return [_constant(response, response.outcome, 1.0) for response in group]
+    return [_constant(response, mean, mean + EPS) for response in group]
 
 
 def _compare_mean(group: Sequence[Actions], s: Any) -> list[Comparison]:
@@ -83,7 +124,7 @@ def _compare_others(group: Sequence[Actions], s: Any) -> list[Comparison]:
     outcomes = [response.outcome for response in group]
     found = []
     for index, response in enumerate(group):
-        others = [*outcomes[:index], *outcomes[index + 1 :]]
+        others = _others(outcomes, index)
         baseline = math.fsum(others) / len(others) if others else 0.0
         found.append(_constant(response, baseline, 1.0))
     return found
@@ -99,8 +140,7 @@ def _compare_best(group: Sequence[Actions], s: Any) -> list[Comparison]:
     outcomes = [response.outcome for response in group]
     scale = std_of(outcomes) + EPS
     best = outcomes.index(max(outcomes))
-    others = [*outcomes[:best], *outcomes[best + 1 :]]
-    second = max(others) if others else 0.0
+    second = max(_others(outcomes, best), default=0.0)
     return [
         _constant(response, second if index == best else outcomes[index], scale)
         for index, response in enumerate(group)
@@ -172,8 +212,30 @@ def _mean_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
     ]
 
 
-def _mean_and_std_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
-    return [*_mean_terms(group, index, s), *_std_terms(group)]
+def _grpo_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    if not s.leave_one_out:
+        return [*_mean_terms(group, index, s), *_std_terms(group)]
+    outcomes = [response.outcome for response in group]
+    scale = _scale_of_others(outcomes, index)
+    if scale == 1:
+        term = Term("scale", "1: σ_others = 0", "1", 1.0, variant="equal")
+    else:
+        numbers = _others(outcomes, index)
+        formula = f"σ_others = √(Σ(o − μ_others)²/{len(numbers) - 1})"
+        squares = (scale - EPS) ** 2 * (len(numbers) - 1)
+        substituted = f"√({num(squares)}/{len(numbers) - 1})"
+        term = Term("scale", formula, substituted, scale - EPS, numbers, variant="others")
+    return [*_others_terms(group, index, s), term]
+
+
+def _success_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean of the group's outcomes, and so is the scale."""
+    (mean,) = _mean_terms(group, index, s)
+    if mean.result > 0:
+        scale = replace(mean, name="scale", formula="μ_group", variant="success")
+        return [mean, scale]
+    o = group[index].outcome
+    return [Term("baseline", "b = o", num(o), o, [o], variant="no_success")]
 
 
 def _std_terms(group: Sequence[Actions]) -> list[Term]:
@@ -211,7 +273,7 @@ def _best_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
     outcomes = [response.outcome for response in group]
     best = outcomes.index(max(outcomes))
     if index == best:
-        b = max([*outcomes[:best], *outcomes[best + 1 :]])
+        b = max(_others(outcomes, best))
         term = Term("baseline", "b = second best o", num(b), b, outcomes, variant="best")
     else:
         b = outcomes[index]
@@ -286,9 +348,14 @@ COMPARED = (
 
 
 def _baseline_terms(
-    token: Token, rewards: Sequence[float], at: Sequence[int], gamma: float, symbol: str
+    token: Token,
+    rewards: Sequence[float],
+    at: Sequence[int],
+    gamma: float,
+    symbol: str,
+    unit: str = "σ_group",
 ) -> list[Term]:
-    """The sum of these rewards, and how far it is above the token's baseline."""
+    """The sum of these rewards, and how far it is above the token's baseline, in units of `unit`"""
     if not token.has("baselines"):
         return []
     i = subscript(token.index)
@@ -299,7 +366,7 @@ def _baseline_terms(
     formula = f"{symbol} − b" if symbol == "o" else f"{symbol} − b{i}"
     substituted = f"{num(outcome.total, digits)} − {par(b, digits)}"
     if scale != 1:
-        formula = f"({formula})/(σ_group + 1e-6)"
+        formula = f"({formula})/({unit} + 1e-6)"
         substituted = f"({substituted})/{num(scale)}"
     total = Term(
         "outcome",
@@ -322,11 +389,19 @@ def _baseline_terms(
     return [total, advantage]
 
 
-def _compared_terms(token: Token, s: Any) -> list[Term]:
+def _compared_terms(token: Token, s: Any, unit: str = "σ_group") -> list[Term]:
     if not token.has("token_level_rewards"):
         return []
     x = token.actions
-    return _baseline_terms(token, x["token_level_rewards"], x.at, 1.0, "o")
+    return _baseline_terms(token, x["token_level_rewards"], x.at, 1.0, "o", unit)
+
+
+def _grpo_token_terms(token: Token, s: Any) -> list[Term]:
+    return _compared_terms(token, s, "σ_others" if s.leave_one_out else "σ_group")
+
+
+def _success_token_terms(token: Token, s: Any) -> list[Term]:
+    return _compared_terms(token, s, "μ_group")
 
 
 def _from_here_terms(token: Token, gamma: float) -> list[Term]:
@@ -410,15 +485,37 @@ GRPO = Estimator(
     formula="A[i] = (o − μ_group)/(σ_group + 1e-6)",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
+    settings=GrpoSettings,
     needs=_GROUP,
     whiten=False,
+    kl_in="loss",
     rules=COMPARED,
     compare=_compare_grpo,
-    baseline_terms=_mean_and_std_terms,
-    terms=_compared_terms,
+    baseline_terms=_grpo_terms,
+    terms=_grpo_token_terms,
     words=Words(
         zh="结果减去同组均值，再除以同组的标准差",
         en="the outcome less the group's mean, over the group's standard deviation",
+    ),
+    texts=texts.COMPARED,
+)
+
+MAXRL = Estimator(
+    name="maxrl",
+    formula="A[i] = (o − μ_group)/(μ_group + 1e-6), 0 where μ_group ≤ 0",
+    paper="Tajwar et al. 2026, arXiv:2602.02710",
+    tensor=f"{_HOME}:maxrl_credit",
+    needs=_GROUP,
+    whiten=False,
+    kl_in="loss",
+    rules=COMPARED,
+    compare=_compare_success,
+    baseline_terms=_success_terms,
+    terms=_success_token_terms,
+    words=Words(
+        zh="结果减去同组均值，再除以这个均值：越少答对的题，答对一次算得越多",
+        en="the outcome less the group's mean, over that mean: the rarer a success, the more it "
+        "counts",
     ),
     texts=texts.COMPARED,
 )
@@ -431,6 +528,7 @@ DR_GRPO = Estimator(
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
     whiten=False,
+    kl_in="loss",
     rules=COMPARED,
     compare=_compare_mean,
     baseline_terms=_mean_terms,
@@ -486,6 +584,7 @@ REINFORCE_BASELINE = Estimator(
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
     needs=_GROUP,
+    kl_in="loss",
     rules=COMPARED,
     compare=_compare_mean,
     baseline_terms=_mean_terms,
@@ -545,6 +644,7 @@ GRPO_PASSK = Estimator(
     tensor=f"{_HOME}:grpo_passk_credit",
     needs=_GROUP,
     whiten=False,
+    kl_in="loss",
     rules=COMPARED,
     compare=_compare_best,
     baseline_terms=_best_terms,
@@ -561,7 +661,9 @@ GDPO = Estimator(
     formula="A[i] = Σ_k w_k·(score_k − μ_k)/(σ_k + 1e-6) over the group",
     paper="Liu et al. 2026, arXiv:2601.05242",
     tensor=f"{_HOME}:gdpo_credit",
+    settings=GdpoSettings,
     needs=Needs(groups=True, score_parts=True),
+    kl_in="loss",
     rules=(SAME,),
     compare=_compare_parts,
     terms=_parts_terms,
@@ -630,6 +732,7 @@ ATTENTION = Estimator(
 
 ESTIMATORS = (
     GRPO,
+    MAXRL,
     DR_GRPO,
     RLOO,
     REINFORCE,

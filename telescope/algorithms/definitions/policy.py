@@ -7,7 +7,7 @@ An objective is what the actor maximises for one token; the loss is its negative
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -40,6 +40,23 @@ class ClipSettings(ClipRange):
     )
 
 
+Anchor = Literal["old", "sampler"]
+_ANCHOR: Any = Field(
+    "old",
+    description="ρ and the trust region compare π with π_old, or with the sampler's own "
+    "probabilities, which corrects for its mismatch too",
+)
+
+
+def on_sampler(s: Any) -> bool:
+    """Whether the loss with these settings compares the policy with the sampler's probabilities."""
+    return hasattr(s, "anchor") and bool(s.anchor == "sampler")
+
+
+class CispoSettings(ClipRange):
+    anchor: Anchor = _ANCHOR
+
+
 class KlPenaltySettings(Settings):
     beta: float = Field(1.0, ge=0, description="weight of the penalty for leaving π_old")
     beta_target: float | None = Field(
@@ -57,6 +74,10 @@ class BetaSettings(Settings):
 class SapoSettings(Settings):
     tau_positive: float = Field(1.0, gt=0, description="steepness of the gate where A > 0")
     tau_negative: float = Field(1.05, gt=0, description="steepness of the gate where A < 0")
+    ratio_level: Literal["token", "sequence"] = Field(
+        "token",
+        description="the gate is on ρ of the token, or on e^(mean log ρ) of its response",
+    )
 
 
 class GeoMeanSettings(Settings):
@@ -91,6 +112,7 @@ class DppoSettings(Settings):
     clip_low: float = Field(0.2, ge=0, lt=1, description="largest divergence where A < 0")
     clip_high: float = Field(0.2, ge=0, description="largest divergence where A > 0")
     ratio_cap: float = Field(20.0, gt=0, description="largest ratio that weighs a token")
+    anchor: Anchor = _ANCHOR
 
 
 # ---- PPO's clip and the plain surrogate ----
@@ -213,17 +235,25 @@ def _adapt(s: Any, kl: float) -> Any:
     return s.model_copy(update={"beta": adapt_penalty(s.beta, kl, target=s.beta_target)})
 
 
-def _gspo(x: UpdatedToken, s: Any) -> Objective:
+def _sequence_ratio(x: UpdatedToken) -> float:
+    """e^(mean log ρ) of the response."""
     mean = math.fsum(x.log_ratios) / max(len(x.log_ratios), 1)
-    ratio = math.exp(min(mean, 10.0))
-    edge = clamp(ratio, 1 - s.clip_low, 1 + s.clip_high)
-    unclipped = ratio * x.advantage
-    clipped = edge * x.advantage
+    return math.exp(min(mean, 10.0))
+
+
+def _gspo(x: UpdatedToken, s: Any) -> Objective:
+    ratio = _sequence_ratio(x)
+    value, state = clip_state(ratio, x.advantage, s)
+    numbers = {"ρ_seq": ratio, "clip(ρ_seq)": clamp(ratio, 1 - s.clip_low, 1 + s.clip_high)}
+    formula = "min(ρ_seq·Â, clip(ρ_seq)·Â)"
+    if s.dual_clip is not None and x.advantage < 0:
+        formula = f"max({formula}, {num(s.dual_clip)}·Â)"
     return Objective(
-        min(unclipped, clipped),
-        clipped=clipped < unclipped,
-        formula="min(ρ_seq·Â, clip(ρ_seq)·Â), ρ_seq = e^(mean log ρ)",
-        numbers={"ρ_seq": ratio, "clip(ρ_seq)": edge},
+        value,
+        clipped=state == "clipped",
+        dual_clipped=state == "dual",
+        formula=f"{formula}, ρ_seq = e^(mean log ρ)",
+        numbers=numbers,
     )
 
 
@@ -239,8 +269,15 @@ def _cispo(x: UpdatedToken, s: Any) -> Objective:
 
 def _sapo(x: UpdatedToken, s: Any) -> Objective:
     tau = s.tau_positive if x.advantage > 0 else s.tau_negative
-    gate = 4 / tau / (1 + math.exp(-clamp(tau * (x.ratio - 1), -700, 700)))
-    return Objective(gate * x.advantage, formula="(4/τ)·sigmoid(τ(ρ − 1))·Â", numbers={"τ": tau})
+    numbers = {"τ": tau}
+    name = "ρ"
+    ratio = x.ratio
+    if s.ratio_level == "sequence":
+        name = "ρ_seq"
+        ratio = numbers[name] = _sequence_ratio(x)
+    gate = 4 / tau / (1 + math.exp(-clamp(tau * (ratio - 1), -700, 700)))
+    formula = f"(4/τ)·sigmoid(τ({name} − 1))·Â"
+    return Objective(gate * x.advantage, formula=formula, numbers=numbers)
 
 
 def _limited(log_ratio: float, a: float, low: float, high: float) -> float:
@@ -361,9 +398,9 @@ GSPO = PolicyLoss(
     name="gspo",
     verl="compute_policy_loss_gspo",
     formula="min(ρ_seq·Â, clip(ρ_seq)·Â), ρ_seq = e^(mean log ρ) of the response",
-    paper="Zheng et al. 2025, arXiv:2507.18071",
+    paper="Zheng et al. 2025, arXiv:2507.18071; dual clip: Ye et al. 2020, arXiv:1912.09729",
     tensor=f"{_SURROGATES}:gspo_loss",
-    settings=ClipRange,
+    settings=ClipSettings,
     objective=_gspo,
     aggregation="seq-mean-token-mean",
     words=Words(zh="按整条回答的比率裁剪", en="PPO's clip on the ratio of the whole response"),
@@ -376,7 +413,7 @@ CISPO = PolicyLoss(
     formula="sg(clip(ρ))·Â·log π",
     paper="MiniMax 2025, arXiv:2506.13585",
     tensor=f"{_SURROGATES}:cispo_loss",
-    settings=ClipRange,
+    settings=CispoSettings,
     objective=_cispo,
     words=Words(
         zh="裁剪后的比率只作权重，每个 token 都有梯度",

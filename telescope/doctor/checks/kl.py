@@ -23,7 +23,7 @@ _CHARTS = ("reward/kl", "reward/kl_coef", "reward/score_mean")
     "kl",
     "serious",
     charts=_CHARTS,
-    settings=("credit.kl_coef", "credit.kl_target", "actor.lr"),
+    settings=("credit.kl_coef", "credit.kl_target", "actor.kl_loss_coef", "actor.lr"),
     explains=("collapse", "same_response", "looping", "length_drift", "mostly_truncated"),
 )
 def kl_runaway(run: Curves) -> Sign | None:
@@ -36,13 +36,15 @@ def kl_runaway(run: Curves) -> Sign | None:
     place = onset((now > KL_FAR) | unlearned, PERSIST)
     if place is None:
         return None
-    coef = run.setting("credit.kl_coef")
+    in_loss = run.setting("actor.kl_loss_coef") and not run.setting("credit.kl_coef")
+    key = "actor.kl_loss_coef" if in_loss else "credit.kl_coef"
+    coef = run.setting(key) or 0.0
     return Sign(
         since=int(kl.steps[place]),
-        numbers={"most": float(now[place:].max()), "kl": float(now[-1]), "coef": coef or 0.0},
+        numbers={"most": float(now[place:].max()), "kl": float(now[-1]), "coef": coef},
         severity="serious" if now[-1] > KL_FAR else "warning",
         confidence=0.8,
-        change={"credit.kl_coef": max(4 * (coef or 0.0), 0.05)},
+        change={key: max(4 * coef, 0.05)},
     )
 
 

@@ -203,8 +203,8 @@ def _wrong_numbers(step: RecordedStep) -> list[tuple[str, Place]]:
 )
 def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
     """The scores on a response's tokens do not add up to the score of the response."""
-    shaped = ("reward.normalise", "reward.clip", "reward.overlong_tokens")
-    if any(run.setting(key) for key in shaped):
+    shaped = ("reward.normalise", "reward.clip", "reward.overlong_tokens", "reward.shift")
+    if any(run.setting(key) for key in shaped) or run.setting("reward.scale") not in (None, 1):
         return None
     for step in recorded.steps():
         scores = step.known_rows("score")

@@ -70,6 +70,7 @@ def _retried(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
         sample = replace(sample, whiten_mean=None, whiten_std=None, already_whitened=False)
     if "kl_coef" in changes and "token_level_scores" in sample.columns:
         dropped.add("token_level_rewards")
+        sample = replace(sample, reward_mean=None, reward_std=None)
     columns = {name: column for name, column in sample.columns.items() if name not in dropped}
     return replace(
         sample,

@@ -62,7 +62,9 @@ function scoreOf(parts) {
 // Settings that change the score afterwards.
 function thenOf(get) {
   const on = [
-    ["reward.normalise", get("reward.normalise") === true],
+    ["reward.scale", (get("reward.scale") ?? 1) !== 1],
+    ["reward.shift", (get("reward.shift") ?? 0) !== 0],
+    ["reward.normalise", [true, "batch"].includes(get("reward.normalise"))],
     ["reward.clip", !isNone(get("reward.clip"))],
     ["reward.overlong_tokens", get("reward.overlong_tokens") > 0],
   ].filter(([, is]) => is);

@@ -41,6 +41,8 @@ export const metricsEn = {
     "mean over tokens of ρ − 1 − log ρ: the k3 estimate of KL(π_old ‖ π), never negative, exactly 0 before the first optimizer step",
   "actor/ppo_kl": "mean over tokens of −log ρ: the k1 estimate, which may be negative",
   "actor/importance": "mean over tokens of the weight for the sampler's mismatch",
+  "actor/off_policy_masked":
+    "share of tokens without a loss because their response is too far from the policy",
   "actor/rejected": "share of tokens left out because π_old/π_sampler is out of bounds",
   "actor/beta": "weight of KL(π_old ‖ π) in the loss of this step",
   "actor/kl_loss": "mean over tokens of the KL to the reference in the loss",
@@ -56,6 +58,11 @@ export const metricsEn = {
     "mean over responses of the calls that raised or took longer than rollout.tool_seconds",
   "rollout/logprob_diff":
     "mean over tokens of |sampler's log-prob − training forward's log-prob|: numerical noise, unless sampler and trainer disagree",
+  "rollout/ess":
+    "effective sample size of the tokens' ratios π_old/π_sampler, as a share of their number; 1 if sampler and trainer agree",
+  "rollout/chi2_token":
+    "χ² of the tokens' ratios π_old/π_sampler: mean(ratio²) − 1; 0 if sampler and trainer agree",
+  "rollout/chi2_seq": "χ² of whole responses, whose ratio is the product of their tokens' ratios",
   "rollout/staleness":
     "training steps that updated the actor between sampling a response and training on it, mean over responses",
   "rollout/flat_groups": "prompts of the step whose responses all have the same score",

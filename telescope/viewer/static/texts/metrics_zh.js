@@ -36,6 +36,7 @@ export const metricsZh = {
     "ρ − 1 − log ρ 在 token 上的均值：KL(π_old ‖ π) 的 k3 估计，从不为负，第一次参数更新之前恰为 0",
   "actor/ppo_kl": "−log ρ 在 token 上的均值：k1 估计，可能为负",
   "actor/importance": "采样器与训练不一致的重要性权重在 token 上的均值",
+  "actor/off_policy_masked": "因回答离策略太远而没有损失的 token 所占的比例",
   "actor/rejected": "π_old/π_sampler 超出界限而被略去的 token 所占的比例",
   "actor/beta": "这一步的损失里 KL(π_old ‖ π) 的系数",
   "actor/kl_loss": "损失里对参考模型的 KL 在 token 上的均值",
@@ -49,6 +50,11 @@ export const metricsZh = {
   "response/tool_failures": "每条回答中报错或超过 rollout.tool_seconds 的调用的平均次数",
   "rollout/logprob_diff":
     "|采样器的对数概率 − 训练前向的对数概率| 在 token 上的均值：通常只是数值误差，除非采样器和训练器不一致",
+  "rollout/ess":
+    "各 token 的比值 π_old/π_sampler 的有效样本量占 token 数的比例；采样器与训练器一致时为 1",
+  "rollout/chi2_token":
+    "各 token 的比值 π_old/π_sampler 的 χ²：mean(ratio²) − 1；采样器与训练器一致时为 0",
+  "rollout/chi2_seq": "整条回答的 χ²，比值是其各 token 比值之积",
   "rollout/staleness": "从采样一条回答到用它训练之间，更新过 actor 的训练步数（各回答的均值）",
   "rollout/flat_groups": "这一步里所有回答得分都相同的提示数",
   "rollout/refilled_groups": "回答得分全都相同、因而被换掉的提示数",
