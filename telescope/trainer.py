@@ -29,7 +29,7 @@ from telescope.rollout.stage import RolloutStage
 from telescope.run import checkpoint
 from telescope.run.best import Best
 from telescope.run.callbacks import Callback, Callbacks
-from telescope.run.eval_sets import named_sets, own_set
+from telescope.run.eval_sets import EvalSet, named_sets, own_set
 from telescope.run.evaluate import evaluate_sets
 from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
@@ -167,12 +167,11 @@ class Trainer:
         self.notes = describe_roles(config, self.roles.reward)
         train, self.held_out = build_data(config, actor.tokenizer, self.given.data)
         self.named_sets = named_sets(config, actor.tokenizer)
-        for prompts in (train, self.held_out, *(own.prompts for own in self.named_sets)):
-            if prompts is not None:
-                prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
+        for prompts in (train, *(own.prompts for own in self._eval_sets())):
+            prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
         self.start_metrics = {
             "data/dropped_prompts": train.dropped,
-            "data/dropped_eval_prompts": self.held_out.dropped if self.held_out else 0,
+            "data/dropped_eval_prompts": sum(own.prompts.dropped for own in self._eval_sets()),
             **warm_start_metrics(config),
         }
         self.ledger = Ledger(config, actor.tokenizer)
@@ -360,12 +359,16 @@ class Trainer:
         ends = self.watcher.stops(new)
         return None if ends is None else ends.id
 
+    def _eval_sets(self) -> list[EvalSet]:
+        """The run's own held-out prompts, if there are any, and the named sets."""
+        return [*own_set(self.held_out, self.config), *self.named_sets]
+
     def _evaluate(self) -> dict[str, float]:
         self.evaluated = self.step
         record_fixed_prompts(
             self.step, self.roles, self.held_out, self.config, self.ledger, kl_coef=self.kl_coef
         )
-        sets = [*own_set(self.held_out, self.config), *self.named_sets]
+        sets = self._eval_sets()
         found = evaluate_sets(self.roles.actor, self.roles.reward, sets, self.config)
         if self.config.eval.completions and sets:
             path = path_of(self.config.run_dir, self.step, "completions")
@@ -476,7 +479,7 @@ class Trainer:
     def evaluate(self, rows: Source | None = None) -> dict[str, float]:
         """eval/* of the policy as it is, on these rows or on the run's own evaluation sets."""
         roles = self.roles
-        sets = [*own_set(self.held_out, self.config), *self.named_sets]
+        sets = self._eval_sets()
         if rows is not None:
             sets = own_set(prompts_of(rows, roles.actor.tokenizer, self.config), self.config)
         return evaluate_sets(roles.actor, roles.reward, sets, self.config).metrics
