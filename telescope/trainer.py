@@ -474,14 +474,18 @@ class Trainer:
         self, prompts: Sequence[str | list[dict[str, Any]]], *, greedy: bool = False, seed: int = 0
     ) -> list[str]:
         """The policy's response to each text or list of chat messages. Training is not affected."""
-        return generate(self.roles.actor, prompts, self.config, greedy=greedy, seed=seed)
+        actor = self.roles.actor
+        positions = self.roles.positions
+        return generate(actor, prompts, self.config, positions=positions, greedy=greedy, seed=seed)
 
     def evaluate(self, rows: Source | None = None) -> dict[str, float]:
         """eval/* of the policy as it is, on these rows or on the run's own evaluation sets."""
         roles = self.roles
         sets = self._eval_sets()
         if rows is not None:
-            sets = own_set(prompts_of(rows, roles.actor.tokenizer, self.config), self.config)
+            prompts = prompts_of(rows, roles.actor.tokenizer, self.config)
+            prompts.check_context(roles.positions, self.config.rollout.max_response_tokens)
+            sets = own_set(prompts, self.config)
         return evaluate_sets(roles.actor, roles.reward, sets, self.config).metrics
 
     def history(self) -> list[dict[str, Any]]:

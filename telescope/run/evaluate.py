@@ -17,6 +17,7 @@ from telescope.data.loader import PromptSet, last_match
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
 from telescope.ledger.completions import Completion
+from telescope.models.load import context_length
 from telescope.roles.actor import Actor
 from telescope.roles.protocols import ActorRole, RewardRole
 from telescope.run.eval_sets import EvalSet, named_sets, own_set
@@ -93,6 +94,10 @@ def evaluate_actor(
     sets = [*own_set(held_out, config), *named_sets(config, actor.tokenizer)]
     if not sets:
         raise TelescopeError("there are no held-out prompts: set data.eval_files or eval.sets")
+    for chosen in sets:
+        chosen.prompts.check_context(
+            context_length(actor.model), config.rollout.max_response_tokens
+        )
     return evaluate_sets(actor, scorer, sets, config)
 
 

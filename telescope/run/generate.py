@@ -16,17 +16,20 @@ def generate(
     prompts: Sequence[str | list[dict[str, Any]]],
     config: Config,
     *,
+    positions: int | None,
     greedy: bool,
     seed: int,
 ) -> list[str]:
     """The actor's response to each text or list of chat messages.
 
-    Nothing is drawn from the global generators, so training goes on as without this.
+    `positions` is the model's context length. Nothing is drawn from the global generators: training
+    goes on as without this.
     """
     rows = [{"prompt": prompt} for prompt in prompts]
     changes = {"prompt_key": "prompt", "overlong": "error"}
     settings = config.data.model_copy(update=changes)
     asked = PromptSet(rows, actor.tokenizer, settings)
+    asked.check_context(positions, config.rollout.max_response_tokens)
     size = config.rollout.batch_size * config.rollout.n
     texts: list[str] = []
     for first in range(0, len(rows), size):

@@ -80,6 +80,9 @@ def test_a_model_object_is_trained_in_place_and_every_command_finds_it(
     assert not torch.equal(model.lm_head.weight, before)
     stored = AutoModelForCausalLM.from_pretrained(config.run_dir / "model")
     assert torch.equal(stored.lm_head.weight, before)  # what the run started from
+    longer = [("rollout.max_response_tokens", "64")]
+    with pytest.raises(TelescopeError, match="more than the model's 64 positions"):
+        evaluate_run(config.run_dir, length, longer, rows=[{"prompt": PROMPTS[0]}])
     found = evaluate_run(config.run_dir, length, rows=[{"prompt": PROMPTS[0]}])
     assert found == trainer.evaluate([{"prompt": PROMPTS[0]}])
     export_run(config.run_dir, tmp_path / "exported")
