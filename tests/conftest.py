@@ -56,6 +56,7 @@ LAYERS = {
         "roles/test_shaping.py",
         "roles/test_update.py",
         "rewards/*",
+        "rollout/test_episodes.py",
         "rollout/test_paid_turns.py",
         "rollout/test_refill.py",
         "rollout/test_tool_runs.py",

@@ -99,6 +99,8 @@ def _check_data(config: Config) -> None:
         raise ValueError("data.eval_files without data.files: name the training files too")
     if data.task is None:
         for name in ("options", "size", "instruction", "answer"):
+            if name == "size" and config.verifiers_id is not None:
+                continue
             if getattr(data, name) != DataConfig.model_fields[name].default:
                 raise ValueError(
                     f"data.{name} does nothing without data.task, "
@@ -225,6 +227,14 @@ def _check_environment(config: Config) -> None:
         "corpus": has_corpus,
         "passages": has_corpus,
     }
+    if config.verifiers_id is not None and config.backend == "ray":
+        raise ValueError(
+            f"rollout.environment = {kind!r} plays its episodes in one process: "
+            "set backend = 'local'"
+        )
+    if config.verifiers_id is not None and config.data.files:
+        raise ValueError(f"rollout.environment = {kind!r} has its own data: leave out data.files")
+    used["environment_options"] = config.verifiers_id is not None
     for name, is_used in used.items():
         value = getattr(rollout, name)
         if not is_used and value != type(rollout).model_fields[name].default:

@@ -388,7 +388,13 @@ def _without_none(value: Any) -> Any:
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        if isinstance(value, dict) and key not in ("weights", "options", "headers", "sets"):
+        if isinstance(value, dict) and key not in (
+            "weights",
+            "options",
+            "headers",
+            "environment_options",
+            "sets",
+        ):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

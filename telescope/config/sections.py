@@ -192,7 +192,11 @@ class RolloutConfig(Section):
     environment: str | None = Field(
         None,
         description="tools that answer while the policy writes: 'calculator', 'search', "
-        "'module:Class' or 'file.py:Class'; none: no tools",
+        "'module:Class', 'file.py:Class', or 'verifiers:ID', an environment of the verifiers "
+        "library (extra `verifiers`); none: no tools",
+    )
+    environment_options: dict[str, Any] = Field(
+        {}, description="verifiers: settings of the environment, e.g. {agent = {max_turns = 4}}"
     )
     max_turns: int = Field(
         4,
@@ -913,6 +917,12 @@ class Config(Section):
         environment = self.rollout.environment
         built_in = self.model.path == "builtin" and not self.data.files and not self.data.task
         return environment if built_in and environment in ("calculator", "search") else None
+
+    @property
+    def verifiers_id(self) -> str | None:
+        """The environment of the verifiers library that the run uses."""
+        kind, _, name = (self.rollout.environment or "").partition(":")
+        return name if kind == "verifiers" else None
 
     @property
     def head_seed(self) -> int | None:

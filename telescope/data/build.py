@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from telescope.config import Config
-from telescope.data import arithmetic, gym, toys
+from telescope.data import arithmetic, episodes, gym, toys
 from telescope.data.files import read_rows
 from telescope.data.loader import PromptSet
 from telescope.data.sources import GIVEN, Source, Stream, finite_rows, names_of, open_source
@@ -43,6 +43,8 @@ def build_data(
                 f"eval.prompts = {count}, and data.task = {data.task!r} holds {len(eval_rows)} "
                 "problems out: use at most those"
             )
+    elif config.verifiers_id is not None:
+        train_rows, eval_rows = episodes.rows(config)
     else:
         rows_of = partial(toys.rows, config.toy) if config.toy else arithmetic.rows
         train_rows = rows_of(evaluation=False)

@@ -25,6 +25,7 @@ from telescope.roles.actor import Actor
 from telescope.roles.functions import load_function
 from telescope.roles.reward_model import RewardModel
 from telescope.rollout.environments import ENVIRONMENTS, Environment, Search
+from telescope.rollout.episodes import Episodes
 from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.rollout.tools import Tools
 
@@ -142,6 +143,8 @@ def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> To
     name = config.rollout.environment
     if name is None:
         return None
+    if config.verifiers_id is not None:
+        return Episodes(config, tokenizer, resolve_model(config).path)
     environment: Environment
     try:
         if config.toy == "search":
@@ -168,7 +171,7 @@ def make_tools(config: Config, tokenizer: Any, ranks: Ranks | None = None) -> To
 def show_tools(tokenizer: Any, config: Config) -> Any:
     """The tokenizer, whose chat template now shows the tools of the run's environment."""
     name = config.rollout.environment
-    if name is not None and name not in ENVIRONMENTS:
+    if name is not None and name not in ENVIRONMENTS and config.verifiers_id is None:
         kind = load_function(name, "environment")[1]
         tokenizer.shown_tools = tuple(getattr(kind, "tools", ()))
     return tokenizer

@@ -198,7 +198,9 @@ def sample_batch(
         )
     else:
         rolled = tools.roll(sampler, prompts, device, greedy=greedy)
-        out, last_turns, paid, states, tool_uses = rolled
+        out, last_turns, paid, states, tool_uses, own_prompts = rolled
+        if own_prompts is not None:
+            input_ids, attention_mask = left_pad(own_prompts, tokenizer.pad_token_id, device)
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
     written = torch.arange(out.responses.shape[1], device=device) < out.lengths[:, None]  # [B, T]
     chosen = written if out.chosen is None else written & out.chosen

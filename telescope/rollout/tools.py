@@ -70,6 +70,8 @@ class ToolRollout(NamedTuple):
     states: list[Any]
     """What the environment reports of each row's last state."""
     tool_uses: list[ToolUse]
+    prompt_ids: list[list[int]] | None = None
+    """The prompts, where the environment has written them itself."""
 
 
 @dataclass
@@ -147,7 +149,7 @@ class Tools:
             ]
         last_turns = [row.turn for row in rows]
         return ToolRollout(
-            _as_rollout(rows, self.tokenizer.pad_token_id, device),
+            as_rollout(rows, self.tokenizer.pad_token_id, device),
             self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
             [row.paid for row in rows],
             [self._report(row.state) for row in rows],
@@ -184,7 +186,7 @@ class Tools:
             rows=[numbers[row] for row in present],
             limits=[max(limit - len(rows[row].ids), 1) for row in present],
         )
-        return _turns(out)
+        return turns_of(out)
 
     def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
         try:
@@ -315,7 +317,7 @@ def run_parallel(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterat
         yield from list(replies)
 
 
-def _turns(out: Rollout) -> list[Turn]:
+def turns_of(out: Rollout) -> list[Turn]:
     """A rollout's rows without their padding."""
     rows = zip(
         out.responses.tolist(),
@@ -330,7 +332,7 @@ def _turns(out: Rollout) -> list[Turn]:
     ]
 
 
-def _as_rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
+def as_rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
     width = max(len(row.ids) for row in rows)
 
     def padded(lists: list[list[Any]], value: Any) -> Tensor:
