@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from telescope.algorithms.definitions.trust import MODEL_CODE, is_trusted
+from telescope.algorithms.definitions.trust import MODEL_CODE, TABLE, is_trusted
 from telescope.errors import TelescopeError
 
 DEFINITIONS = ("credit.estimator", "actor.loss", "critic.loss")
 FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment")
+TABLES = ("reward.options", "reward.headers", "rollout.environment_options")
+"""They name servers, variables of the environment that are sent there, and how code is run."""
 MODELS = ("model.path", "model.critic_path", "model.reference_path")
 
 
@@ -29,6 +32,10 @@ def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, 
         for spec in value if isinstance(value, list) else [value]:
             if isinstance(spec, str) and ":" in spec:
                 found[spec] = key
+    for key in TABLES if functions else ():
+        table = _at(data, key)
+        if table:
+            found[TABLE + json.dumps([key, table], sort_keys=True, default=str)] = key
     if _at(data, "model.trust_remote_code"):
         for key in MODELS:
             path = _at(data, key)
@@ -47,6 +54,8 @@ def check_trusted(
     for spec, key in named_code(data, functions=functions).items():
         if key not in given and not is_trusted(spec):
             shown = spec.partition("?")[0].removeprefix(MODEL_CODE)
+            if spec.startswith(TABLE):  # headers may hold a key
+                shown = "{…}"
             raise TelescopeError(
                 f"{recipe} names code that you have not trained with as it is now ({key} = "
                 f"{shown!r}), so it was not run: if you trust this run, add --trust"

@@ -112,3 +112,31 @@ def test_model_code_is_trusted_until_a_python_file_changes(tmp_path: Path):
 def test_an_empty_config_is_refused(tmp_path: Path):
     with pytest.raises(TelescopeError, match="is empty"):
         load_saved_config(recipe(tmp_path, ""))
+
+
+TABLES = [
+    '[reward.options.judge]\nurl = "https://theirs.example"\nkey = "AWS_SECRET_ACCESS_KEY"',
+    "[reward.options.python]\nallow_without_isolation = true",
+    '[reward.headers.score]\nX = "${AWS_SECRET_ACCESS_KEY}"',
+    '[rollout.environment_options.agent]\nruntime = {type = "subprocess"}',
+]
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_options_that_send_keys_or_run_programs_need_trust(text: str, tmp_path: Path):
+    """A stranger's run could otherwise send a key of this user anywhere."""
+    path = recipe(tmp_path, text)
+    section = text[1:].partition("]")[0].rpartition(".")[0]
+    with pytest.raises(TelescopeError, match=f"{section} = .*add --trust") as error:
+        load_saved_config(path)
+    assert "AWS_SECRET" not in str(error.value)
+
+
+def test_options_that_were_trained_with_are_trusted_until_they_change(tmp_path: Path):
+    text = '[reward]\nfunctions = ["length"]\n[reward.options.length]\nmost = 5'
+    path = recipe(tmp_path, text)
+    trust(*named_code(load_saved_config(path, trusted=True).model_dump()))
+    assert load_saved_config(path).reward.options == {"length": {"most": 5}}
+    recipe(tmp_path, text.replace("5", "6"))
+    with pytest.raises(TelescopeError, match="add --trust"):
+        load_saved_config(path)

@@ -18,13 +18,15 @@ from pathlib import Path
 
 MODEL_CODE = "model.trust_remote_code "
 """In front of a model's path: the Python files that come with its weights."""
+TABLE = "table "
+"""In front of a table of settings that decide what is run, or who is sent a key; as JSON."""
 
 
 def trust(*specs: str) -> None:
     """Remembers that this user has run this code.
 
-    A spec is `module:object`, `file.py:object`, the address of a reward server, or MODEL_CODE and
-    the path of a model.
+    A spec is `module:object`, `file.py:object`, the address of a reward server, MODEL_CODE and the
+    path of a model, or TABLE and a table.
     """
     path = _trust_file()
     with contextlib.suppress(OSError):  # a home that cannot be written to costs only the memory
@@ -55,7 +57,7 @@ def absolute(spec: str) -> str:
 
 
 def _key(spec: str) -> str:
-    if "://" in spec:  # it may hold a password
+    if "://" in spec or spec.startswith(TABLE):  # it may hold a password
         return hashlib.sha256(spec.encode()).hexdigest()
     return spec if spec.startswith(MODEL_CODE) else absolute(spec)
 
@@ -75,6 +77,8 @@ def _trusted() -> dict[str, str]:
 
 def _checksum(spec: str) -> str | None:
     """SHA-256 of the files that the code is in; None if there are none. Imports nothing."""
+    if spec.startswith(TABLE):
+        return "a table"
     if "://" in spec:
         return "a server"
     if spec.startswith(MODEL_CODE):
