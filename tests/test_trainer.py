@@ -99,6 +99,10 @@ def test_a_batch_has_the_documented_shapes_and_columns(make_config) -> None:
         "scale",
         "entropy",
         "selected",
+        "top_entropy",
+        "prompt_share",
+        "reward_mean",
+        "reward_std",
     }  # others' columns
     rows, prompt = batch["prompts"].shape
     width = batch["responses"].shape[1]
@@ -295,6 +299,7 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
     extra = [
         ("actor.importance", "token"),
         ("actor.reject", "token"),
+        ("actor.off_policy_mask", "0.5"),
         ("actor.loss", "kl_penalty"),
         ("eval.k", "2"),
         ("warm_start.files", str(taught)),
@@ -329,7 +334,9 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
     ):
         logged = {re.sub(family, name, key) for key in logged}
     documented = set(
-        re.findall(r"^\| `([a-z_]+/[a-z_<>@/]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M)
+        re.findall(
+            r"^\| `([a-z_]+/[a-z_0-9<>@/]+)`", (DOCS / "metrics.md").read_text("utf-8"), re.M
+        )
     )
     assert logged == documented
 
