@@ -81,15 +81,18 @@ CHOICES = (
 # ---- reading ----
 
 
-def load_config(recipe: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+def load_config(
+    recipe: Path | str | None = None, overrides: Sequence[tuple[str, Any]] = ()
+) -> Config:
     """Defaults, then the recipe, then `section.key` overrides.
 
     Relative paths in the recipe are looked up beside it first, then in the working folder.
     """
+    recipe = None if recipe is None else Path(recipe)
     data = {} if recipe is None else beside_recipe(checked_toml(recipe), recipe.parent)
     typed: dict[str, Any] = {}
     for key, value in overrides:
-        _set(typed, key, value)
+        _set(typed, key, str(value))  # in Python a number is given as such
     return validate(merge(data, typed), recipe, [key for key, _ in overrides])
 
 
@@ -169,10 +172,11 @@ def checked_toml(recipe: Path) -> dict[str, Any]:
 
 def _no_recipe(given: Path, why: str) -> TelescopeError:
     saved = given / "config.toml"
-    named = given.with_name(f"{given.name}.toml")
+    places = (given / "recipe.toml", given.with_name(f"{given.name}.toml"))
+    named = next((place for place in places if place.is_file()), None)
     if saved.is_file():
         remedy = f"it is a run: continue it with `telescope train {saved} --resume`"
-    elif named.is_file():
+    elif named is not None:
         remedy = f"did you mean `{named}`?"
     else:
         remedy = "give the path of a .toml file"

@@ -20,8 +20,8 @@ from telescope.run.saved import SavedRun, open_run
 
 
 def export_run(
-    run: Path,
-    folder: Path,
+    run: Path | str,
+    folder: Path | str,
     *,
     step: int | Literal["best"] | None = None,
     adapter: bool = False,
@@ -34,6 +34,7 @@ def export_run(
     written alone. `trusted`: the run may name code that this user has not trained with. Returns
     the step of the checkpoint.
     """
+    run, folder = Path(run), Path(folder)
     saved = open_run(run, step=step, trusted=trusted, functions=False)
     if adapter and not saved.config.model.lora_rank:
         raise TelescopeError(

@@ -140,6 +140,9 @@ def test_a_recipe_that_is_nearly_named_is_suggested(capsys: Capture):
     assert "no recipe mine (No such file or directory): did you mean `mine.toml`?" in refusal(
         capsys, "train", "mine"
     )
+    Path("project").mkdir()
+    Path("project/recipe.toml").write_text("")
+    assert "did you mean `project/recipe.toml`?" in refusal(capsys, "train", "project")
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/config.toml").write_text("")
     told = refusal(capsys, "train", "runs/mine")
@@ -238,3 +241,10 @@ def test_a_missing_extra_is_installed_as_telescope_was(
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "telescope" / "errors.py"))
     monkeypatch.chdir(tmp_path if here else "/")
     assert errors.pip_install("peft") == command.format(root=tmp_path)
+
+
+def test_in_python_a_run_to_export_may_be_a_string(tmp_path: Path):
+    from telescope.run.export import export_run
+
+    with pytest.raises(errors.TelescopeError, match="nosuch is not a run folder"):
+        export_run("nosuch", str(tmp_path / "out"))

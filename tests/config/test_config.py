@@ -250,3 +250,9 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
         "auto",
         *get_args(Aggregation),
     )
+
+
+def test_in_python_a_recipe_may_be_a_string_and_a_value_a_number(recipe):
+    path = recipe("seed = 4")
+    config = load_config(str(path), [("steps", 3), ("model.compile", True)])
+    assert (config.seed, config.steps, config.model.compile) == (4, 3, True)
