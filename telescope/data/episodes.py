@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from telescope.config import Config
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 TASK = "verifiers_task"
 """Column with the place of a row's task in the taskset."""
@@ -23,7 +23,7 @@ def make_environment(config: Config) -> Any:
     if importlib.util.find_spec("verifiers") is None:
         raise TelescopeError(
             f"rollout.environment = {config.rollout.environment!r} needs verifiers: "
-            "pip install 'telescope-rl[verifiers]'"
+            f"{pip_install('verifiers')}"
         )
     from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?::([\w.-]+))?")
 """owner/name, owner/name:split or owner/name:config:split."""
@@ -89,7 +89,7 @@ def _read_hub(name: str, config: str | None, split: str | None) -> list[dict[str
         import datasets
     except ImportError:
         raise TelescopeError(
-            f"data set {name} is read with `datasets`: pip install 'telescope-rl[datasets]'"
+            f"data set {name} is read with `datasets`: {pip_install('datasets')}"
         ) from None
     if split is None:
         config, split = None, config or "train"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 
 class MathVerify:
@@ -26,7 +26,7 @@ class MathVerify:
     def __init__(self, *, seconds: int = 5) -> None:
         if importlib.util.find_spec("math_verify") is None:
             raise TelescopeError(
-                "the reward `math_verify` needs math-verify: pip install 'telescope-rl[rewards]'"
+                f"the reward `math_verify` needs math-verify: {pip_install('rewards')}"
             )
         self.seconds = seconds
         self.trouble: list[str] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.data.loader import last_match
-from telescope.errors import TelescopeError
+from telescope.errors import TelescopeError, pip_install
 
 Scorer = Callable[..., list[Any]]
 
@@ -81,9 +81,7 @@ def json_schema(*, schema: dict[str, Any] | str) -> Scorer:
     `schema` is a table, or the path of a JSON file.
     """
     if importlib.util.find_spec("jsonschema") is None:
-        raise TelescopeError(
-            "the reward `json_schema` needs jsonschema: pip install 'telescope-rl[rewards]'"
-        )
+        raise TelescopeError(f"the reward `json_schema` needs jsonschema: {pip_install('rewards')}")
     import jsonschema
 
     if isinstance(schema, str):
