@@ -255,7 +255,7 @@ BLIND = (
         patch=patches.labels_of_next_row,
     ),
 )
-"""Faults that were invented before tuning, and judged once, when every rule was final."""
+"""Faults that were invented before tuning, and judged only after the rules for LOOKED_AT."""
 
 OTHER = (
     Case("batch-16", "16 prompts per step", settings={"rollout.batch_size": 16}),

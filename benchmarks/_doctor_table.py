@@ -17,9 +17,9 @@ GROUPS = {
     "held out": "half that is held out",
     "tuning": "half for tuning",
     "earlier": "five further faults",
-    "read": "further faults whose runs were read for rules that are missing",
-    "blind": "further faults, judged once at the end",
-    "other": "further healthy runs with other settings",
+    "read": "eight faults whose runs were read to find missing rules",
+    "blind": "twelve faults that were judged only when those rules were final",
+    "other": "twelve further settings",
 }
 """Groups of runs, and what the totals call them."""
 
@@ -104,7 +104,7 @@ def totals(verdicts: Sequence[Verdict], tools: Sequence[str] = ()) -> list[str]:
             continue
         right = "top finding right" if is_faulty else "no serious finding"
         kind = "faults" if is_faulty else "healthy"
-        name = f"{what} ({kind}): {right}"
+        name = f"{what}, {kind}: {right}"
         cells = [_share(run.is_right for run in runs)]
         cells += [_share(run.peer_is_right(tool) for run in runs) for tool in tools]
         lines.append(f"| {name} | {' | '.join(cells)} |")

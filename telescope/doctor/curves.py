@@ -211,6 +211,12 @@ class Curves:
             return 0.0
         return float(np.std(np.diff(score.values)) / math.sqrt(2))
 
+    def score_size(self) -> float:
+        """How large scores are: their largest mean, or what their noise tells."""
+        score = self.get("reward/score_mean")
+        largest = float(np.abs(score.values).max()) if score is not None else 0.0
+        return max(largest, 5 * self.noise())
+
     def gain(self, steps: Floats) -> Floats:
         """How much the score rose since the start, at each step."""
         score = self.get("reward/score_mean", least=SCORE_START)

@@ -157,6 +157,20 @@ class Recorded:
         found = [self.step(step) for step in self.chosen]
         return [step for step in found if step is not None]
 
+    def answers(self, most: int) -> Iterator[tuple[str, str, float, Place]]:
+        """Prompt, response, score and place of the answers of at most so many recorded steps."""
+        stride = max(1, -(-len(self.all_steps) // most))
+        for step in self.all_steps[::stride]:
+            try:
+                table = ledger.read(self.run, step, ["prompt", "response", "score"]).to_pylist()
+            except TelescopeError:
+                continue
+            for row, each in enumerate(table):
+                prompt, response, score = each["prompt"], each["response"], each["score"]
+                if prompt and response is not None and score is not None:
+                    shown = response[:_SHOWN_CHARACTERS]
+                    yield prompt, response, score, Place(step, row, None, shown, {"score": score})
+
     def near(self, step: int) -> RecordedStep | None:
         """The recorded step at or after a step, or the last one."""
         later = [each for each in self.all_steps if each >= step]

@@ -62,7 +62,9 @@ KL_NEGATIVE = -0.02
 KL_PINNED = 1e-3
 """Nats per token below which the policy is still at the reference."""
 KL_STRONG = 0.5
-"""β from which the penalty may hold the policy at the reference."""
+"""β from which the penalty may hold the policy at the reference …"""
+KL_RULES = 2.0
+"""… or takes so many times as much from a response as the score gives."""
 
 # ---- learning rate ----
 
@@ -114,12 +116,16 @@ NOISY = 0.3
 """Share of repeated answers to a prompt that get another score the second time …"""
 NOISY_SPREAD = 0.2
 """… by this share of the spread of all scores …"""
+NOISY_STEPS = 64
+"""… over this many recorded steps …"""
 NOISY_LEAST = 8
 """… and the repeated answers that this needs."""
 SCALE_LARGE = 8.0
 """Standard deviation of raw advantages above which rewards are too large for the defaults."""
 SCALE_SMALL = 0.003
 """Standard deviation of raw advantages below which rewards are too small."""
+SCALE_TIMES = 10.0
+"""Times the size of the scores above which the spread of advantages has another cause."""
 SCALE_STEPS = 10
 """Steps over which that is measured."""
 PART_DOMINATES = 50.0
@@ -191,7 +197,7 @@ VALUE_CLIP = 0.3
 
 # ---- sampler ----
 
-MISMATCH = 0.05
+MISMATCH = 0.03
 """Mean difference of log-probs between sampler and trainer; rounding to bfloat16 makes 0.005."""
 MISMATCH_SERIOUS = 0.15
 MISMATCH_START = 0.02

@@ -276,7 +276,7 @@ def _other_temperature(given: Given) -> Fault | None:
     ratio = float(y.std() / x.std())
     fits = float(np.corrcoef(x, y)[0, 1])
     grows = float(np.corrcoef(y - x, y + x)[0, 1])  # 0 where they differ by noise only
-    if fits < 0.9 or abs(grows) < 0.4 or abs(ratio - 1) < 0.05:
+    if fits < 0.9 or abs(grows) < 0.8 or abs(ratio - 1) < 0.05:
         return None
     row, on, old, sampled = max(pairs, key=lambda pair: _widest(*pair[1:])[0])
     slot = _widest(on, old, sampled)[1]

@@ -230,6 +230,20 @@ def test_entropy_that_is_low_from_the_start_is_a_cold_sampler() -> None:
     assert found(solved, "collapse") is None
 
 
+def test_large_advantages_with_small_scores_are_not_the_reward() -> None:
+    spread = {"credit__advantage_std": [40.0] * 30}
+    assert found(curves(score(FLAT, **spread)), "reward_scale") is None
+    assert found(curves(score([50.0, 51.0] * 15, **spread)), "reward_scale") is not None
+
+
+def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
+    series = score(FLAT, reward__kl=[0.05] * 30, response__length_mean=[7.0] * 30)
+    finding = found(curves(series, credit__kl_coef=100.0), "kl_too_strong")
+    assert finding is not None
+    assert finding.numbers["taken"] == pytest.approx(35)  # 100 × 0.05 × 7
+    assert found(curves(series, credit__kl_coef=0.5), "kl_too_strong") is None
+
+
 def test_a_difference_that_grows_is_a_stale_sampler_not_a_mismatch() -> None:
     run = curves({"rollout/logprob_diff": ramp(0.0, 0.5, 30)})
     assert [each.id for each in curve_findings(run)] == ["stale_samples"]

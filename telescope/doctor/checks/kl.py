@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from telescope.doctor.check import Sign, curve_check
 from telescope.doctor.curves import Curves, onset
 from telescope.doctor.thresholds import (
@@ -9,6 +11,7 @@ from telescope.doctor.thresholds import (
     KL_FAR_UNLEARNED,
     KL_NEGATIVE,
     KL_PINNED,
+    KL_RULES,
     KL_STRONG,
     LOW_STEPS,
     PERSIST,
@@ -74,23 +77,37 @@ def kl_negative(run: Curves) -> Sign | None:
     "warning",
     charts=_CHARTS,
     settings=("credit.kl_coef", "actor.kl_loss_coef"),
-    explains=("lr_too_low",),
+    explains=("lr_too_low", "value_scale", "critic_useless", "whitening_flips", "grad_spike"),
 )
 def kl_too_strong(run: Curves) -> Sign | None:
-    """A large β holds the policy at the reference, and the score does not move."""
+    """A large β holds the policy at the reference, or takes more than the score gives."""
     kl = run.get("reward/kl", least=LOW_STEPS)
     coef = max(run.setting("credit.kl_coef") or 0.0, run.setting("actor.kl_loss_coef") or 0.0)
     if kl is None or coef < KL_STRONG:
         return None
     steps = kl.steps
-    pinned = (abs(kl.trail(SMOOTH)) < 10 * KL_PINNED) & ~run.learned(steps) & ~run.solved(steps)
-    place = onset(pinned, LOW_STEPS)
-    if place is None:
+    unlearned = ~run.learned(steps) & ~run.solved(steps)
+    now = np.abs(kl.trail(SMOOTH))
+    length = run.get("response/length_mean")
+    taken = coef * now * (length.at(steps) if length is not None else 1.0)
+    signs = {
+        "": onset((now < 10 * KL_PINNED) & unlearned, LOW_STEPS),
+        "rules": onset((taken > KL_RULES * run.score_size()) & unlearned, LOW_STEPS // 2),
+    }
+    found = {variant: place for variant, place in signs.items() if place is not None}
+    if not found:
         return None
+    variant, place = min(found.items(), key=lambda pair: pair[1])
     key = "credit.kl_coef" if run.setting("credit.kl_coef") else "actor.kl_loss_coef"
     return Sign(
         since=int(steps[place]),
-        numbers={"kl": float(kl.trail(SMOOTH)[-1]), "coef": coef},
+        numbers={
+            "kl": float(now[-1]),
+            "coef": coef,
+            "taken": float(np.median(taken[place:])),
+            "size": run.score_size(),
+        },
+        variant=variant,
         confidence=0.75,
         change={key: coef / 20},
     )

@@ -231,7 +231,7 @@ def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
     "warning",
     charts=("response/length_mean",),
     settings=("credit.gamma",),
-    explains=("no_progress", "critic_useless"),
+    explains=("critic_useless", "partial_credit", "over_optimisation", "lr_too_low"),
 )
 def credit_fades(run: Curves) -> Sign | None:
     """γ discounts the score so much that the first tokens get next to nothing of it."""

@@ -15,11 +15,13 @@ from telescope.doctor.thresholds import (
     NOISY,
     NOISY_LEAST,
     NOISY_SPREAD,
+    NOISY_STEPS,
     PART_DOMINATES,
     SATURATED_STEPS,
     SCALE_LARGE,
     SCALE_SMALL,
     SCALE_STEPS,
+    SCALE_TIMES,
     SOLVED,
 )
 
@@ -120,9 +122,11 @@ def reward_scale(run: Curves) -> Sign | None:
     first = spread.values[:SCALE_STEPS]
     typical = float(np.median(first))
     small = typical < SCALE_SMALL and typical > 0 and float(spread.values.max()) < 4 * SCALE_SMALL
+    score = run.get(_SCORE)
     if typical <= SCALE_LARGE and not small:
         return None
-    score = run.get(_SCORE)
+    if score is not None and not small and typical > SCALE_TIMES * run.score_size():
+        return None  # it comes from V or from the KL penalty
     return Sign(
         since=int(spread.steps[0]),
         numbers={"spread": typical, "score": score.start() if score else math.nan},
@@ -152,16 +156,8 @@ def reward_scale(run: Curves) -> Sign | None:
 def noisy_reward(run: Curves, recorded: Recorded) -> Sign | None:
     """The same answer to the same prompt gets another score."""
     seen: dict[tuple[str, str], list[tuple[float, Place]]] = {}
-    for step in recorded.steps():
-        rows = zip(
-            step.known_rows("prompt"),
-            step.known_rows("response"),
-            step.known_rows("score"),
-            strict=False,
-        )
-        for row, (prompt, response, score) in enumerate(rows):
-            place = step.response_place(row, score=score)
-            seen.setdefault((prompt, response), []).append((score, place))
+    for prompt, response, score, place in recorded.answers(NOISY_STEPS):
+        seen.setdefault((prompt, response), []).append((score, place))
     scores = [score for each in seen.values() for score, _ in each]
     again = [each for (prompt, _), each in seen.items() if prompt and len(each) > 1]
     if len(again) < NOISY_LEAST or np.ptp(scores) < 1e-9:
