@@ -188,9 +188,8 @@ def measure(trainer: Trainer) -> dict[str, float | None]:
     )
     kl = masked_mean(kl_penalty(batch["old_log_probs"], batch["ref_log_prob"], "k1"), batch.mask)
     observed = CreditConfig.of(estimator="monte_carlo", kl_kind=config.credit.kl_kind)
-    explained = credit_metrics(compute_advantages(batch, observed, kl_coef=trainer.kl_coef))[
-        "critic/explained_variance"
-    ]
+    credited = compute_advantages(batch, observed, kl_coef=trainer.kl_coef)
+    explained = credit_metrics(credited, observed)["critic/explained_variance"]
     return {
         "kl": round(float(kl), 5),
         "explained_observed": round(explained, 4) if config.credit.by_critic else None,

@@ -265,8 +265,7 @@ def test_15_resume_keeps_data_order_beta_optimizer_and_schedule(make_config) -> 
     whole = Trainer(make_config(*settings, ("name", "whole")), reward=reward)
     whole.fit()
     first = Trainer(make_config(*settings, ("name", "parts")), reward=reward)
-    first.dataloader.steps = 2  # as if it had been stopped there
-    first.fit()
+    first.fit(until=2)
     second = Trainer(make_config(*settings, ("name", "parts")), reward=reward, resume=True)
     assert second.step == 2
     second.fit()

@@ -130,7 +130,7 @@ def _policy(audit: Audit, lang: Lang) -> str:
 def _weights(number: int, lang: Lang) -> str:
     if number == 0:
         return _say(lang, "训练前的模型", "the model before training")
-    return _say(lang, f" checkpoint {number} ", f"checkpoint {number}").strip()
+    return _say(lang, f" checkpoint {number}", f"checkpoint {number}")
 
 
 def _return(audit: Audit) -> str:
@@ -283,7 +283,7 @@ def signs(found: Signs, lang: Lang) -> list[str]:
             f"{found.tokens} 个 token 里，续写能判定 {found.decided} 个的优势是正是负"
             "（95% 区间不含 0）。",
             f"Of {found.tokens} tokens, continuations decide for {found.decided} whether their "
-            "advantage is above or below 0 (the 95 % interval excludes 0).",
+            "advantage is positive or negative (the 95 % interval excludes 0).",
         )
     ]
     if not found.decided:

@@ -170,8 +170,8 @@ def test_questions_are_listed_and_answered_with_the_samples_numbers(
     run: Path, tmp_path: Path, capsys
 ) -> None:
     listed = explained(capsys, "--questions", "--lang", "zh")
-    assert [int(line.split()[0]) for line in listed.splitlines()] == list(range(1, 69))
-    for number in range(1, 69):
+    assert [int(line.split()[0]) for line in listed.splitlines()] == list(range(1, 72))
+    for number in range(1, 72):
         assert len(explained(capsys, str(run), "--question", str(number), "--lang", "en")) > 40
     asked = ["--question", "9", "--question", "12", "--lang", "zh"]
     explained(capsys, str(run), *asked, "--save-dialogue", str(tmp_path / "log"))
@@ -239,7 +239,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
         (["{run}", "--question", "99"], "99"),
         (["{run}", "--save-dialogue", "x"], "say which with --question"),
         (["{run}", "--save-dialogue-as", "x.md"], "say which with --question"),
-        (["nosuch"], "nosuch has no ledger: there is no run in that folder"),
+        (["nosuch"], "no run nosuch: give the folder of a run"),
         (["--step", "3"], "--step 3 belongs to a run"),
         (["--sample", "5"], "--sample 5: the built-in example has 2 responses, 0 to 1"),
         (["--json", "--question", "3"], "--question and --json are two different things"),

@@ -39,7 +39,7 @@ def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder in which own_reward.py has run, and what it printed."""
     folder = tmp_path_factory.mktemp("own_reward")
-    return folder, run_example("own_reward.py", "4", folder=folder)
+    return folder, run_example("own_reward.py", "8", folder=folder)
 
 
 def test_own_reward_raises_the_mean_reward(trained: tuple[Path, str]) -> None:

@@ -73,7 +73,7 @@ def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) ->
     assert flat.loss == pytest.approx([math.log(51)] * len(flat.loss))  # every bin is as likely
     assert sum(losses[-3:]) / 3 < losses[0] - 0.4
     assert abs(explained[0]) < 0.01
-    assert sum(explained[-3:]) / 3 > 0.1
+    assert sum(explained[-3:]) / 3 > 0.05
     assert {row["critic/out_of_range"] for row in rows} == {0.0}
 
 

@@ -39,7 +39,7 @@ def test_faults_of_a_watched_batch_and_metrics_that_are_not_finite_are_alarms(
     assert set(fault) == set(KEYS)
     assert fault["since"] == 1
     assert fault["href"] == "#view=samples&step=1&sample=1&token=2"
-    assert fault["what_en"].startswith("values is not a number at token 2 of row 1")
+    assert fault["what_en"].startswith("Values is not a number at token 2 of row 1")
     assert "掩码" in fault["what_zh"]
     assert found["not_finite"]["severity"] == "serious"
 
