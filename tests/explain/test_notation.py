@@ -120,7 +120,7 @@ MEANS = {
     "N": {"N"},
     "R": {"R", "target"},
     "T": {"T"},
-    "V": {"V", "blamed_V", "drop_V"},
+    "V": {"V", "V_mean", "blamed_V", "drop_V"},
     "V_end": {"end"},
     "c": {"dual_clip"},
     "r": {"r", "r_last"},
