@@ -236,6 +236,15 @@ def test_large_advantages_with_small_scores_are_not_the_reward() -> None:
     assert found(curves(score([50.0, 51.0] * 15, **spread)), "reward_scale") is not None
 
 
+def test_a_head_of_zeros_that_swings_needs_a_lower_rate() -> None:
+    series = {"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}
+    zero = curves(series, critic__head_init="zero", critic__lr=1.0)
+    normal = curves(series, critic__head_init="normal", critic__lr=1.0)
+    tried = [found(run, "value_scale") for run in (zero, normal)]
+    changes = [finding.change for finding in tried if finding is not None]
+    assert changes == [{"critic.lr": 0.1}, {"critic.head_init": "zero", "critic_warmup": 10}]
+
+
 def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
     series = score(FLAT, reward__kl=[0.05] * 30, response__length_mean=[7.0] * 30)
     finding = found(curves(series, credit__kl_coef=100.0), "kl_too_strong")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check
@@ -107,9 +109,17 @@ def value_scale(run: Curves) -> Sign | None:
                 },
                 variant=variant,
                 confidence=0.8,
-                change={"critic.head_init": "zero", "critic_warmup": 10},
+                change=_calmer(run, variant),
             )
     return None
+
+
+def _calmer(run: Curves, variant: str) -> dict[str, Any]:
+    """What to try: a head of zeros; if it is one already, a lower rate where V swings."""
+    lr = run.setting("critic.lr")
+    if run.setting("critic.head_init") != "zero":
+        return {"critic.head_init": "zero", "critic_warmup": 10}
+    return {"critic.lr": lr / 10} if lr and not variant else {"critic_warmup": 10}
 
 
 def _bias(run: Curves, steps: np.ndarray) -> np.ndarray:
@@ -145,5 +155,5 @@ def value_clip_binds(run: Curves) -> Sign | None:
         since=int(clipped.steps[place]),
         numbers={"share": float(now[place + PERSIST]), "limit": limit if limit else np.nan},
         confidence=0.85,
-        change={"critic.clip_value": 10 * limit} if limit else {},
+        change={"critic.clip_value": max(10 * limit, 0.2)} if limit else {},
     )
