@@ -21,6 +21,7 @@ class PromptStream(PromptSet):
         self.stream = stream
         self.batch_size = batch_size
         self._chunks = stream.chunks(batch_size)
+        self._kept_before_pass = 0
         self._fill()
 
     @property
@@ -46,11 +47,11 @@ class PromptStream(PromptSet):
         self.first = 0
         self.rows_read = 0
         self.dropped = 0
+        self._kept_before_pass = 0
         self._chunks = self.stream.chunks(self.batch_size)
 
     def _fill(self) -> None:
         """Reads until there is a whole batch."""
-        kept_before = self.first + len(self.ids)
         while len(self.ids) < self.batch_size:
             chunk = next(self._chunks, None)
             if chunk is not None:
@@ -64,9 +65,9 @@ class PromptStream(PromptSet):
                 )
             if not self.rows_read:
                 raise TelescopeError("train_dataset holds no rows: it needs at least one prompt")
-            if kept == kept_before:  # a whole pass has added nothing
+            if kept == self._kept_before_pass:  # a whole pass has added nothing
                 raise self.nothing_left()
-            kept_before = kept
+            self._kept_before_pass = kept
             self._chunks = self.stream.chunks(self.batch_size)
 
 
