@@ -35,7 +35,7 @@ from telescope.data.loader import PromptSet
 from telescope.models.load import load_reward_model, load_tokenizer, quiet
 from telescope.roles.factory import choose_device, resolve_model
 from telescope.roles.reward_model import RewardModel
-from telescope.trainer import Interrupted
+from telescope.run.lifecycle import Interrupted
 
 FORMS = (
     "{n}",

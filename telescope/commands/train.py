@@ -78,7 +78,8 @@ def run(arguments: list[str]) -> None:
     from telescope.run.startup import preload
 
     with preload(config):
-        from telescope.trainer import Diagnosed, Interrupted, Trainer
+        from telescope.run.lifecycle import Diagnosed, Interrupted
+        from telescope.trainer import Trainer
 
     try:
         trainer = Trainer(config, resume=options.resume_from or options.resume)

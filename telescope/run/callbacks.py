@@ -94,7 +94,7 @@ class Callbacks:
         self.requests = Requests()
 
     def send(
-        self, name: EventName, trainer: Trainer, metrics: dict[str, float] | None = None
+        self, name: EventName, trainer: Any, metrics: dict[str, float] | None = None
     ) -> dict[str, float]:
         """Calls the callbacks. Returns the metrics with those that they added."""
         found = dict(metrics or {})

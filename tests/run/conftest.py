@@ -12,7 +12,8 @@ import pytest
 
 from telescope.commands import main
 from telescope.config import Config, to_toml
-from telescope.trainer import Interrupted, Trainer
+from telescope.run.lifecycle import Interrupted
+from telescope.trainer import Trainer
 from tests.fakes import tiny_config
 from tests.run.compared import REWARD, STEPS, MakeConfig, StopAt, Train
 

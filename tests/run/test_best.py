@@ -63,7 +63,7 @@ def scripted(make_config, monkeypatch: pytest.MonkeyPatch) -> Any:
     def evaluate(actor: Any, reward: Any, sets: Any, config: Config) -> Evaluation:
         return Evaluation({METRIC: ACCURACIES[actor.learner.updates]}, [])
 
-    monkeypatch.setattr("telescope.trainer.evaluate_sets", evaluate)
+    monkeypatch.setattr("telescope.run.lifecycle.evaluate_sets", evaluate)
     return make
 
 

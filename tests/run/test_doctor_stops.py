@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from telescope.config import Config
-from telescope.trainer import Diagnosed, Trainer
+from telescope.run.lifecycle import Diagnosed
+from telescope.trainer import Trainer
 
 TIMED = ("timing/", "perf/")
 

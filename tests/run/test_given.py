@@ -18,7 +18,7 @@ import telescope
 from telescope import Config, Event, TelescopeError, Trainer, evaluate_run, export_run
 from telescope.config import to_toml
 from telescope.data.sources import GIVEN
-from telescope.trainer import Interrupted
+from telescope.run.lifecycle import Interrupted
 from tests.fakes import read_shards
 from tests.refusals import PROMPTS, Job, length, write_jsonl
 from tests.run.compared import (

@@ -13,7 +13,8 @@ import torch
 
 from telescope.config import Config
 from telescope.run import checkpoint
-from telescope.trainer import Interrupted, Trainer
+from telescope.run.lifecycle import Interrupted
+from telescope.trainer import Trainer
 from tests.run.compared import (
     STEPS,
     MakeConfig,

@@ -21,9 +21,10 @@ from telescope.models.load import load_policy, load_tokenizer
 from telescope.roles.learner import Learner
 from telescope.run import warm_start as stage
 from telescope.run.evaluate import evaluate_run
+from telescope.run.lifecycle import Interrupted
 from telescope.run.metrics import read_metrics
 from telescope.run.warm_start import _optimizer, token_batch, update, warm_start
-from telescope.trainer import Interrupted, Trainer
+from telescope.trainer import Trainer
 from tests import ROOT
 from tests.refusals import write_jsonl
 
