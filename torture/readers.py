@@ -55,13 +55,13 @@ def _read(shop: Workshop, run: Path, row: Row) -> None:
 def _visit(port: int, row: Row) -> None:
     """Asks the page for everything that it has. No answer may be an error of the server."""
     home = f"http://127.0.0.1:{port}/api/runs/run"
-    header = _get(home, row)
+    _get(home, row)
     _get(f"{home}/metrics", row)
-    for step in (header or {}).get("steps", [])[-2:]:
-        answer = _get(f"{home}/steps/{step}", row)
-        for sample in (answer or {}).get("samples", [])[:1]:
-            if isinstance(sample, dict) and "prompt_key" in sample:
-                _get(f"{home}/prompts/{sample['prompt_key']}", row)
+    for step in (1, 3, 5):
+        _get(f"{home}/steps/{step}", row)
+    found = _get(f"{home}/prompts", row) or {"prompts": []}
+    for prompt in found["prompts"][:2]:
+        _get(f"{home}/prompts/{prompt['key']}", row)
 
 
 def _get(address: str, row: Row) -> Any:

@@ -37,10 +37,12 @@ def _disturb(shop: Workshop, run: Path, row: Row, most: int) -> list[str]:
         command = shop.start(run)
         moment = shop.chance.uniform(0, shop.seconds)
         if not command.wait_or(moment):
+            shop.seconds *= 0.8  # it was too late: the machine is less busy than at first
             row.look(command.wait(), "undisturbed")
             break
         os.kill(command.pid, number)
         row.faults += 1
+        shop.seconds *= 1.02
         names.append(f"{number.name} at {moment:.2f} s")
         row.look(command.wait(), names[-1])
     return names
