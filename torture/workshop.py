@@ -160,6 +160,8 @@ def _checkpoint(path: Path) -> dict[str, str]:
     from tests.fakes import read_shards
 
     found = {}
+    if not (path / "checkpoint.json").is_file():
+        return {path.name: "a part of a checkpoint"}
     for role in ("actor", "critic"):
         for name, tensor in read_shards(path, role).items():
             found[f"{path.name} {role} {name}"] = _hash(tensor.numpy().tobytes())

@@ -65,10 +65,10 @@ def run(arguments: list[str]) -> None:
     from telescope.ledger.lines import damage_of
 
     lang = language()
-    for note in damage_of(options.run):
-        tell(note)
     examination = examine(options.run)
     found = examination.findings()
+    for note in [*damage_of(options.run), *examination.damaged]:
+        tell(note)
     if options.prove:
         _prove(options, found, settings)
     elif options.json:

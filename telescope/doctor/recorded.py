@@ -138,6 +138,8 @@ class Recorded:
             chosen |= {self.all_steps[-1], self.all_steps[len(self.all_steps) // 2]}
         self.chosen = sorted(chosen)
         self._read: dict[int, RecordedStep | None] = {}
+        self.damaged: list[str] = []
+        """What is wrong with the files that could not be read."""
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -148,7 +150,8 @@ class Recorded:
             try:
                 table = ledger.read(self.run, step)
                 self._read[step] = RecordedStep(step, table) if table.num_rows else None
-            except TelescopeError:
+            except TelescopeError as error:
+                self.damaged.append(str(error))
                 self._read[step] = None
         return self._read[step]
 

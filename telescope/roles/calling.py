@@ -101,7 +101,7 @@ def _call(
     except (TelescopeError, KeyboardInterrupt):
         raise
     except BaseException as error:  # even sys.exit(): a run does not end with a score missing
-        message = " ".join(str(error).split())
+        message = _message_of(error)
         raise TelescopeError(
             f"reward function {name!r} raised {type(error).__name__}: {message}{_place_of(error)}"
         ) from error
@@ -129,6 +129,14 @@ def _read_metric(name: str, key: Any, value: Any, count: int) -> list[float | No
             f"reward function {name!r} returned the metric {key!r} = {str(value)[:60]} for {count} "
             "responses: give one number, or one for each"
         ) from None
+
+
+def _message_of(error: BaseException) -> str:
+    """The error's text in one line; an odd one may have none."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:
+        return "(no text)"
 
 
 def _place_of(error: BaseException) -> str:

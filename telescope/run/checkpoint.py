@@ -102,9 +102,13 @@ def save(
 
 
 def _remove(old: Path) -> None:
-    """Removes a checkpoint: renamed first, so that nobody sees a part of it."""
+    """Removes a checkpoint: renamed first, so that nobody sees a part of it.
+
+    The new name is on disk before the files go, else a power cut could leave a part of it.
+    """
     removing = old.with_name(f".removing-{old.name}-{os.getpid()}")
     old.rename(removing)
+    sync(old.parent)
     shutil.rmtree(removing, ignore_errors=True)
 
 

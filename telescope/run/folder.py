@@ -97,7 +97,8 @@ class RunLock:
         self.busy = False
         file, self._file = self._file, None
         if file is not None:
-            os.close(file)
+            with contextlib.suppress(OSError):  # a reward may have closed it
+                os.close(file)
 
     def __del__(self) -> None:
         self.release()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def _print(line: str) -> None:
     """Prints a line. If nobody reads any more, as after `| head`, training goes on unseen."""
     try:
         print(line, flush=True)
+    except ValueError:  # a reward has closed it
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 -- stays open
     except OSError:
         with contextlib.suppress(OSError, ValueError):  # no file behind it, as in a notebook
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -83,3 +83,13 @@ def test_the_page_gets_both_languages_and_a_place(run: Path) -> None:
     found = findings(run)
     assert {"id", "severity", "since", "what_zh", "what_en", "href"} <= set(found[0])
     assert findings(run / "nothing") == []
+
+
+def test_a_damaged_ledger_file_is_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward/score_mean": 0.5}\n')
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "step_000001.parquet").write_bytes(b"PAR1")
+    main(["doctor", str(tmp_path)])
+    assert "step_000001.parquet cannot be read" in capsys.readouterr().err

@@ -35,6 +35,17 @@ def test_a_reward_function_that_raises_is_named_with_its_line(job: Job):
     )
 
 
+def test_a_reward_function_that_raises_an_error_without_a_text_is_named(job: Job):
+    class Odd(BaseException):
+        def __str__(self) -> Any:
+            return 1
+
+    def odd(completions: list[str]) -> list[float]:
+        raise Odd
+
+    assert "raised Odd: (no text)" in refusal(job(), odd)
+
+
 def test_a_reward_function_that_raises_several_lines_is_told_in_one(job: Job):
     def verbose(prompts: Sequence[str]) -> list[float]:
         raise ValueError("first\nsecond")

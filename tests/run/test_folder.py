@@ -112,6 +112,14 @@ def test_the_lock_file_is_neither_truncated_nor_followed(config: Config, tmp_pat
     assert target.read_text() == "precious"
 
 
+def test_a_lock_whose_file_somebody_closed_is_released(config: Config):
+    lock = RunLock(config.run_dir)
+    lock.take()
+    assert lock._file is not None
+    os.close(lock._file)
+    lock.release()
+
+
 def test_a_folder_in_the_place_of_the_lock_is_named(config: Config):
     (config.run_dir / ".lock").mkdir()
     with pytest.raises(TelescopeError, match=r"cannot lock .*\.lock: Is a directory"):

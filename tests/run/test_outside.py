@@ -42,6 +42,16 @@ def test_a_reader_that_leaves_does_not_end_training(monkeypatch: pytest.MonkeyPa
         pipe.flush()  # goes nowhere now
 
 
+def test_a_reward_that_closes_stdout_does_not_end_training(monkeypatch: pytest.MonkeyPatch):
+    with open(os.devnull, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        bar = Progress(start=0, steps=2)
+    bar.say("a note")
+    bar.update(1, {})
+    assert not sys.stdout.closed
+    sys.stdout.close()
+
+
 def test_a_closed_terminal_asks_to_stop_and_save():
     with graceful_stop() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -113,11 +123,13 @@ def test_nobody_sees_a_part_of_a_pruned_checkpoint(tmp_path: Path, monkeypatch: 
     old.mkdir()
     (old / "checkpoint.json").write_text("{}")
     (old / "state.pt").write_text("")
-    removed = []
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **_: removed.append(path))
+    done = []
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **_: done.append(path))
+    monkeypatch.setattr(checkpoint, "sync", done.append)
     checkpoint._remove(old)
     assert not old.exists()
-    (kept,) = removed
+    synced, kept = done  # the rename is on disk before anything is removed
+    assert synced == tmp_path
     assert kept.name.startswith(".removing-step_000020")
     monkeypatch.undo()
     checkpoint.remove_leftovers(tmp_path)
