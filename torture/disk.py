@@ -40,6 +40,7 @@ class Disk:
         """Folder's inode -> its entries at the last fsync, and after each change since."""
         self.synced: dict[int, bytes] = {}
         """File's inode -> its content at the last fsync."""
+        self._held: dict[int, int] = {}
         self._lock = threading.RLock()
         self._own = threading.local()
 
@@ -85,6 +86,8 @@ class Disk:
             entries: Listing = {}
             try:
                 place = os.stat(folder).st_ino
+                if place not in self._held:  # as long as it is open, no other gets its number
+                    self._held[place] = os.open(folder, os.O_RDONLY)
                 with os.scandir(folder) as found:
                     for entry in found:
                         entries[entry.name] = entry.inode()
