@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.run.export import export_run
-from telescope.trainer import Interrupted, Trainer
+from telescope.run.lifecycle import Interrupted
+from telescope.trainer import Trainer
 from tests.fakes import read_shards
 from tests.run.compared import last_checkpoint, rows, same
 from tests.tiny import tiny_config
