@@ -211,3 +211,42 @@ def test_marks_of_the_axis_do_not_overprint(
     said = page.inner_text("#paths .meaning")
     assert "starts at the same V" not in said
     assert "from the question alone" in said
+
+
+# ---- marks, keys, print ----
+
+
+def test_arrow_keys_go_on_from_the_token_that_a_fact_opens(long: str, open_page: Open) -> None:
+    page = open_page(f"{long}#view=samples&step=0&sample=0&lang=en", **ENGLISH)
+    fact = page.locator("[data-fact]").first
+    at = int(fact.get_attribute("data-at"))
+    fact.click()
+    page.keyboard.press("ArrowRight")
+    until(page, f"location.hash.includes('token={at + 1}')")
+
+
+def test_facts_and_sentence_say_that_their_numbers_are_a_what_if(
+    long: str, open_page: Open
+) -> None:
+    page = open_page(f"{long}#view=samples&step=0&sample=0&token=3&lam=0.5&lang=en", **ENGLISH)
+    page.wait_for_selector("[data-fact] small")
+    assert page.locator("#token-line").inner_text().startswith("What if:")
+    page.goto(f"{long}#view=samples&step=0&sample=0&token=3&lang=en")
+    until(page, "document.querySelector('[data-fact] small') === null")
+    assert page.locator("#token-line").inner_text().startswith("Token 3")
+
+
+def test_logarithmic_counts_leave_the_charts_as_they_are(long: str, open_page: Open) -> None:
+    page = open_page(f"{long}#view=compare&compare=distributions&step=0&lang=en", **ENGLISH)
+    page.locator("#log-counts").check()
+    until(page, "location.hash.includes('logcounts=1')")
+    assert "&log=" not in page.url
+
+
+def test_print_keeps_headings_facts_and_the_chosen_colour(long: str, open_page: Open) -> None:
+    page = open_page(f"{long}#view=samples&step=0&sample=0&lang=en", **ENGLISH)
+    page.wait_for_selector("[data-fact]")
+    page.emulate_media(media="print")
+    for kept in (".samples th button", "[data-fact]", '#colour [aria-pressed="true"]'):
+        assert page.locator(kept).first.is_visible(), kept
+    assert not page.locator('#colour [aria-pressed="false"]').first.is_visible()

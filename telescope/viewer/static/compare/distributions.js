@@ -45,8 +45,8 @@ function Distribution({ data, settings }) {
     />
     <label class="field" for="log-counts">
       <input
-        id="log-counts" type="checkbox" checked=${state.log.value ?? false}
-        onChange=${(event) => go({ log: event.target.checked || null })}
+        id="log-counts" type="checkbox" checked=${state.logcounts.value ?? false}
+        onChange=${(event) => go({ logcounts: event.target.checked || null })}
       />
       <span>${t("compare.log")}</span>
     </label>
@@ -108,7 +108,7 @@ function Bars({ made, name, settings, bin }) {
   const low = Math.min(range[0], ...limits);
   const high = Math.max(range[1], ...limits);
   const x = (value) => SIDE + ((value - low) / (high - low)) * (width - SIDE - 12);
-  const size = state.log.value ? (count) => Math.log10(count + 1) : (count) => count;
+  const size = state.logcounts.value ? (count) => Math.log10(count + 1) : (count) => count;
   const top = size(Math.max(...counts, 1));
   const y = (count) => HEIGHT - FLOOR - (size(count) / top) * (HEIGHT - FLOOR - ROOF);
   const ticks = ticksOf(low, high, Math.max(3, Math.floor(width / 110)));

@@ -57,6 +57,7 @@ const FIELDS = {
   charts: [null, names],
   smooth: [0, fraction],
   log: [null, flag],
+  logcounts: [null, flag], // of a distribution
   zoom: [null, (given) => (/^\d{1,9}-\d{1,9}$/.test(given) ? given : null)], // steps from-to
   // Answers of an evaluation.
   evaluated: [null, count], // the step; null: the last

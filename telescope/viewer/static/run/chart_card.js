@@ -18,7 +18,7 @@ import { shownValue } from "./format.js";
 import { meaningOf } from "./meanings.js";
 import { dashOf } from "./palette.js";
 import { Plot } from "./plot.js";
-import { firstOf, lastOf } from "./series.js";
+import { firstOf } from "./series.js";
 
 const HIGH = [190, 260]; // of a narrow and of a wide plot
 const PRINTED_WIDE = 320;
@@ -31,15 +31,22 @@ export function ChartCard({ chart }) {
       <figcaption>
         <div class="chart-head">
           <h3>${chart.extra ? html`<code>${chart.id}</code>` : t(`run.chart.${chart.id}`)}</h3>
-          <${At} chart=${chart} model=${model} cursor=${cursor} />
+          <${At} model=${model} cursor=${cursor} />
           ${chart.extra ? html`<${Remove} name=${chart.id} />` : null}
         </div>
-        <p class="meaning">${chart.extra ? meaningOf(chart.id) : t(`run.why.${chart.id}`)}</p>
+        <p class="meaning"><${Meaning} chart=${chart} model=${model} /></p>
         <${Legend} model=${model} cursor=${cursor} />
       </figcaption>
       <${Canvas} id=${chart.id} label=${spoken(chart, model)} cursor=${cursor} />
     </figure>
   `;
+}
+
+// Charts of several runs draw one metric of each: its meaning is said, not that of the whole chart.
+function Meaning({ chart, model }) {
+  if (chart.extra) return meaningOf(chart.id);
+  if (!groups.value) return t(`run.why.${chart.id}`);
+  return html`<code>${model.metric}</code> ${meaningOf(model.metric)}`;
 }
 
 // What a screen reader says of the picture.
@@ -56,13 +63,11 @@ function spoken(chart, model) {
 }
 
 // Where the crosshair is, and what a click there opens.
-function At({ chart, model, cursor }) {
+function At({ model, cursor }) {
   const step = cursor.value === null ? null : model.steps[cursor.value];
   if (step === null || step === undefined) {
-    const metric = groups.value && !chart.extra ? html`<code>${model.metric}</code>` : null;
-    const first = model.linear ? t("run.linear") : metric;
     return html`<span class="chart-at">
-      ${first} ${first ? "· " : null}<span class="last">${t("run.last")}</span>
+      ${model.linear ? `${t("run.linear")} · ` : null}<span class="last">${t("run.last")}</span>
     </span>`;
   }
   const opens = stepToOpen(step);
@@ -75,7 +80,7 @@ function At({ chart, model, cursor }) {
 function Legend({ model, cursor }) {
   const at = cursor.value;
   const alone = model.legend.length === 1 && isKid.value;
-  const isRoomy = model.legend.length === 1 || model.legend.some(({ low, raw }) => low || raw);
+  const isRoomy = model.legend.length === 1 || model.legend.some(({ low }) => low);
   return html`<ul class=${`chart-legend${isRoomy ? " roomy" : ""}`}>
     ${model.legend.map(
       (line) => html`
@@ -99,9 +104,8 @@ function Details({ line, at }) {
     const few = count !== null && count < line.total ? ` n=${count}` : "";
     return html`<span class="raw">${range}${few}</span>`;
   }
-  if (!line.raw) return null;
-  const raw = at === null ? lastOf(line.raw) : line.raw[at];
-  return html`<span class="raw">(${shownValue(raw, line.unit)})</span>`;
+  if (!line.raw || at === null) return null;
+  return html`<span class="raw">(${shownValue(line.raw[at], line.unit)})</span>`;
 }
 
 export function Swatch({ look, isArea = false }) {

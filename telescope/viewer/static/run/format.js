@@ -18,9 +18,16 @@ function compact(x) {
 export function shownValue(x, unit) {
   if (!has(x)) return "–";
   if (unit === "seconds" && x > 0 && x < 0.01) return "< 0.01 s";
-  if (unit === "share") return `${minus((100 * x).toFixed(isKid.value ? 0 : 1))} %`;
+  if (unit === "share") return share(100 * x);
   const text = isKid.value ? minus(x.toFixed(Math.abs(x) < 10 ? 1 : 0)) : compact(x);
   return unit === "seconds" ? `${text} s` : text;
+}
+
+// 12.3 %, 0.04 %, < 0.01 %: what happened is not called 0.
+function share(x) {
+  if (isKid.value) return `${minus(x.toFixed(0))} %`;
+  if (x > 0 && x < 0.01) return "< 0.01 %";
+  return `${minus(x.toFixed(x > 0 && x < 0.1 ? 2 : 1))} %`;
 }
 
 // A setting: 4e-6 instead of 0.000004, as one types it.

@@ -31,17 +31,24 @@ export function remarkable(sample) {
   return found.filter(([, , i]) => i !== null);
 }
 
+// Shows the token, and lets the arrow keys go on from it.
+function open(i) {
+  pin(i);
+  document.getElementById("answer")?.focus({ preventScroll: true });
+}
+
 function TokenButton({ sample, kind, column, i }) {
-  const { columns } = viewOf(sample);
+  const { columns, changed } = viewOf(sample);
   const word = visible(groupOf(sample, i).text, 16) || "∅";
   const number = figureOf(column, columns[column][i], { sign: true });
   return html`
     <button
       type="button" class="fact" data-fact=${kind} data-at=${i}
-      title=${t(`reader.${kind}.why`)} onClick=${() => pin(i)}
+      title=${t(`reader.${kind}.why`)} onClick=${() => open(i)}
     >
       ${t(`reader.${kind}`)} <b>${word}</b>${" "}
       <span class="mono">${isKid.value ? number : `${symbolOf(column)} ${number}`}</span>
+      ${changed ? html`<small>${t("whatif.mark")}</small>` : null}
     </button>
   `;
 }

@@ -31,12 +31,13 @@ function learnedFrom(columns, i) {
 export function TokenLine({ sample }) {
   const i = tokenSeen.value;
   if (i === null) return html`<p id="token-line" class="token-line quiet">${t("token.hint")}</p>`;
-  const { columns } = viewOf(sample);
+  const { columns, changed } = viewOf(sample);
   const word = visible(groupOf(sample, i).text, 16) || "∅";
   const said = sample.mask[i]
     ? [expectedAt(sample, columns, i), learnedFrom(columns, i)]
     : [t("reader.line.tool")];
-  const sentences = [t("reader.line.token", { i, word }), ...said.filter(Boolean)];
+  const mark = changed ? t("whatif.line") : null;
+  const sentences = [mark, t("reader.line.token", { i, word }), ...said].filter(Boolean);
   return html`
     <p id="token-line" class="token-line">${sentences.join(lang.value === "zh" ? "" : " ")}</p>
   `;

@@ -10,6 +10,8 @@ export const whatifEn = {
   "whatif.whiten": "whiten",
   "whatif.loss": "policy loss",
   "whatif.clipped": "clipped {before} → {now}",
+  "whatif.mark": "what if",
+  "whatif.line": "What if:",
   "whatif.recorded":
     "All numbers are as recorded. Another estimator, γ or λ shows what the same rollout would " +
     "have given; the recorded numbers stay in grey.",

@@ -10,6 +10,8 @@ export const whatifZh = {
   "whatif.whiten": "白化",
   "whatif.loss": "策略损失",
   "whatif.clipped": "被裁剪 {before} → {now}",
+  "whatif.mark": "假如",
+  "whatif.line": "假如：",
   "whatif.recorded":
     "现在显示的都是记录的数。换一个估计器、γ 或 λ，就能看到同一次采样会得到什么；记录的数仍以灰色显示。",
   "whatif.pending": "计算中……",
