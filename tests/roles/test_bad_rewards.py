@@ -85,10 +85,15 @@ def test_a_reward_that_returns_no_list_is_told_what_it_returned(job: Job, return
     )
 
 
-@pytest.mark.parametrize("given", ["rw.py:ok", 3, {"a": "rw.py:ok"}])
+@pytest.mark.parametrize("given", [3, {"a": "rw.py:ok"}])
 def test_a_reward_that_is_no_function_is_refused_before_training(job: Job, given: Any):
     with pytest.raises(TelescopeError, match=r"is no function: give f\(prompts, completions"):
         Trainer(job(), reward=given)
+
+
+def test_a_reward_by_the_name_of_a_missing_file_is_refused_before_training(job: Job):
+    with pytest.raises(TelescopeError, match=r"there is no file rw\.py"):
+        Trainer(job(), reward="rw.py:ok")
 
 
 def test_a_wrong_number_of_token_scores_is_refused(job: Job):

@@ -61,7 +61,7 @@ export const runEn = {
   "run.last": "last values",
   // The task, from the config
   "run.task": "Task: {model} learns to answer the prompts of {data}.",
-  "run.task_builtin": "the built-in task",
+  "run.task_builtin": "the built-in task (is 1+1=2 right, and what is the sum?)",
   "run.task_score": "An answer's score = {score}{from}.",
   "run.task_from": ", from {files}",
   "run.task_watched": "Only watched, with weight 0: {names}.",

@@ -61,7 +61,7 @@ export const runZh = {
   "run.last": "最后的值",
   // 任务，来自配置
   "run.task": "任务：{model} 学着回答 {data} 里的题目。",
-  "run.task_builtin": "内置任务",
+  "run.task_builtin": "内置任务（1+1=2 对不对？和是多少？）",
   "run.task_score": "一条回答的得分 = {score}{from}。",
   "run.task_from": "（{files}）",
   "run.task_watched": "只作观察、权重为 0：{names}。",
