@@ -275,3 +275,13 @@ def test_punctuation_is_a_sign_and_not_a_word_to_a_child() -> None:
     assert nouns == ["word", "sign", "sign", "sign", "word"]
     text = paragraph_of(tour_of([updated([1.0] * 4)], 0), "r", "kid_en")
     assert "On the last sign, «<|im_end|>»" in text
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_token_of_the_second_answer_is_said_to_be_its(position: int) -> None:
+    told = Told(list(BATCH), position)
+    assert told.facts["w"] == "！"
+    assert told.facts["w_who"] == 1 - position  # the same token, once of the second answer
+    said = str(tour_of(list(BATCH), position))
+    assert ("«！» of the second answer has A" in said) == (position == 0)
+    assert ("第二条回答的「！」的 A" in said) == (position == 0)
