@@ -32,7 +32,7 @@ def compared_facts(answers: Sequence[Answer], count: int) -> Facts:
         "w": y.texts[k],
         "w_i": y.at[k],
         "w_who": who,
-        "w_of_zh": "第二条回答的" if who else "",
+        "w_of_zh": "第二条回答里" if who else "",
         "w_of_en": " of the second answer" if who else "",
         "w_A": a,
         "w_W": w,

@@ -152,12 +152,24 @@ def test_two_runs_stand_side_by_side_and_the_first_difference_is_marked(
     said = page.locator("#difference").text_content()
     assert "The first difference is at token i = 1." in said
     assert "less that of the first: −0.50" in said
+    assert "is compared with step" not in said  # both are of step 20
     assert page.locator(".side .tok.eos").count() == 2  # the end mark looks as in the reader
     page.locator("#prompt-choice").select_option(label="别的题 20")
     page.get_by_text("This run recorded no answer to this prompt.").wait_for()
     page.go_back()
     page.locator("#kid").click()
     until(page, "document.querySelector('#difference').textContent.includes('−50')")  # points
+
+
+def test_two_runs_at_different_steps_are_said_to_be(
+    open_page: Open, serve_run: Serve, tmp_path: Path
+) -> None:
+    url = serve_run(pair_of_runs(tmp_path / "runs"))
+    page = open_page(
+        url + "#view=compare&compare=runs&run=first&other=second&step=10&sample=1&lang=en"
+    )
+    until(page, "document.querySelectorAll('.side .coloured').length === 2")
+    assert "Step 10 is compared with step 20" in page.locator("#difference").text_content()
 
 
 def test_two_settings_stand_side_by_side_on_the_same_answer(

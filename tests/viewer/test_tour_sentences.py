@@ -284,4 +284,4 @@ def test_a_token_of_the_second_answer_is_said_to_be_its(position: int) -> None:
     assert told.facts["w_who"] == 1 - position  # the same token, once of the second answer
     said = str(tour_of(list(BATCH), position))
     assert ("«！» of the second answer has A" in said) == (position == 0)
-    assert ("第二条回答的「！」的 A" in said) == (position == 0)
+    assert ("第二条回答里「！」的 A" in said) == (position == 0)

@@ -124,9 +124,14 @@ function differenceSaid([a, b], left, right) {
   const same = a === null && b === null;
   const said = same ? t("compare.same") : t("compare.differs", { i: a ?? b });
   const gap = right.row.score - left.row.score;
-  return has(gap)
-    ? `${said} ${t("compare.gap", { gap: figureOf("score", gap, { sign: true, digits: 2 }) })}`
-    : said;
+  const sentences = [
+    said,
+    has(gap) ? t("compare.gap", { gap: figureOf("score", gap, { sign: true, digits: 2 }) }) : null,
+    left.row.step !== right.row.step
+      ? t("compare.steps_differ", { a: left.row.step, b: right.row.step })
+      : null,
+  ];
+  return sentences.filter(Boolean).join(" ");
 }
 
 function Side({ name, runName = null, side, mark }) {

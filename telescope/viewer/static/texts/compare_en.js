@@ -20,6 +20,8 @@ export const compareEn = {
     "{shown} of {n} recorded answers to this prompt, the earliest first. One scale of colours for the whole run.",
   "compare.runs.title": "Side by side",
   "compare.other": "compare with",
+  "compare.steps_differ":
+    "Step {a} is compared with step {b}, the nearest with this prompt: training lies between.",
   "compare.setting": "this run with another setting",
   "compare.setting.same": "Both are as recorded: choose another estimator, γ or λ above.",
   "compare.setting.differs": "The same answer; the first token whose number differs is i = {i}.",

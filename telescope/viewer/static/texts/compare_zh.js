@@ -19,6 +19,8 @@ export const compareZh = {
     "这个提示共记录了 {n} 条回答，显示 {shown} 条，早的在前。颜色的刻度在整次训练中不变。",
   "compare.runs.title": "并排比较",
   "compare.other": "与之比较",
+  "compare.steps_differ":
+    "这里是第 {a} 步和第 {b} 步相比（有这个提示的最近一步）：两者之间还隔着训练。",
   "compare.setting": "这次训练换一种设置",
   "compare.setting.same": "两边都是记录的数：请在上面换估计器、γ 或 λ。",
   "compare.setting.differs": "同一条回答；数值开始不同的 token 是 i = {i}。",
