@@ -25,7 +25,9 @@ def drop():
 def run_train(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     """`telescope train` in a process of its own, with `body` as what it does."""
     code = f"""
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 sys.path.insert(0, {str(folder)!r})
 import telescope.commands
 import telescope.commands.train as train

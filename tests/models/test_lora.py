@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -203,10 +203,12 @@ def test_experts_that_peft_would_adapt_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_does_not_know_lora() -> None:
+    parser = ArgumentParser()
+    plan.add_arguments(parser)
     with pytest.raises(
         TelescopeError, match=r"does not know LoRA yet: --model\.lora_rank 0 plans that"
     ):
-        plan.run(SimpleNamespace(gpus="1"), None, [LORA])
+        plan.run(parser.parse_args([]), None, [LORA])
 
 
 def test_without_peft_the_remedy_is_said(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,7 +70,9 @@ def test_an_async_function_runs_where_an_event_loop_is_running() -> None:
     async def notebook():
         return Reward({"score": score}).score(BATCH)
 
-    assert [own.total for own in asyncio.run(notebook()).scores] == [1.0, 1.0]
+    with ThreadPoolExecutor(1) as thread:  # a browser test may have left a loop in this one
+        found = thread.submit(asyncio.run, notebook()).result()
+    assert [own.total for own in found.scores] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -53,9 +53,13 @@ def test_a_reward_that_closes_stdout_does_not_end_training(monkeypatch: pytest.M
 
 
 def test_a_closed_terminal_asks_to_stop_and_save():
-    with graceful_stop() as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert stop.requested == "SIGHUP"
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        with graceful_stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.requested == "SIGHUP"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_under_nohup_a_closed_terminal_is_ignored():

@@ -424,6 +424,7 @@ def test_dragging_lambda_over_many_samples_prints_its_speed(
     run = fake_run(tmp_path / "run", {1: whitened_together(rows, 1)})
     page = open_page(serve_run(run) + "#view=samples&step=1&sample=0")
     settled(page)
+    page.wait_for_selector("#lam")
     frames = page.evaluate(
         """async () => {
           const slider = document.querySelector("#lam");
