@@ -1,6 +1,6 @@
 """Seconds per step of the built-in job, alone and beside processes that use every core.
 
-    python benchmarks/busy.py --rounds 3
+    python -m benchmarks.busy --rounds 3
 
 Each variant is a process of its own with other settings of OpenMP. The variants take turns, so
 that what else the machine does meets all of them alike; compare the ratios.

@@ -74,6 +74,7 @@ def child(job: dict) -> None:
         mark("transformers imported")
         from telescope import build, trainer
         from telescope.roles import factory
+        from telescope.run import lifecycle
 
         mark("the rest of telescope imported")
     for name, phase in [
@@ -86,8 +87,8 @@ def child(job: dict) -> None:
         marked(build, name, phase)
     marked(factory, "load_tokenizer", "tokenizer loaded")
     marked(factory, "make_sampler", "sampler made")
-    marked(trainer, "build_roles", "roles built")
-    marked(trainer, "build_data", "prompts tokenised")
+    marked(lifecycle, "build_roles", "roles built")
+    marked(lifecycle, "build_data", "prompts tokenised")
     run = trainer.Trainer(
         config, reward=lambda response_ids, **_: [float(len(set(ids))) for ids in response_ids]
     )
