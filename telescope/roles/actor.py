@@ -214,6 +214,7 @@ class Actor:
                 break
             meter.once("actor/grad_norm", self.learner.step())
             steps += 1
+        self.learner.check_gradients()
         metrics = meter.result()
         finish_mismatch(metrics)
         metrics["actor/updates"] = steps

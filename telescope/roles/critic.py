@@ -68,6 +68,7 @@ class Critic:
             self.learner.backward(minibatch, partial(self._loss, meter=meter, note=note))
             meter.once("critic/grad_norm", self.learner.step())
             meter.once("critic/vf_loss", 0.0)
+        self.learner.check_gradients()
         return meter.result() | {"critic/lr": self.learner.optimizer.param_groups[0]["lr"]}
 
     @torch.no_grad()

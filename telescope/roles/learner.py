@@ -76,6 +76,8 @@ class Learner:
         self.optimizer = torch.optim.AdamW(
             self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
+        self._norms: list[Tensor] = []
+        """Norms of the gradients since the last `check_gradients`."""
 
     def learning_rate(self) -> float:
         """The learning rate of the next update: a function of the update count alone.
@@ -168,18 +170,30 @@ class Learner:
             torch._foreach_add_(totals, grads)
 
     def step(self) -> Tensor:
-        """Clips the gradient, takes a step, clears it; returns the norm before clipping."""
+        """Clips the gradient, takes a step, clears it; returns the norm before clipping.
+
+        A gradient that is not finite changes no weight; `check_gradients` raises the error. The
+        device decides that by itself, so nothing waits for it here.
+        """
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        if not bool(norm.isfinite()):
-            raise DivergedError(
-                "a gradient is not finite, so the step was not taken: look at the last rows of "
-                "metrics.jsonl, lower the learning rate or check the reward's scale"
-            )
+        self._norms.append(norm)
+        # Where torch's GradScaler puts it too; 1 makes AdamW skip the step.
+        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.optimizer.step()
         self.discard()
         self._round_weights()
         return norm
+
+    def check_gradients(self) -> None:
+        """Raises an error if a gradient since the last call was not finite. Ends every update."""
+        norms = self._norms
+        self._norms = []
+        if norms and not bool(torch.stack(norms).isfinite().all()):
+            raise DivergedError(
+                "a gradient is not finite, so the step was not taken: look at the last rows of "
+                "metrics.jsonl, lower the learning rate or check the reward's scale"
+            )
 
     def discard(self) -> None:
         """Clears the gradient without taking a step."""

@@ -217,6 +217,7 @@ def update(learner: Learner, batch: TokenBatch) -> dict[str, float]:
     for _, _, minibatch in learner.minibatches(batch):
         learner.backward(minibatch, loss)
         norm = learner.step()
+    learner.check_gradients()
     return {
         "warm_start/loss": float(torch.stack(losses).sum()),
         "warm_start/grad_norm": float(norm),

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_SAMPLE_BLOCK = 2048
+_SAMPLE_LANES = 1024
+"""Tokens of the vocabulary that one program looks at side by side when it samples."""
 
 
 # ---- attention over a KV cache
@@ -248,7 +249,7 @@ def sample_tokens(
         responses.shape[1],
         SAME=logits is allowed,
         STOPS=stop.shape[0],
-        BLOCK=_SAMPLE_BLOCK,
+        LANES=_SAMPLE_LANES,
         num_warps=8,
     )
 
@@ -284,7 +285,7 @@ def _sample_kernel(
     LIMIT,
     SAME: tl.constexpr,
     STOPS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     if tl.load(alives + row) != 0:
@@ -293,31 +294,49 @@ def _sample_kernel(
         step = tl.load(steps + row)
         seed = tl.load(seeds)
         noise = tl.load(noises)
-        top = -float("inf")
-        mass = 0.0
-        best = -float("inf")
-        token = 0
-        for start in range(0, V, BLOCK):
-            j = start + tl.arange(0, BLOCK)
-            x = tl.load(logits + row * V + j, mask=j < V, other=-float("inf")).to(tl.float32)
-            x = x * scale
-            higher = tl.maximum(top, tl.max(x, 0))
-            mass = mass * tl.exp(top - higher) + tl.sum(tl.exp(x - higher), 0)
-            top = higher
-            if not SAME:
-                x = tl.load(allowed + row * V + j, mask=j < V, other=-float("inf")).to(tl.float32)
-                x = x * scale
-            bits, _, _, _ = tl.philox(
-                seed, j, j * 0 + step.to(tl.int32), j * 0 + number.to(tl.int32), j * 0
+        # Each lane keeps what it has seen of its own tokens; the lanes are compared once, at the
+        # end. −1e30 instead of −inf: the difference of two −inf would be NaN.
+        lane = tl.arange(0, LANES)
+        tops = tl.full([LANES], -1e30, tl.float32)
+        masses = tl.zeros([LANES], tl.float32)  # Σ e^(x−top)
+        bests = tl.full([LANES], -float("inf"), tl.float32)
+        winners = tl.zeros([LANES], tl.int32)
+        for start in range(0, V, 4 * LANES):
+            counter = start + lane
+            zero = lane * 0
+            # One call gives four random numbers: one for each of the next four tokens of a lane.
+            bits0, bits1, bits2, bits3 = tl.philox(
+                seed, counter, zero + step.to(tl.int32), zero + number.to(tl.int32), zero
             )
-            # Uniform in (0, 1), then exponential: −log(1 − u), with a series where u is near 0.
-            u = (bits.to(tl.uint32, bitcast=True) >> 1).to(tl.float32) * 4.6566127342e-10 + 2.3e-10
-            wait = tl.where(u < 1e-3, u * (1 + 0.5 * u), -tl.log(tl.maximum(1 - u, 1e-30)))
-            score = x - noise * tl.log(wait)
-            highest = tl.max(score, 0)
-            if highest > best:
-                best = highest
-                token = start + tl.argmax(score, 0)
+            for part in tl.static_range(4):
+                j = start + part * LANES + lane
+                x = tl.load(logits + row * V + j, mask=j < V, other=-float("inf"))
+                x = x.to(tl.float32) * scale
+                smaller = tl.exp(-tl.abs(x - tops))
+                masses = tl.where(x > tops, masses * smaller + 1, masses + smaller)
+                tops = tl.maximum(tops, x)
+                if not SAME:
+                    x = tl.load(allowed + row * V + j, mask=j < V, other=-float("inf"))
+                    x = x.to(tl.float32) * scale
+                if part == 0:
+                    bits = bits0
+                elif part == 1:
+                    bits = bits1
+                elif part == 2:
+                    bits = bits2
+                else:
+                    bits = bits3
+                # Uniform in (0, 1), then exponential: −log(1 − u), with a series near 0.
+                u = (bits.to(tl.uint32, bitcast=True) >> 1).to(tl.float32)
+                u = u * 4.6566127342e-10 + 2.3e-10
+                wait = tl.where(u < 1e-3, u * (1 + 0.5 * u), -tl.log(tl.maximum(1 - u, 1e-30)))
+                score = x - noise * tl.log(wait)
+                winners = tl.where(score > bests, j, winners)
+                bests = tl.maximum(bests, score)
+        top = tl.max(tops, 0)
+        mass = tl.sum(masses * tl.exp(tops - top), 0)
+        token = tl.min(tl.where(bests == tl.max(bests, 0), winners, V), 0)
+        token = tl.where(token < V, token, 0)  # logits that are NaN have no largest
         chosen = tl.load(logits + row * V + token).to(tl.float32) * scale
         tl.store(responses + request * LIMIT + step, token)
         tl.store(log_probs + request * LIMIT + step, chosen - top - tl.log(mass))

@@ -22,7 +22,7 @@ from transformers.masking_utils import sdpa_mask
 from telescope.models.fast.fuse import fuse, unfuse
 
 ATTENTION = "telescope"
-_MAX_LOGITS = 2**26  # elements of the logits that exist at once
+_MAX_LOGITS = 2**26  # elements of the logits that exist at once; on a large GPU more
 _log = logging.getLogger("telescope")
 
 Numbers = NDArray[np.int64]
@@ -248,8 +248,20 @@ class _LinearLogProbs(torch.autograd.Function):
 
 def _chunks(weight: Tensor, *columns: Tensor) -> Iterable[tuple[Tensor, ...]]:
     """The columns [M, ...] in chunks, each of as many rows as logits may exist at once."""
-    size = max(256, _MAX_LOGITS // weight.shape[0])
+    size = max(256, _max_logits(weight.device) // weight.shape[0])
     return zip(*(column.split(size) for column in columns), strict=True)
+
+
+def _max_logits(device: torch.device) -> int:
+    """Float32 logits that take 1/64 of a GPU's memory, but at least `_MAX_LOGITS`.
+
+    Each chunk adds to the whole gradient of the output layer, so a few large chunks are faster.
+    The memory of the GPU decides, not what is free of it: a run repeats itself bit for bit.
+    """
+    if device.type != "cuda":
+        return _MAX_LOGITS
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    return max(_MAX_LOGITS, memory // (64 * 4))
 
 
 def _stats(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -192,6 +192,26 @@ def test_without_noise_the_likeliest_token_is_taken() -> None:
     assert torch.equal(draw(logits, noise=0.0)[1][:, 0], logits.argmax(-1))
 
 
+@pytest.mark.parametrize("vocabulary", [1, 1000, 4096, 9000])
+def test_a_vocabulary_of_any_size_is_seen_to_its_end(vocabulary: int) -> None:
+    logits = rand(3, vocabulary)
+    logits[1, -1] = 9.0
+    _, responses, log_probs, _ = draw(logits, noise=0.0)
+    assert torch.equal(responses[:, 0], logits.argmax(-1))
+    expected = (logits / 0.5).log_softmax(-1).amax(-1)
+    torch.testing.assert_close(log_probs[:, 0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_draws_from_a_large_vocabulary_follow_the_distribution() -> None:
+    """Four tokens share a call of the random number generator; all are equally likely."""
+    rows = 3000 if DEVICE == "cuda" else 400
+    vocabulary = 5000
+    token = draw(torch.zeros(rows, vocabulary, device=DEVICE))[1][:, 0]
+    quarters = torch.bincount(token // 1024, minlength=5)[:5] / rows
+    expected = torch.tensor([1024, 1024, 1024, 1024, 904], device=DEVICE) / vocabulary
+    assert ((quarters - expected).abs() <= 4 * (expected * (1 - expected) / rows).sqrt()).all()
+
+
 def test_only_allowed_tokens_are_drawn_but_the_log_prob_is_of_all() -> None:
     logits = rand(30, 50)
     allowed = logits.masked_fill(torch.arange(50, device=DEVICE) != 7, -torch.inf)
