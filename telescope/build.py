@@ -179,12 +179,15 @@ def reward_origin(config: Config, rewards: Reward, given: GivenReward) -> dict[s
         "model.lora_rank": model.lora_rank,
         "model.lora_alpha": model.lora_alpha,
         "model.lora_targets": model.lora_targets,
+        "model.quantize": model.quantize,
+        "actor.optimizer": config.actor.optimizer,
     }
     if config.credit.by_critic:
         bins = config.critic.histogram
         seed = config.head_seed
         trained["credit.estimator"] = "one with a critic"
         trained["critic.loss"] = f"{config.critic.loss} with {bins}" if bins else "one without bins"
+        trained["critic.optimizer"] = config.critic.optimizer
         trained["critic.head_init"] = "zero" if seed is None else f"normal with seed {seed}"
     else:
         trained["credit.estimator"] = "one without a critic"

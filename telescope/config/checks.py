@@ -17,6 +17,7 @@ def check(config: Config) -> None:
     _check_batches(config)
     _check_schedules(config)
     _check_lora(config)
+    _check_memory(config)
     _check_data(config)
     _check_warm_start(config)
     _check_ray(config)
@@ -75,6 +76,33 @@ def _check_lora(config: Config) -> None:
         if getattr(config.model, name):
             raise ValueError(
                 f"model.{name} without model.lora_rank: set the rank of the adapters, e.g. 16"
+            )
+
+
+def _check_memory(config: Config) -> None:
+    model = config.model
+    if model.quantize != "none":
+        chosen = f"model.quantize = {model.quantize!r}"
+        if not model.lora_rank:
+            raise ValueError(
+                f"{chosen} freezes the weights, so adapters must be trained: "
+                "set model.lora_rank, e.g. 16"
+            )
+        if model.compile:
+            raise ValueError(f"{chosen} and model.compile cannot be combined: turn one off")
+    if model.offload_reference and model.lora_rank and not model.reference_path:
+        raise ValueError(
+            "model.offload_reference does nothing with model.lora_rank: the reference is the "
+            "actor without its adapters; leave it out"
+        )
+    single = {"model.quantize": "none", "model.offload_reference": False}
+    for role in ("actor", "critic"):
+        single |= {f"{role}.optimizer": "adamw", f"{role}.offload_optimizer": False}
+    for name, default in single.items():
+        if config.backend == "ray" and _get(config, name) != default:
+            raise ValueError(
+                f"{name} = {_get(config, name)} is for one process, and backend = 'ray' shards "
+                "over several: leave it out, or set backend = 'local'"
             )
 
 

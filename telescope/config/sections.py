@@ -107,6 +107,15 @@ class ModelConfig(Section):
     lora_targets: list[str] = Field(
         [], description="linear layers that get adapters; none: all but the output layer"
     )
+    quantize: Literal["none", "nf4", "int8"] = Field(
+        "none",
+        description="keep the frozen weights of linear layers in 4 bits (nf4) or 8 (int8), with "
+        "`lora_rank` (extra `bitsandbytes`); none: in `dtype`",
+    )
+    offload_reference: bool = Field(
+        False,
+        description="keep a reference with weights of its own in host memory while it is not used",
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="keep only each layer's input for the backward pass: less memory, more compute",
@@ -310,6 +319,16 @@ class OptimizerConfig(Section):
     )
     lr_min: float = Field(
         0.0, ge=0, description="learning rate at the end of a linear or cosine schedule"
+    )
+    optimizer: Literal["adamw", "adamw8bit", "paged_adamw8bit"] = Field(
+        "adamw",
+        description="AdamW with float32 moments; with moments of 8 bits (extra `bitsandbytes`); "
+        "paged: which move to host memory when the GPU's is full",
+    )
+    offload_optimizer: bool = Field(
+        False,
+        description="keep the optimizer's float32 copies and moments in host memory between "
+        "optimizer steps: less memory, the same results, slower",
     )
     weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW")
     max_grad_norm: float = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from telescope.batch import TokenBatch
+from telescope.models.quantize import quantized_layers
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ def cost_of(model: Any) -> Cost:
     output = [] if head is None else [head.weight]
     embeddings = backbone.get_input_embeddings().weight
     matrices = [p for p in backbone.base_model.parameters() if p.dim() == 2 and p is not embeddings]
+    quantized = sum(math.prod(layer.shape) for _, layer in quantized_layers(backbone))
     return Cost(
-        matrices=_count(matrices),
+        matrices=_count(matrices) + quantized,
         head=_count(output),
         attention=config.num_hidden_layers * config.num_attention_heads * head_dim,
-        frozen_matrices=_count(p for p in matrices if not p.requires_grad),
+        frozen_matrices=_count(p for p in matrices if not p.requires_grad) + quantized,
         frozen_head=_count(p for p in output if not p.requires_grad),
     )
 

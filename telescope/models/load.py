@@ -29,8 +29,9 @@ from telescope.errors import TelescopeError
 from telescope.models.fast import packed
 from telescope.models.fast.capture import GraphMemory, GraphRunner, takes_embeddings
 from telescope.models.fast.fuse import join_weights
-from telescope.models.lora import add_adapters
+from telescope.models.lora import add_adapters, with_own_adapters
 from telescope.models.parallel import ProcessGroup, fill_shards, reshard, run_in_forward, shard
+from telescope.models.quantize import quantize, quantized_layers, sample_of
 from telescope.models.value import ValueModel
 
 
@@ -82,7 +83,10 @@ def load_policy(config: ModelConfig, device: torch.device, given: Any = None) ->
 
     Its `graph_memory` is for all models of the device.
     """
-    model = new_policy(config, given=given).to(device)
+    model = new_policy(config, given=given)
+    if config.quantize != "none":
+        quantize(model, config.quantize, device, path=config.path)
+    model.to(device)
     model.graph_memory = GraphMemory()
     repair_generation_config(model)
     _prepare(model, config, model.graph_memory)
@@ -98,28 +102,36 @@ def load_critic(
 ) -> ValueModel:
     """The critic on `device`.
 
-    If it starts from the weights of `policy`, they are copied, not read again.
+    If it starts from the weights of `policy`, as that was loaded, they are not read again. With
+    LoRA the frozen ones are shared; without, all are copied.
     """
     if policy is None or not _shares_backbone(policy, config):
-        model = new_value_model(config, bins=bins, head_seed=head_seed).to(device)
+        model = new_value_model(config, bins=bins, head_seed=head_seed)
+        if config.quantize != "none":
+            path = config.critic_path or config.path
+            quantize(model.backbone, config.quantize, device, path=path)
+        model.to(device)
         memory = GraphMemory() if policy is None else policy.graph_memory
         _prepare(model, config, memory)
         return model
-    backbone = copy.deepcopy(policy.base_model)
+    if config.lora_rank:
+        path = config.critic_path or config.path
+        backbone = with_own_adapters(policy.base_model, policy, path=path, task="TOKEN_CLS")
+        if config.gradient_checkpointing:
+            backbone.checkpointed = list(backbone.layers)
+    else:
+        backbone = copy.deepcopy(policy.base_model)
+        if device.type == "cuda":
+            join_weights(backbone)  # the copies of joined weights are not joined
     backbone.packable = policy.packable
-    if device.type == "cuda":
-        join_weights(backbone)  # the copies of joined weights are not joined
     return ValueModel(backbone, bins, head_seed).to(device).eval()
 
 
 def _shares_backbone(policy: Any, config: ModelConfig) -> bool:
     """Whether the critic's backbone would be the same class of model from the same files."""
-    special = (
-        config.lora_rank
-        or config.compile
-        or config.gradient_checkpointing
-        or config.trust_remote_code
-    )
+    special = config.compile or config.trust_remote_code
+    if config.gradient_checkpointing and not config.lora_rank:
+        special = True
     classes: Any = transformers.MODEL_MAPPING
     same_class = type(policy.base_model) is classes.get(type(policy.config), None)
     same_path = config.critic_path in (None, config.path)
@@ -280,16 +292,19 @@ def fingerprint(model: nn.Module | None) -> str:
     if model is None:
         return "none"
     digest = hashlib.sha256()
-    parameters = sorted(model.named_parameters())
-    samples = []
-    for _, weight in parameters:
-        flat = weight.detach().flatten()
-        step = max(1, flat.numel() // 16)
-        samples.append(flat[::step].bfloat16().float())  # the same in whatever precision
+    found = {
+        name: (tuple(weight.shape), sample_of(weight.detach()))
+        for name, weight in model.named_parameters()
+    }
+    for name, layer in quantized_layers(model):  # the weights before they were rounded
+        found[f"{name}.weight"] = (layer.shape, layer.sample)
+    names = sorted(found)
+    samples = [found[name][1] for name in names]
     sizes = [len(sample) for sample in samples]
     on_host = torch.cat(samples).cpu().split(sizes)  # one copy from the GPU
-    for (name, weight), values in zip(parameters, on_host, strict=True):
-        digest.update(f"{name}{tuple(weight.shape)}".encode())
+    for name, values in zip(names, on_host, strict=True):
+        shape, _ = found[name]
+        digest.update(f"{name}{shape}".encode())
         digest.update(values.numpy().tobytes())
     return digest.hexdigest()[:16]
 

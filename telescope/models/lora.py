@@ -22,6 +22,7 @@ from transformers.pytorch_utils import Conv1D
 
 from telescope.config import ModelConfig
 from telescope.errors import TelescopeError, pip_install
+from telescope.models.quantize import dequantize
 
 _LINEAR = (nn.Linear, Conv1D)
 _WEIGHTS = "adapter_model.safetensors"
@@ -67,6 +68,24 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> No
         )
 
 
+def with_own_adapters(backbone: Any, adapted: Any, *, path: str, task: str) -> Any:
+    """A copy of the backbone of `adapted` with adapters of its own.
+
+    Everything frozen is shared: both have the same modules and weights in memory.
+    """
+    shared: dict[int, Any] = {id(p): p for p in backbone.parameters() if not p.requires_grad}
+    for module in backbone.modules():
+        is_leaf = next(module.children(), None) is None
+        if is_leaf and not any(p.requires_grad for p in module.parameters()):
+            shared[id(module)] = module
+    copied = copy.deepcopy(backbone, shared)
+    settings = copy.copy(adapted.peft_config["default"])
+    settings.task_type = task
+    settings.base_model_name_or_path = path
+    copied.peft_config = {"default": settings}
+    return copied
+
+
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
     """The parameters with a gradient, by name."""
     return {
@@ -96,7 +115,12 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 
 def merge_adapters(model: Any) -> None:
-    """Adds the adapters to the weights beside them: an ordinary model that computes the same."""
+    """Adds the adapters to the weights beside them: an ordinary model that computes the same.
+
+    Quantised weights are made whole first, and stay so: rounding the sum again would lose most of
+    what was trained.
+    """
+    dequantize(model)
     for name, module in list(model.named_modules()):
         if hasattr(module, "lora_A"):
             module.merge()

@@ -29,6 +29,7 @@ from telescope.models.flops import cost_of
 from telescope.models.forward import policy_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks, full_tensor
+from telescope.models.quantize import quantized_layers
 from telescope.roles.correction import (
     finish_mismatch,
     kept_tokens,
@@ -159,6 +160,9 @@ class Actor:
         for name, value in self.model.state_dict().items():
             if name not in tied and ".lora_" not in name:
                 yield name.replace(".base_layer.", "."), value, adapters.get(name)
+        for place, layer in quantized_layers(self.model):
+            name = f"{place}.weight"
+            yield name.replace(".base_layer.", "."), layer.full_weight(), adapters.get(name)
 
     def compute_log_prob(self, batch: TokenBatch, *, temperature: float | None = None) -> Tensor:
         """log π(a_t|s_t) of the current weights, [B, T], without a gradient.

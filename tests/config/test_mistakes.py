@@ -62,9 +62,9 @@ def test_another_trainers_name_of_a_setting_is_answered_with_ours(typed: str, me
 
 
 def test_in_a_recipe_and_in_python_another_trainers_name_is_answered_with_ours(recipe):
-    message = refusal(recipe=recipe("[actor]\nlearning_rate = 1e-6\n[optimizer]\n"))
+    message = refusal(recipe=recipe("[actor]\nlearning_rate = 1e-6\n[megatron]\n"))
     assert "no setting `actor.learning_rate`; did you mean `actor.lr`" in message
-    assert "no setting `optimizer`; `telescope train --help` lists them all" in message
+    assert "no setting `megatron`; `telescope train --help` lists them all" in message
     with pytest.raises(ValueError, match=r"no setting `learning_rate`; did you mean `actor\.lr`"):
         Config(learning_rate=1e-6)
 

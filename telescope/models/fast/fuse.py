@@ -100,13 +100,14 @@ class _Joined:
         self.bias: Tensor | None = None
         if all(layer.bias is not None for layer in layers):
             self.bias = _side_by_side([layer.bias for layer in layers])
-        self._last_address = layers[-1].weight.data_ptr()
+        # Addresses may change, as those of an offloaded model do; distances stay.
+        self._distance = layers[-1].weight.data_ptr() - self.weight.data_ptr()
 
     def is_valid_for(self, layers: Sequence[nn.Linear]) -> bool:
         first = layers[0].weight
         last = layers[-1].weight
         starts_here = self.weight.data_ptr() == first.data_ptr()
-        return starts_here and self._last_address == last.data_ptr()
+        return starts_here and self._distance == last.data_ptr() - first.data_ptr()
 
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
