@@ -22,7 +22,12 @@ from telescope.data.seeds import mix_seed
 from telescope.errors import DivergedError
 from telescope.models import shards
 from telescope.models.load import checkpointing
+from telescope.models.offload import HostMemory
 from telescope.models.parallel import Ranks
+from telescope.roles.optimizer import make_optimizer, set_step, state_of
+
+_PART = 2**26
+"""Offloaded weights that are on the device at once during an optimizer step."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,9 @@ class Learner:
     bfloat16 weights are too coarse to add small steps to. So the optimizer works on a float32
     master copy of each, gradients are summed in float32, and the weights are the masters rounded.
     A float32 weight is its own master.
+
+    With `offload_optimizer`, masters and moments are in host memory. A step brings them to the
+    device part by part; every weight takes the same step as without.
     """
 
     def __init__(
@@ -72,12 +80,19 @@ class Learner:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names = list(trained)
         self.weights = list(trained.values())
-        self.masters = [p if p.dtype is torch.float32 else p.detach().float() for p in self.weights]
-        self.optimizer = torch.optim.AdamW(
-            self.masters, lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self.host = HostMemory()
+        self.masters = [self._make_master(weight) for weight in self.weights]
+        self.optimizer = make_optimizer(self.masters, config)
         self._norms: list[Tensor] = []
         """Norms of the gradients since the last `check_gradients`."""
+
+    def _make_master(self, weight: Tensor) -> Tensor:
+        if weight.dtype is torch.float32:
+            return weight
+        master = weight.detach().float()
+        if self.config.offload_optimizer:
+            self.host.move_out([master])
+        return master
 
     def learning_rate(self) -> float:
         """The learning rate of the next update: a function of the update count alone.
@@ -153,7 +168,7 @@ class Learner:
         """Adds the weights' gradients to those of their masters, in float32, and clears them."""
         first_totals, first_grads = [], []
         totals, grads = [], []
-        for weight, master in self._rounded_weights():
+        for weight, master in self._rounded_weights(range(len(self.weights))):
             if weight.grad is None:
                 continue
             if master.grad is None:
@@ -178,11 +193,22 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         self._norms.append(norm)
-        # Where torch's GradScaler puts it too; 1 makes AdamW skip the step.
-        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-        self.optimizer.step()
+        if isinstance(self.optimizer, torch.optim.AdamW):
+            # Where torch's GradScaler puts it too; 1 makes AdamW skip the step.
+            self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        else:
+            self.check_gradients()  # bitsandbytes would take the step
+        gradients = [master.grad for master in self.masters]
         self.discard()
-        self._round_weights()
+        for part in self._parts():
+            for number in part:
+                self.masters[number].grad = gradients[number]
+                gradients[number] = None
+            self.host.move_in(self._offloaded(part))
+            self.optimizer.step()  # weights without a gradient stay as they are
+            self.discard()
+            self._round_weights(part)
+            self.host.move_out(self._offloaded(part))
         return norm
 
     def check_gradients(self) -> None:
@@ -195,19 +221,49 @@ class Learner:
                 "metrics.jsonl, lower the learning rate or check the reward's scale"
             )
 
+    def _parts(self) -> list[list[int]]:
+        """Numbers of the weights, in groups of about `_PART` weights; in one without offload."""
+        if not self.config.offload_optimizer:
+            return [list(range(len(self.masters)))]
+        parts: list[list[int]] = [[]]
+        size = 0
+        for number, master in enumerate(self.masters):
+            if size and size + master.numel() > _PART:
+                parts.append([])
+                size = 0
+            parts[-1].append(number)
+            size += master.numel()
+        return parts
+
+    def _offloaded(self, part: Sequence[int]) -> list[Tensor]:
+        """Masters and moments of some weights that are in host memory between steps."""
+        tensors: list[Tensor] = []
+        if not self.config.offload_optimizer:
+            return tensors
+        for number in part:
+            if self.masters[number] is not self.weights[number]:
+                tensors.append(self.masters[number])
+            state = self.optimizer.state.get(self.masters[number], {})
+            moments = {name: value for name, value in state.items() if not name.startswith("qmap")}
+            for value in moments.values():
+                is_paged = getattr(value, "is_paged", False)  # bitsandbytes moves it by itself
+                if isinstance(value, Tensor) and value.dim() and not is_paged:
+                    tensors.append(value)
+        return tensors
+
     def discard(self) -> None:
         """Clears the gradient without taking a step."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _rounded_weights(self) -> list[tuple[Tensor, Tensor]]:
-        """(weight, master) of the weights that are not their own masters."""
-        pairs = zip(self.weights, self.masters, strict=True)
+    def _rounded_weights(self, part: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """(weight, master) of those weights of the part that are not their own masters."""
+        pairs = [(self.weights[number], self.masters[number]) for number in part]
         return [(weight, master) for weight, master in pairs if weight is not master]
 
     @torch.no_grad()
-    def _round_weights(self) -> None:
-        """Sets the weights to their masters, rounded."""
-        pairs = self._rounded_weights()
+    def _round_weights(self, part: Sequence[int]) -> None:
+        """Sets the weights of a part to their masters, rounded."""
+        pairs = self._rounded_weights(part)
         if pairs:
             weights, masters = zip(*pairs, strict=True)
             torch._foreach_copy_(weights, masters)
@@ -230,20 +286,21 @@ class Learner:
         state = self._state()
         shards.load(folder, state)
         self.updates = int(state["updates"])
-        self._round_weights()
+        for number, name in enumerate(self.names):
+            set_step(self.optimizer, number, state[f"step/{name}"])
+        for part in self._parts():
+            with self.host.on_device(self._offloaded(part), changed=False):
+                self._round_weights(part)
 
     def _state(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name, in float32."""
+        """Everything that training changes, by name: weights in float32, moments as they are."""
         state = {"updates": torch.tensor(self.updates), **self.kept}
-        for name, master in zip(self.names, self.masters, strict=True):
-            state[f"weight/{name}"] = master.detach()
-            moments = self.optimizer.state[master]
-            if not moments:  # no step yet: AdamW's initial state
-                moments["step"] = torch.zeros((), device=master.device)
-                moments["exp_avg"] = torch.zeros_like(master, requires_grad=False)
-                moments["exp_avg_sq"] = torch.zeros_like(master, requires_grad=False)
+        for number, name in enumerate(self.names):
+            moments = state_of(self.optimizer, number)
+            self.host.move_out(self._offloaded([number]))
+            state[f"weight/{name}"] = self.host.host_copy(self.masters[number].detach())
             for kind, value in moments.items():
-                state[f"{kind}/{name}"] = value
+                state[f"{kind}/{name}"] = self.host.host_copy(value)
         return state
 
 

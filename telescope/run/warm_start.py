@@ -170,7 +170,13 @@ class _Stage:
 def _optimizer(config: Config) -> OptimizerConfig:
     own = config.warm_start.model_dump(include={"lr", "warmup_steps", "schedule"})
     shared = config.actor.model_dump(
-        include={"weight_decay", "max_grad_norm", "micro_batch_tokens"}
+        include={
+            "weight_decay",
+            "max_grad_norm",
+            "micro_batch_tokens",
+            "optimizer",
+            "offload_optimizer",
+        }
     )
     return OptimizerConfig.model_validate({**own, **shared})
 
