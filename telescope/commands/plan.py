@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telescope.commands.arguments import Parser, parse_with_settings
 
-USAGE = "telescope plan [RECIPE] [--gpus 1,8,64] [--shape 7B] [--section.key value ...]"
+USAGE = "telescope plan [RECIPE] [--gpus 1,8,64] [--shape 7B] [--suggest] [--section.key value ...]"
 
 
 def run(arguments: list[str]) -> None:

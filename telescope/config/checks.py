@@ -95,15 +95,21 @@ def _check_memory(config: Config) -> None:
             "model.offload_reference does nothing with model.lora_rank: the reference is the "
             "actor without its adapters; leave it out"
         )
-    single = {"model.quantize": "none", "model.offload_reference": False}
-    for role in ("actor", "critic"):
-        single |= {f"{role}.optimizer": "adamw", f"{role}.offload_optimizer": False}
-    for name, default in single.items():
-        if config.backend == "ray" and _get(config, name) != default:
+    if config.backend == "ray":
+        for name in one_process_settings(config):
             raise ValueError(
                 f"{name} = {_get(config, name)} is for one process, and backend = 'ray' shards "
                 "over several: leave it out, or set backend = 'local'"
             )
+
+
+def one_process_settings(config: Config) -> list[str]:
+    """Settings of this config that a sharded model cannot have."""
+    names = ["model.quantize", "model.offload_reference"]
+    for role in ("actor", "critic"):
+        names += [f"{role}.optimizer", f"{role}.offload_optimizer"]
+    default = Config.model_construct()
+    return [name for name in names if _get(config, name) != _get(default, name)]
 
 
 def _check_data(config: Config) -> None:

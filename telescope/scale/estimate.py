@@ -3,12 +3,14 @@
 One GPU is the backend `local`. More are the backend `ray`: every model is sharded (FSDP2) over all
 GPUs, or over `ray.fsdp_size` of them, and every role is on all of them. Sizes of weights,
 optimizer state, gradients and cache follow from the model's shape, without norms and biases.
-Activations, FSDP's buffers and all times are estimates; docs/scale.md has their errors. For dense
+Activations, FSDP's buffers and all times are estimates; docs/scale.md has their errors. With LoRA,
+quantised weights and offloading, memory follows from the same sizes and was not measured. For dense
 decoders with gated units. Imports no torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +28,12 @@ GRAPH = 50e-6
 
 Measured: 46 µs at 135M, 57 µs at 1.5B.
 """
+
+QUANTIZED = {"nf4": 0.5 + 4 / 64, "int8": 1 + 4 / 64}
+"""Bytes of a quantised weight, its share of a scale included."""
+MOMENTS_8BIT = 2 * (1 + 4 / 256)
+"""Bytes of a weight's two moments in 8 bits; bitsandbytes has a scale per 256."""
+STEP_PART = 2**26  # as in roles/learner.py, which imports torch
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -73,6 +81,22 @@ class Shape:
     def critic(self) -> int:
         """Weights of a critic of this shape; its head is too small to count."""
         return self.matrices + self.table
+
+    def adapters(self, rank: int, targets: Sequence[str] = ()) -> int:
+        """Weights of LoRA adapters of all layers, or of those named."""
+        query = self.heads * self.head_dim
+        key = self.kv_heads * self.head_dim
+        sizes = {
+            "q_proj": self.hidden + query,
+            "k_proj": self.hidden + key,
+            "v_proj": self.hidden + key,
+            "o_proj": query + self.hidden,
+            "gate_proj": self.hidden + self.intermediate,
+            "up_proj": self.hidden + self.intermediate,
+            "down_proj": self.intermediate + self.hidden,
+        }
+        names = {target.rpartition(".")[2] for target in targets} or sizes.keys()
+        return self.layers * rank * sum(sizes[name] for name in sizes if name in names)
 
     @property
     def saved(self) -> int:
@@ -124,8 +148,12 @@ class Trained:
 
     shape: Shape
     weights: int
+    """Without adapters."""
+    trained: int
+    """All weights, or those of the adapters."""
     head: int
     """Weights of the output layer; 0 for the critic."""
+    settings: OptimizerConfig
     steps: int
     """Optimizer steps per rollout."""
     passes: int
@@ -180,6 +208,32 @@ class Job:
         return 2 if self.config.model.dtype == "bfloat16" else 4
 
     @property
+    def lora(self) -> bool:
+        return self.config.model.lora_rank > 0
+
+    @property
+    def stored(self) -> int:
+        """Bytes of a trained weight: shards are float32."""
+        return 4 if self.is_sharded else self.bytes
+
+    @property
+    def shared_base(self) -> bool:
+        """Whether the critic uses the actor's frozen weights."""
+        model = self.config.model
+        return self.lora and not self.is_sharded and not model.critic_path and not model.compile
+
+    @property
+    def quantized(self) -> float | None:
+        """Bytes of a quantised weight; None: weights are not quantised."""
+        return QUANTIZED.get(self.config.model.quantize)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of the largest quantised matrix while it is used."""
+        widest = max(shape.hidden * shape.intermediate for shape in (self.actor, self.critic))
+        return self.bytes * widest if self.quantized else 0
+
+    @property
     def graphs(self) -> bool:
         """Whether sampling uses CUDA graphs."""
         return self.config.rollout.cuda_graphs and not self.is_sharded
@@ -196,10 +250,13 @@ class Job:
         share = ceil_div(self.total, settings.minibatches * self.gpus)
         passes = ceil_div(share, max(tokens // self.row, 1))
         forwards = ceil_div(self.rows, max(4 * tokens // self.row, 1))
+        model = self.config.model
         return Trained(
             shape=shape,
             weights=weights,
+            trained=shape.adapters(model.lora_rank, model.lora_targets) if self.lora else weights,
             head=head,
+            settings=settings,
             steps=settings.epochs * settings.minibatches,
             passes=passes,
             pass_rows=ceil_div(share, passes),
@@ -230,7 +287,11 @@ class Memory:
     activations_other: float
     """With the other setting of gradient checkpointing."""
     logits: float
+    unpacked: float
+    """A quantised matrix while it is used."""
     cache: float
+    host: float
+    """What is kept in host memory instead."""
     slots: int
     """Rows that are sampled at once."""
     loading: float
@@ -246,11 +307,11 @@ class Memory:
 
 def memory_of(job: Job) -> Memory:
     """The memory of each GPU."""
-    critic, actor = job.roles
-    stored = 4 if job.is_sharded else job.bytes
-    state = 8 if stored == 4 else 12  # Adam's moments; a float32 weight is its own master
-    weights = stored * (critic.weights + 2 * actor.weights) / job.shards
-    optimizer = state * (critic.weights + actor.weights) / job.shards
+    reference = _reference(job)
+    offloaded_reference = reference if job.config.model.offload_reference else 0
+    weights = sum(_weights(job, role) for role in job.roles) + reference - offloaded_reference
+    offloaded = sum(_state(job, role) for role in job.roles if role.settings.offload_optimizer)
+    optimizer = sum(_state(job, role) for role in job.roles) - offloaded
     always = weights + optimizer
 
     checkpointed = job.config.model.gradient_checkpointing
@@ -271,15 +332,59 @@ def memory_of(job: Job) -> Memory:
         activations=update.activations,
         activations_other=other.activations,
         logits=update.logits,
+        unpacked=job.unpacked,
         cache=cache,
+        host=offloaded + offloaded_reference,
         slots=slots,
-        # The largest tensor, in full and sharded.
-        loading=weights + (8 * largest_table if job.is_sharded else 0),
-        sampling=always + gathered_actor + cache + draw,
-        forward=always + update.gathered + _widest_layer(job) + update.logits,
+        # The largest tensor, in full and sharded. An offloaded reference is made on the GPU.
+        loading=weights
+        + offloaded_reference
+        + job.unpacked
+        + (8 * largest_table if job.is_sharded else 0),
+        sampling=always + gathered_actor + cache + draw + job.unpacked,
+        forward=always
+        + offloaded_reference
+        + update.gathered
+        + _widest_layer(job)
+        + update.logits
+        + job.unpacked,
         updating=always + update.peak,
         saving=always,  # shards are copied to the host a few at a time
     )
+
+
+def _frozen(job: Job, weights: int, matrices: int) -> float:
+    """Bytes of a model's frozen weights on a GPU: matrices may be quantised, tables are not."""
+    matrix = job.quantized or job.bytes
+    return (matrix * matrices + job.bytes * (weights - matrices)) / job.shards
+
+
+def _weights(job: Job, role: Trained) -> float:
+    """Bytes of a role's weights; those that the critic shares are the actor's."""
+    trained = job.stored * role.trained / job.shards
+    is_critic = role.head == 0
+    if not job.lora or (is_critic and job.shared_base):
+        return trained
+    return trained + _frozen(job, role.weights, role.shape.matrices)
+
+
+def _reference(job: Job) -> float:
+    """Bytes of the reference's own weights: none if it is the actor without its adapters."""
+    model = job.config.model
+    if not job.lora:
+        return job.stored * job.actor.policy / job.shards
+    return _frozen(job, job.actor.policy, job.actor.matrices) if model.reference_path else 0
+
+
+def _state_bytes(job: Job, role: Trained) -> float:
+    """Bytes of a trained weight's master and moments. A float32 weight is its own master."""
+    moments = 8 if role.settings.optimizer == "adamw" else MOMENTS_8BIT
+    return moments + (0 if job.stored == 4 else 4)
+
+
+def _state(job: Job, role: Trained) -> float:
+    """Bytes of a role's masters and moments."""
+    return _state_bytes(job, role) * role.trained / job.shards
 
 
 def _cache_row(job: Job) -> int:
@@ -332,19 +437,24 @@ def _update(job: Job, role: Trained, checkpointed: bool) -> _Update:
     if role.head:
         chunk = max(256, MAX_LOGITS // shape.vocabulary)
         tokens = min(chunk, role.pass_rows * job.response)
-        # Plus the head's own gradient, which is the first to exist.
-        logits = tokens * shape.vocabulary * (4 + number) + number * role.head
+        logits = tokens * shape.vocabulary * (4 + number)
+        if not job.lora:
+            logits += number * role.head  # the head's own gradient, which is the first to exist
 
     if job.is_sharded:
-        during = after = 4 * role.weights / job.shards
+        during = after = 4 * role.trained / job.shards
         root = role.weights - shape.matrices
         # This layer and the next; a layer's gradient and its sum.
         gathered = number * (2 * shape.layer + root) + (number + 4) * shape.layer
     else:
-        during = 4 * role.weights if role.passes > 1 else 0  # the sum of the passes before
-        after = (6 if number == 2 else 4) * role.weights
+        during = 4 * role.trained if role.passes > 1 else 0  # the sum of the passes before
+        after = (6 if number == 2 else 4) * role.trained
         gathered = 0
-    peak = gathered + max(during + activations + logits, after)
+    step = 0.0
+    if role.settings.offload_optimizer:
+        largest = 0 if job.lora else shape.table
+        step = _state_bytes(job, role) * min(max(STEP_PART, largest), role.trained)
+    peak = gathered + max(during + activations + logits + job.unpacked, after + step)
     return _Update(peak, after, gathered, activations, logits)
 
 
@@ -375,7 +485,7 @@ def network_of(job: Job) -> Network:
     for role in job.roles:
         passes = role.steps * role.passes
         gathered += passes * (role.weights + role.shape.matrices)  # layers again for the backward
-        scattered += 4 * passes * role.weights
+        scattered += 4 * passes * role.trained
 
     batch = 0
     if job.is_sharded:
@@ -416,7 +526,10 @@ def seconds_of(job: Job, memory: Memory, network: Network) -> Seconds:
     actor_forward = actor.forwards * _pass_seconds(job, actor, actor.forward_rows, 1, 1)
     forward += _policy_forwards(job.config) * actor_forward
 
-    cost = 4 if job.config.model.gradient_checkpointing else 3  # forwards per update
+    # Forwards per update: a gradient of frozen weights is not computed.
+    cost = 2 if job.lora else 3
+    if job.config.model.gradient_checkpointing:
+        cost += 1
     update_critic, update_actor = (
         role.steps * (role.passes * _pass_seconds(job, role, role.pass_rows, cost, 3))
         for role in (critic, actor)
@@ -437,7 +550,16 @@ def _pass_seconds(job: Job, role: Trained, rows: int, cost: int, head_cost: int)
     attention = 2.0 * shape.layers * shape.heads * shape.head_dim * job.row**2
     head = 2.0 * role.head * job.response
     flops = cost * (matrices + attention) + head_cost * head
-    return max(rows * flops / (job.rates.tflops * 1e12), cost * shape.layers * LAUNCH)
+    unpacking = cost * _unpacking_seconds(job, shape)
+    arithmetic = rows * flops / (job.rates.tflops * 1e12)
+    return max(arithmetic + unpacking, cost * shape.layers * LAUNCH)
+
+
+def _unpacking_seconds(job: Job, shape: Shape) -> float:
+    """Reading all quantised weights of a model, and writing them whole."""
+    if not job.quantized:
+        return 0.0
+    return (job.quantized + job.bytes) * shape.matrices / job.rates.bandwidth / 1e12
 
 
 def _decode_seconds(job: Job, slots: int) -> float:
@@ -448,6 +570,7 @@ def _decode_seconds(job: Job, slots: int) -> float:
     # Without graphs the cache is copied, to grow.
     read = job.bytes * weights + cached * (1 if job.graphs else 3)
     token = max(read / job.rates.bandwidth / 1e12, 2.0 * slots * weights / rate)
+    token += _unpacking_seconds(job, shape)
     if job.graphs:
         token += shape.layers * GRAPH
     else:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from telescope.config import Config, load_config
+from telescope.config.checks import one_process_settings
 from telescope.errors import TelescopeError
+from telescope.scale import fit
 from telescope.scale.estimate import (
     GIB,
     NO_CRITIC,
@@ -29,7 +31,13 @@ from telescope.scale.estimate import (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `telescope plan` that are not settings."""
     parser.add_argument(
-        "--gpus", default="1,8,64,512", help="numbers of GPUs, a column each (default %(default)s)"
+        "--gpus",
+        help="numbers of GPUs, a column each (default 1,8,64,512; 1 if the recipe is for one)",
+    )
+    parser.add_argument(
+        "--suggest",
+        action="store_true",
+        help="instead: the fewest changes of settings with which the recipe fits one GPU",
     )
     parser.add_argument(
         "--shape",
@@ -59,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     chosen: argparse.Namespace, recipe: Path | None, overrides: Sequence[tuple[str, str]]
 ) -> str:
-    """The table for the chosen options and settings."""
+    """The table for the chosen options and settings, or what would make the recipe fit."""
     config = load_config(recipe, overrides)
-    gpus = _numbers_of_gpus(chosen.gpus)
+    gpus = _numbers_of_gpus(chosen.gpus, config)
     prompt = chosen.prompt_tokens
     if prompt is None:
         prompt = config.data.max_prompt_tokens
@@ -82,6 +90,13 @@ def run(
     actor = _actor_shape(config, chosen.shape)
     critic = _critic_shape(config, actor)
     rates = Rates(chosen.tflops, chosen.bandwidth, chosen.network, chosen.gpu_gib)
+
+    def changed(settings: fit.Settings) -> Job:
+        other = load_config(recipe, [*overrides, *settings])
+        return Job(other, 1, actor, critic, prompt, response, rates)
+
+    if chosen.suggest:
+        return fit.suggestion(changed)
     jobs = [Job(config, number, actor, critic, prompt, response, rates) for number in gpus]
     return table(jobs)
 
@@ -94,22 +109,22 @@ def plan_of(config: Config, gpus: int, prompt_tokens: int) -> str:
     return table([Job(config, gpus, actor, critic, prompt_tokens, response_tokens)])
 
 
-def _numbers_of_gpus(text: str) -> list[int]:
+def _numbers_of_gpus(text: str | None, config: Config) -> list[int]:
+    for_one = one_process_settings(config)
+    if text is None:
+        return [1] if for_one else [1, 8, 64, 512]
     try:
         gpus = [int(number) for number in text.split(",")]
     except ValueError:
         gpus = []
     if min(gpus, default=0) <= 0:
         raise TelescopeError(f"--gpus {text}: give positive numbers, such as --gpus 1,8,64")
+    if for_one and max(gpus) > 1:
+        raise TelescopeError(f"--gpus {text}: {for_one[0]} is for one process; leave out --gpus")
     return gpus
 
 
 def _actor_shape(config: Config, name: str | None) -> Shape:
-    if config.model.lora_rank:
-        raise TelescopeError(
-            "a plan is for training all weights and does not know LoRA yet: "
-            "--model.lora_rank 0 plans that"
-        )
     path = config.model.path
     if name is None and path == "smollm2":
         name = "135M"
@@ -183,7 +198,9 @@ def table(jobs: Sequence[Job]) -> str:
             "activations": "activations of one micro-batch",
             "activations_other": f"  with checkpointing {other}",
             "logits": "logits chunk, head's gradient",
+            **({"unpacked": "a quantised matrix in use"} if jobs[0].quantized else {}),
             "cache": "KV cache",
+            **({"host": "in host memory instead"} if memories[0].host else {}),
         }),
         "peak of each phase, GiB",
         *_rows(memories, GIB, ".1f", {
@@ -227,9 +244,25 @@ def _assumptions(job: Job) -> list[str]:
     return [
         f"actor {job.actor.policy / 1e9:.2f}B weights, critic {job.critic.critic / 1e9:.2f}B, "
         f"{config.model.dtype}, gradient checkpointing {checkpointing}",
+        *_frozen_base(job),
         f"{job.total} rows per step, {job.prompt} prompt + {job.response} response tokens each",
         f"assumed per GPU: {rates.tflops:g} TFLOP/s in training, "
         f"{rates.bandwidth:g} TB/s of memory, {rates.network:g} GB/s of network\n",
+    ]
+
+
+def _frozen_base(job: Job) -> list[str]:
+    """What is frozen, and who shares it."""
+    if not job.lora:
+        return []
+    model = job.config.model
+    base = "frozen weights" if model.quantize == "none" else f"frozen weights in {model.quantize}"
+    owners = "of actor and reference" if model.reference_path is None else "of the actor"
+    if job.shared_base and job.critic is not NO_CRITIC:
+        owners = "shared by actor, critic and reference"
+    count = job.roles[1].trained / 1e6
+    return [
+        f"LoRA of rank {model.lora_rank}: {count:.1f}M weights per adapter set; {base} {owners}"
     ]
 
 
@@ -252,11 +285,15 @@ def _has_too_few_rows(job: Job) -> bool:
 
 def _unknown_settings(config: Config) -> list[str]:
     """The settings of this recipe that the estimates do not know."""
+    offloads = config.actor.offload_optimizer or config.critic.offload_optimizer
+    offloads = offloads or config.model.offload_reference
     given: dict[str, Any] = {
         "rollout.engine = 'vllm'": config.rollout.engine == "vllm",
         "rollout.one_step_off_policy": config.rollout.one_step_off_policy,
         "ray.samplers": config.ray.samplers,
         "ray.critic_workers": config.ray.critic_workers,
         "ray.reward_workers": config.ray.reward_workers,
+        "the time that offloading takes": offloads,
+        "the time that adapters take": config.model.lora_rank,
     }
     return [name for name, value in given.items() if value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ from telescope.models.flops import cost_of
 from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import checkpointing, is_packable, load_critic, load_policy, quiet
 from telescope.models.lora import adapted_layers, adapters_off, trained_weights
-from telescope.scale import plan
 from tests.fakes import hand_batch
-from tests.models.adapted import LORA, policy, wake
+from tests.models.adapted import policy, wake
 from tests.models.fast.test_packed import (
     DEVICE,
     PROMPTS,
@@ -200,15 +198,6 @@ def test_experts_that_peft_would_adapt_are_refused(tmp_path: Path) -> None:
     ):
         policy(tmp_path)
     assert adapted_layers(policy(tmp_path, lora_targets=["q_proj", "v_proj"]))
-
-
-def test_a_plan_does_not_know_lora() -> None:
-    parser = ArgumentParser()
-    plan.add_arguments(parser)
-    with pytest.raises(
-        TelescopeError, match=r"does not know LoRA yet: --model\.lora_rank 0 plans that"
-    ):
-        plan.run(parser.parse_args([]), None, [LORA])
 
 
 def test_without_peft_the_remedy_is_said(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

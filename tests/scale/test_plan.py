@@ -157,6 +157,86 @@ def test_checkpointing_exchanges_memory_for_a_third_more_work():
     assert times(saving).update_critic == pytest.approx(4 / 3 * times(plain).update_critic)
 
 
+# ---- LoRA, quantised weights, 8-bit moments, host memory
+
+LORA = {"model__lora_rank": "2"}
+ADAPTERS = 2 * 2 * ((4 + 4) + 2 * (4 + 2) + (4 + 4) + 3 * (4 + 8))  # layers × rank × (in + out)
+OFFLOAD = {"actor__offload_optimizer": "true", "critic__offload_optimizer": "true"}
+
+
+def small(**settings: str) -> Memory:
+    return memory_of(job(TINY, rows=1, prompt=1, response=1, **settings))
+
+
+def test_lora_has_one_frozen_base_and_trains_adapters_of_14_bytes_a_weight():
+    memory = small(**LORA)
+    assert memory.weights == 2 * (2 * 144 + 80) + 2 * 2 * ADAPTERS
+    assert memory.optimizer == 12 * 2 * ADAPTERS
+    assert memory.gradients == 6 * ADAPTERS
+    some = small(**LORA, model__lora_targets='["q_proj", "down_proj"]')
+    assert some.optimizer == 12 * 2 * (2 * 2 * ((4 + 4) + (4 + 8)))
+
+
+def test_a_critic_or_reference_from_another_folder_has_a_base_of_its_own():
+    shared = small(**LORA)
+    critic = small(**LORA, model__critic_path="other")
+    assert critic.weights == shared.weights + 2 * (2 * 144 + 40)
+    reference = small(**LORA, model__reference_path="other")
+    assert reference.weights == shared.weights + 2 * (2 * 144 + 80)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("nf4", 0.5625), ("int8", 1.0625)])
+def test_quantised_matrices_take_less_and_tables_what_they_took(kind: str, size: float):
+    memory = small(**LORA, model__quantize=kind)
+    assert memory.weights == size * 2 * 144 + 2 * 80 + 2 * 2 * ADAPTERS
+    assert memory.unpacked == 2 * 4 * 8  # one matrix at a time
+
+
+def test_moments_of_8_bits_take_a_quarter():
+    names = {"actor__optimizer": "adamw8bit", "critic__optimizer": "paged_adamw8bit"}
+    weights = (2 * 144 + 80) + (2 * 144 + 40)
+    assert small(**names).optimizer == pytest.approx((4 + 2 + 2 / 64) * weights)
+
+
+def test_what_is_offloaded_is_on_the_gpu_only_while_it_is_used():
+    plain = small()
+    offloaded = small(**OFFLOAD, model__offload_reference="true")
+    actor = 2 * 144 + 80
+    assert offloaded.host == plain.optimizer + 2 * actor
+    assert offloaded.optimizer == 0
+    assert offloaded.saving == plain.saving - offloaded.host
+    assert offloaded.forward == plain.forward - plain.optimizer
+    assert offloaded.updating < plain.updating
+
+
+def test_a_step_of_offloaded_state_takes_its_largest_part():
+    offloaded = job("1.5B", **OFFLOAD, **micro(1024, True))
+    table = SHAPES["1.5B"].table
+    expected = memory_of(offloaded).saving + (6 * SHAPES["1.5B"].policy + 12 * table)
+    assert memory_of(offloaded).updating == pytest.approx(expected)
+
+
+def test_frozen_weights_take_a_third_less_arithmetic():
+    trained = times(job("7B", **micro(16384)))
+    frozen = times(job("7B", **LORA, **micro(16384)))
+    assert frozen.update_critic == pytest.approx(2 / 3 * trained.update_critic)
+    assert times(job("7B", **LORA, model__quantize="nf4")).decode > frozen.decode
+
+
+def test_the_plan_of_a_recipe_for_one_process_has_one_column(capsys: pytest.CaptureFixture[str]):
+    settings = "--shape 7B --model.lora_rank 16 --model.quantize nf4"
+    cli.main(shlex.split(f"plan {settings}"))
+    shown = capsys.readouterr().out
+    assert "LoRA of rank 16: 40.4M weights per adapter set; frozen weights in nf4" in shown
+    assert re.search(r"\nGPUs +1\n", shown)
+    assert shown.endswith("not in these figures: the time that adapters take\n")
+    with pytest.raises(SystemExit):
+        cli.main(shlex.split(f"plan {settings} --gpus 8"))
+    assert (
+        "--gpus 8: model.quantize is for one process; leave out --gpus" in capsys.readouterr().err
+    )
+
+
 # ---- against what was measured on one H200 on 2026-11-15 (docs/performance.md)
 
 
