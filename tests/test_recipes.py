@@ -19,6 +19,7 @@ from telescope import Trainer, ledger
 from telescope.config import load_config
 from telescope.data.files import read_rows
 from telescope.models.load import quiet
+from telescope.models.quantize import quantized_layers
 from telescope.roles.functions import load_function
 from telescope.run.evaluate import evaluate_run
 from telescope.scale.estimate import GIB, SHAPES, Job, memory_of
@@ -48,6 +49,7 @@ def test_every_recipe_parses(recipe: Path) -> None:
         ("qwen2.5-0.5b-gsm8k", "0.5B", 1),
         ("qwen2.5-7b-8gpu", "7B", 8),
         ("llama-3.1-8b-8gpu", "8B", 8),
+        ("small-gpu", "7B", 1),
     ],
 )
 def test_the_memory_in_a_header_is_the_plans(name: str, shape: str, gpus: int) -> None:
@@ -332,6 +334,23 @@ def test_the_gsm8k_recipe_runs_with_a_tiny_qwen2_in_place_of_qwen25(tmp_path: Pa
     checkpointing are the recipe's.
     """
     check_run(*smoke(tmp_path, "qwen2.5-0.5b-gsm8k", "qwen"))
+
+
+def test_the_recipe_for_small_gpus_runs_with_a_tiny_qwen2_on_one_quantised_base(
+    tmp_path: Path,
+) -> None:
+    """Replaced: the model, the questions, the reward, sizes."""
+    pytest.importorskip("bitsandbytes", reason="quantised weights need the extra `bitsandbytes`")
+    _, trainer = smoke(tmp_path, "small-gpu", "qwen")
+    steps = [row for row in trainer.history() if "reward/gsm8k" in row]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all(row["actor/grad_norm"] > 0 and row["critic/grad_norm"] > 0 for row in steps)
+    actor, critic = (
+        [layer.packed.data_ptr() for _, layer in quantized_layers(role.model)]
+        for role in (trainer.roles.actor, trainer.roles.critic)
+    )
+    assert actor
+    assert actor == critic
 
 
 def test_our_gsm8k_recipe_runs_with_a_tiny_qwen2_and_reports_all_scores(tmp_path: Path) -> None:
