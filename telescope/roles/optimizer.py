@@ -18,11 +18,12 @@ def make_optimizer(masters: Sequence[Tensor], config: OptimizerConfig) -> torch.
     if config.optimizer == "adamw":
         return torch.optim.AdamW(list(masters), **settings, fused=True)
     try:
-        from bitsandbytes import optim
+        import bitsandbytes
     except ImportError:
         raise TelescopeError(
             f"optimizer = {config.optimizer!r} needs bitsandbytes: {pip_install('bitsandbytes')}"
         ) from None
+    optim: Any = bitsandbytes.optim  # typed only in part
     makers = {"adamw8bit": optim.AdamW8bit, "paged_adamw8bit": optim.PagedAdamW8bit}
     made: torch.optim.Optimizer = makers[config.optimizer](list(masters), **settings)
     return made

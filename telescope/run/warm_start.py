@@ -78,7 +78,13 @@ def _settings(config: Config) -> dict[str, Any]:
     """What decides the result of a warm start."""
     given = {f"warm_start.{name}": value for name, value in config.warm_start.model_dump().items()}
     model = config.model
-    return {**given, "model.path": model.path, "model.lora_rank": model.lora_rank}
+    return {
+        **given,
+        "model.path": model.path,
+        "model.lora_rank": model.lora_rank,
+        "model.quantize": model.quantize,
+        "actor.optimizer": config.actor.optimizer,
+    }
 
 
 class _Stage:

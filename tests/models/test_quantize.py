@@ -14,7 +14,7 @@ from telescope.config import ModelConfig, load_config
 from telescope.errors import TelescopeError
 from telescope.models.fast.fuse import fuse, unfuse
 from telescope.models.flops import cost_of
-from telescope.models.forward import policy_forward
+from telescope.models.forward import policy_forward, value_forward
 from telescope.models.load import (
     checkpointing,
     fingerprint,
@@ -201,6 +201,33 @@ def test_actor_critic_and_reference_have_one_base_and_adapters_of_their_own(
     assert fingerprint(alone) == fingerprint(roles.critic.model)
     assert bool(getattr(critic, "checkpointed", ())) is checkpointed
     assert not set(getattr(critic, "checkpointed", ())) & set(getattr(actor, "checkpointed", ()))
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_a_critic_on_the_shared_base_computes_what_one_with_its_own_does(
+    tiny_model: Path, quantize: str, checkpointed: bool
+) -> None:
+    config = ModelConfig(
+        path=str(tiny_model),
+        lora_rank=3,
+        quantize=quantize,
+        gradient_checkpointing=checkpointed,
+    )
+    actor = load_policy(config, DEVICE)
+    results = []
+    for critic in (
+        load_critic(config, DEVICE, policy=actor),
+        load_critic(config, DEVICE),
+    ):
+        wake(critic)
+        critic.head.weight.data.fill_(0.1)
+        with checkpointing(critic):
+            out = value_forward(critic, batch())
+            results.append([out.values.detach(), *gradients(weigh(out.values), critic)])
+        assert len(results[-1]) == 1 + len(trained_weights(critic))
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+    assert all(weight.grad is None for weight in actor.parameters())
 
 
 def test_training_one_role_changes_no_output_of_the_other(make_config: MakeConfig) -> None:
