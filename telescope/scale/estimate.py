@@ -424,6 +424,11 @@ class _Update(NamedTuple):
     logits: float
 
 
+def logits_at_once(memory: int) -> int:
+    """As in models/fast/packed.py, which imports torch."""
+    return max(MAX_LOGITS, memory // (128 * 4))
+
+
 def _update(job: Job, role: Trained, checkpointed: bool) -> _Update:
     shape = role.shape
     number = job.bytes
@@ -435,7 +440,7 @@ def _update(job: Job, role: Trained, checkpointed: bool) -> _Update:
 
     logits = 0
     if role.head:
-        chunk = max(256, MAX_LOGITS // shape.vocabulary)
+        chunk = max(256, logits_at_once(int(job.rates.gib * GIB)) // shape.vocabulary)
         tokens = min(chunk, role.pass_rows * job.response)
         logits = tokens * shape.vocabulary * (4 + number)
         if not job.lora:

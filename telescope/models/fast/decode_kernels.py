@@ -15,6 +15,8 @@ from torch import Tensor
 
 _SAMPLE_LANES = 1024
 """Tokens of the vocabulary that one program looks at side by side when it samples."""
+FEW_PROGRAMS = 256
+"""With fewer rows × heads, attention over the cache works with more warps each."""
 
 
 # ---- attention over a KV cache
@@ -104,6 +106,7 @@ def attend_cache(
     rows, heads, dim = q.shape
     kv_heads = k.shape[1]
     group = heads // kv_heads
+    block, warps = _attend_shape(rows * kv_heads, dim, q.dtype)
     out = torch.empty(rows, heads, dim, dtype=q.dtype, device=q.device)
     _attend_kernel[(rows, kv_heads)](
         q,
@@ -127,10 +130,23 @@ def attend_cache(
         D=dim,
         G2=max(16, triton.next_power_of_2(group)),
         D2=max(16, triton.next_power_of_2(dim)),
-        BLOCK=64,
-        num_warps=1 if dim <= 64 else 4,
+        BLOCK=block,
+        num_warps=warps,
     )
     return out
+
+
+def _attend_shape(programs: int, dim: int, dtype: torch.dtype) -> tuple[int, int]:
+    """Tokens that a program looks at side by side, and its warps.
+
+    Many programs fill the GPU with one or two warps each. A few need more to be quick. Measured on
+    an H200: docs/log.md, «Attention over the cache».
+    """
+    if dim > 64:
+        return 64, 2
+    if programs < FEW_PROGRAMS and dtype is not torch.float32:
+        return 128, 4
+    return 64, 1
 
 
 @triton.jit(do_not_specialize=["layer"], do_not_specialize_on_alignment=["slots", "positions"])

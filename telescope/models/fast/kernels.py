@@ -18,7 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from telescope.models.fast.decode_kernels import attend_cache, sample_tokens, write_cache
+from telescope.models.fast.decode_kernels import (
+    FEW_PROGRAMS,
+    attend_cache,
+    sample_tokens,
+    write_cache,
+)
 
 _GATED_BLOCK = 512
 _VOCABULARY_BLOCK = 4096
@@ -430,6 +435,12 @@ def compile_ahead(
             temperature=1.0,
         )
 
+    def attend(rows: int) -> None:
+        new = some(rows, kv_heads, dim)
+        attend_cache(
+            some(rows, heads, dim), new, new, place, 0, index(rows), index(rows), 1.0, None
+        )
+
     launches: list[Callable[[], object]] = [
         lambda: _rotate(q.transpose(1, 2), k.transpose(1, 2), cos, cos, 1.0),
         lambda: _gated(gate, up, gelu),
@@ -437,7 +448,8 @@ def compile_ahead(
         lambda: token_stats(logits, index(), 1.0),
         lambda: token_grad(logits.clone(), dtype, index(), 1.0, floats, floats, floats, floats),
         lambda: write_cache(k[0], k[0], place, 0, index(), index()),
-        lambda: attend_cache(q[0], k[0], k[0], place, 0, index(), index(), 1.0, None),
+        lambda: attend(2),
+        lambda: attend(-(-FEW_PROGRAMS // kv_heads)),
         sample,
     ]
     with ThreadPoolExecutor(len(launches)) as pool:

@@ -253,15 +253,20 @@ def _chunks(weight: Tensor, *columns: Tensor) -> Iterable[tuple[Tensor, ...]]:
 
 
 def _max_logits(device: torch.device) -> int:
-    """Float32 logits that take 1/64 of a GPU's memory, but at least `_MAX_LOGITS`.
-
-    Each chunk adds to the whole gradient of the output layer, so a few large chunks are faster.
-    The memory of the GPU decides, not what is free of it: a run repeats itself bit for bit.
-    """
+    """How many logits may exist at once on this device."""
     if device.type != "cuda":
         return _MAX_LOGITS
-    memory: int = torch.cuda.get_device_properties(device).total_memory
-    return max(_MAX_LOGITS, memory // (64 * 4))
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return logits_at_once(int(memory * torch.cuda.get_per_process_memory_fraction(device)))
+
+
+def logits_at_once(memory: int) -> int:
+    """Float32 logits that take 1/128 of a GPU's memory, but at least `_MAX_LOGITS`.
+
+    Each chunk adds to the whole gradient of the output layer, so a few large chunks are faster.
+    All of the memory counts, not what is free of it: a run repeats itself bit for bit.
+    """
+    return max(_MAX_LOGITS, memory // (128 * 4))
 
 
 def _stats(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:

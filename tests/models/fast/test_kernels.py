@@ -82,9 +82,31 @@ def test_token_statistics_and_their_gradient(temperature: float) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("programs", "dim", "dtype", "shape"),
+    [
+        (1024, 64, torch.bfloat16, (64, 1)),
+        (128, 64, torch.bfloat16, (128, 4)),
+        (128, 64, torch.float32, (64, 1)),
+        (512, 128, torch.bfloat16, (64, 2)),
+    ],
+)
+def test_few_rows_attend_with_more_warps(programs, dim, dtype, shape) -> None:
+    assert decode_kernels._attend_shape(programs, dim, dtype) == shape
+
+
+@pytest.mark.parametrize("shape", [(64, 1), (128, 4), (64, 2)])
 @pytest.mark.parametrize("window", [None, 3, 70])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(6, 2, 8), (4, 4, 24)])
-def test_attention_over_the_cache(heads: int, kv_heads: int, dim: int, window: int | None) -> None:
+def test_attention_over_the_cache(
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    window: int | None,
+    shape: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decode_kernels, "_attend_shape", lambda *_: shape)
     slots, length, layers = 4, 150, 2
     cache = [rand(2, slots, kv_heads, length, dim) for _ in range(layers)]
     place = torch.tensor(
@@ -262,6 +284,7 @@ def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.M
     ]
     for module, name in every_kernel:
         monkeypatch.setattr(module, name, Counted(getattr(module, name), name))
+    monkeypatch.setattr(kernels, "FEW_PROGRAMS", 6)  # interpreted, 256 take seconds
     # The interpreter is not made for threads.
     monkeypatch.setattr(kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))
     shape = {"heads": 4, "kv_heads": 2, "dim": 16, "width": 32, "vocabulary": 64}
