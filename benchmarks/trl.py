@@ -113,7 +113,7 @@ def run(rounds: int, updates: int, threads: int, gc: bool) -> list[Worker]:
 
     from telescope.data import arithmetic
 
-    model = str(arithmetic.ensure_model())
+    model = str(arithmetic.model_folder())
     tokenizer = AutoTokenizer.from_pretrained(model)
     texts = [row["prompt"] for row in arithmetic.rows(evaluation=False)]
     one_form = [text for text in texts if text.startswith("请问")]  # equally long

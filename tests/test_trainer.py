@@ -383,13 +383,12 @@ def test_a_few_steps_of_the_builtin_job_improve_it(tmp_path: Path) -> None:
     before = trainer.history()[0]
     assert before["eval/sampled_accuracy"] <= 0.45
     assert before["eval/greedy_accuracy"] <= 0.75
-    assert arithmetic.ensure_model().is_dir()
 
 
 @pytest.mark.parametrize("form", arithmetic.FORMS)
 def test_the_warm_started_model_tells_held_out_statements_apart_but_says_yes(form: str) -> None:
     """Otherwise PPO memorises the statements it sees, and fails on those held out."""
-    folder = arithmetic.ensure_model()
+    folder = arithmetic.model_folder()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     held = [s for s in arithmetic.statements() if arithmetic.held_out(s)]
@@ -399,8 +398,7 @@ def test_the_warm_started_model_tells_held_out_statements_apart_but_says_yes(for
     yes, no = tokenizer.convert_tokens_to_ids(["是", "不"])
     margin = logits[:, yes] - logits[:, no]
     true = torch.tensor([arithmetic.is_true(s) for s in held])
-    in_order = margin[true][:, None] > margin[~true][None, :]
-    assert in_order.float().mean() > 0.97
+    assert margin[true].min() > margin[~true].max() + 2
     assert (margin > 0).float().mean() > 0.9
 
 

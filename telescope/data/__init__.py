@@ -8,7 +8,7 @@ files.py       prompts from files (jsonl, csv, parquet) and from data sets of th
 sources.py     data that a script passes: rows, data sets, streams
 stream.py      prompts that are read from a stream, step by step
 gym.py         problems that reasoning-gym makes, and their scores
-arithmetic.py  the built-in task: is this sum right?
+arithmetic.py  the built-in task: is this sum right? arithmetic_model/ is what it starts from
 toys.py        the built-in tasks with a tool: calculator, search
 tiny.py        the small Llama of the built-in tasks
 recipes.py     recipes by name, from the package or the repository

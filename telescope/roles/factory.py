@@ -63,7 +63,7 @@ def start_model(config: Config) -> ModelConfig:
     makers: dict[str, Callable[[], Path]] = {
         "builtin": partial(toys.ensure_model, config.toy)
         if config.toy
-        else arithmetic.ensure_model,
+        else arithmetic.model_folder,
         "smollm2": smollm.ensure_model,
     }
     if config.model.path not in makers:

@@ -11,6 +11,7 @@ from telescope.data.arithmetic import (
     held_out,
     is_true,
     make_tokenizer,
+    model_folder,
     right_answer,
     row,
     rows,
@@ -68,6 +69,18 @@ def test_the_warm_start_shows_both_forms_and_grows_noisy_only_late() -> None:
     for ids, labels in batches[:2]:
         answer = tokenizer.decode(ids[0][labels[0] != -100], skip_special_tokens=True)
         assert answer.startswith(("是的", "不对"))
+
+
+def test_the_model_of_the_package_was_made_for_these_words() -> None:
+    """If it fails: tools/make_builtin_model.py makes the model anew."""
+    from transformers import AutoTokenizer
+
+    own = AutoTokenizer.from_pretrained(model_folder())
+    made = make_tokenizer()
+    assert own.get_vocab() == made.get_vocab()
+    text = FORMS[0].format(1, 1, 2) + right_answer(1, 1, 2)
+    assert own(text).input_ids == made(text).input_ids
+    assert own.eos_token_id == made.eos_token_id
 
 
 def test_half_of_what_the_warm_start_shows_is_true() -> None:
