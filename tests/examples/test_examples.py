@@ -37,14 +37,18 @@ def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in which own_reward.py has run, and what it printed."""
+    """A folder in which own_reward.py has run, and what it printed.
+
+    Eight steps: the learning rate warms up over the first five, and after four the mean of 64
+    responses has moved by no more than chance.
+    """
     folder = tmp_path_factory.mktemp("own_reward")
     return folder, run_example("own_reward.py", "8", folder=folder)
 
 
 def test_own_reward_raises_the_mean_reward(trained: tuple[Path, str]) -> None:
     first, last = re.findall(r"(\d\.\d\d) in the", trained[1])
-    assert float(last) > float(first)
+    assert float(last) > float(first) + 0.3  # 0.22 and 0.81
 
 
 def test_read_ledger_prints_the_ten_tokens_with_the_most_credit(trained: tuple[Path, str]) -> None:

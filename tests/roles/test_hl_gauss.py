@@ -49,15 +49,14 @@ def test_a_histogram_starts_flat_in_float32_with_its_mean_in_the_middle(tiny_mod
 
 def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) -> None:
     """The critic alone, on what the policy as it is writes: its loss falls, and its values explain more and more of the returns."""
-    critic = {"loss": "hl_gauss", "lr": 3e-3, "schedule": "constant", "epochs": 8}
+    critic = {"loss": "hl_gauss", "lr": 1e-3, "schedule": "constant", "epochs": 8}
     changes = {
         "ledger": {"samples": 4},
         "eval": {"samples": 1},
         "checkpoint": {"every": 0},
-        "rollout": {"batch_size": 64},
     }
     trainer = Trainer(
-        Config.builtin(dir=str(tmp_path), steps=9, critic_warmup=9, critic=critic, **changes)
+        Config.builtin(dir=str(tmp_path), steps=12, critic_warmup=12, critic=critic, **changes)
     )
     trainer.fit()
     rows = [row for row in trainer.history() if "critic/vf_loss" in row]
@@ -73,7 +72,7 @@ def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) ->
     assert flat.loss == pytest.approx([math.log(51)] * len(flat.loss))  # every bin is as likely
     assert sum(losses[-3:]) / 3 < losses[0] - 0.4
     assert abs(explained[0]) < 0.01
-    assert sum(explained[-3:]) / 3 > 0.05
+    assert sum(explained[-3:]) / 3 > 0.15  # 0.25 to 0.27 with seeds 0, 1 and 2
     assert {row["critic/out_of_range"] for row in rows} == {0.0}
 
 
