@@ -1,10 +1,11 @@
 """Takes the pictures of the page in the docs, from recorded runs.
 
-    python tools/screenshots.py runs/V0 --other V1 --answer 60,8,133 --groups runs/grpo
+    python tools/screenshots.py runs/gsm8k --answer 40,30,80 --several runs/seeds
 
-RUN is a run with a critic, --other a run of the same folder with the same prompts, --groups a run
-without a critic. --answer is the answer that is read: step, sample, token; --member that of the
-group.
+RUN is a run with a critic. --answer is the answer that is read: step, sample, token. These have
+pictures of their own, each left out without its run: --several, a folder of runs with the same
+prompts; --groups, a run without a critic, and --member, its answer; --audited, a run of which
+`telescope audit` audited a step, and --continued, its answer.
 
 Needs Playwright and Chromium, as the tests of the page do, and the fonts fonts-noto-cjk and
 fonts-noto-color-emoji. With Pillow the files have 256 colours, which makes them half as large.
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 import threading
 import time
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from playwright.sync_api import sync_playwright
@@ -35,6 +35,7 @@ TERMS = "#traces .trace"
 ANSWER = "#prompt-steps li [data-token]"
 HIDDEN = "#liveness { visibility: hidden } * { caret-color: transparent; transition: none }"
 LOADING = "[...document.querySelectorAll('.late, .old')].some((node) => node.checkVisibility())"
+Scores = dict[str, list[tuple[int, float]]]
 COLOURS = 256
 COMMON = 96
 """Of these, colours that are kept exactly."""
@@ -75,13 +76,12 @@ class Shot:
     scheme: str = "light"
 
 
-def shots_of_runs(names: list[str], other: str | None, answer: Answer, pairs: Pairs) -> list[Shot]:
-    """The pictures of a folder of runs; the first name is the run that is read."""
-    run = {"run": names[0]}
-    training = {**run, "view": "run"}
-    read = {**run, "view": "samples", **answer.address}
-    compare = {**run, "view": "compare", "step": answer.step}
-    ratio = {**compare, "compare": "distributions", "column": "ratio", "log": 1}
+def shots_of_run(answer: Answer, prompts: Prompts) -> list[Shot]:
+    """The pictures of the run that is read."""
+    training = {"view": "run"}
+    read = {"view": "samples", **answer.address}
+    compare = {"view": "compare", "step": answer.step}
+    ratio = {**compare, "compare": "distributions", "column": "ratio", "logcounts": 1}
     what_if = {**read, "lam": 0.95}
     shots = [
         Shot("dashboard", training, CHART, height=1180),
@@ -111,16 +111,23 @@ def shots_of_runs(names: list[str], other: str | None, answer: Answer, pairs: Pa
             lang="zh",
         ),
     ]
-    if pairs.through:
-        step, key = pairs.through
-        shots.append(Shot("prompt", {**compare, "step": step, "prompt": key}, ANSWER, height=1100))
-    if len(names) > 1:
-        listed = {"view": "runs", "with": ",".join(names)}
-        shots.append(Shot("runs", listed, "#runs tbody tr", height=1000))
-    if pairs.between:
-        step, key = pairs.between
-        two = {**compare, "compare": "runs", "step": step, "prompt": key, "other": other}
-        shots.append(Shot("two-runs", two, ".side .answer, .side [data-token]"))
+    for name, key in (("prompt", prompts.drawn), ("fixed-prompt", prompts.fixed)):
+        if key:
+            shots.append(Shot(name, {**compare, "prompt": key}, ANSWER, height=1100))
+    return shots
+
+
+def shots_of_several(folder: Path) -> list[Shot]:
+    """A folder of runs: their list, and the first two side by side."""
+    names = sorted(path.parent.name for path in folder.glob("*/config.toml"))
+    listed = {"view": "runs", "with": ",".join(names)}
+    shots = [Shot("runs", listed, "#runs tbody tr", height=1000)]
+    first, other = names[:2]
+    shared = shared_prompt(folder / first, folder / other)
+    if shared:
+        step, key = shared
+        two = {"view": "compare", "run": first, "compare": "runs", "step": step, "prompt": key}
+        shots.append(Shot("two-runs", {**two, "other": other}, ".side .answer, .side [data-token]"))
     return shots
 
 
@@ -139,47 +146,59 @@ def shots_of_groups(answer: Answer) -> list[Shot]:
     return [Shot("groups", address, TERMS, ("#whatif", "#group-picture", "#token"), height=900)]
 
 
+def shots_of_audit(answer: Answer) -> list[Shot]:
+    """What continuations earned, beside V."""
+    address = {"view": "samples", **answer.address}
+    return [Shot("audit", address, TERMS, ("#fence", "#token"), height=1200)]
+
+
 # ---- prompts that were answered more than once ----
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """(step, key) of a prompt answered at two steps, and of one answered by two runs."""
+class Prompts:
+    """Keys of a training prompt and of a fixed one that were answered at several steps."""
 
-    through: tuple[int, str] | None = None
-    between: tuple[int, str] | None = None
+    drawn: str | None = None
+    fixed: str | None = None
 
 
-def pairs_of(run: Path, other: Path | None) -> Pairs:
-    """Prompts whose answers differ: wrong first and right much later; two runs at one step."""
-    own = _scores(run)
-    through = []
-    for key, rows in own.items():
+def prompts_of(run: Path) -> Prompts:
+    """Prompts whose score rose, as far apart as possible."""
+    return Prompts(drawn=_risen(_scores(run, "step")), fixed=_risen(_scores(run, "eval")))
+
+
+def _risen(scores: Scores) -> str | None:
+    found = []
+    for key, rows in scores.items():
         (first, before), (last, after) = rows[0], rows[-1]
         if after > before:
-            through.append((last - first, last, key))
-    between = []
-    for key, rows in (_scores(other) if other else {}).items():
+            found.append((after - before, last - first, key))
+    return max(found)[-1] if found else None
+
+
+def shared_prompt(run: Path, other: Path) -> tuple[int, str] | None:
+    """(step, key) of a prompt that two runs answered at one step, with scores far apart."""
+    own = _scores(run, "step")
+    found = []
+    for key, rows in _scores(other, "step").items():
         for step, score in rows:
             gap = max((abs(score - mine) for at, mine in own.get(key, []) if at == step), default=0)
             if gap > 0:
-                between.append((gap, step, key))
-    return Pairs(
-        through=max(through)[1:] if through else None,
-        between=max(between)[1:] if between else None,
-    )
+                found.append((gap, step, key))
+    return max(found)[1:] if found else None
 
 
-def _scores(run: Path) -> dict[str, list[tuple[int, float]]]:
+def _scores(run: Path, kind: Literal["step", "eval"]) -> Scores:
     """prompt key -> (step, score) of its recorded answers."""
-    from telescope import ledger
+    from telescope.ledger import reader
     from telescope.viewer.rows import prompt_key
 
-    found: dict[str, list[tuple[int, float]]] = {}
-    for path in sorted((run / "ledger").glob("step_*.parquet")):
-        step = int(re.sub(r"\D", "", path.stem))
-        for sample in ledger.samples(run, step):
-            found.setdefault(prompt_key(sample.prompt), []).append((step, float(sample.score)))
+    found: Scores = {}
+    for step in reader.steps(run, kind):
+        table = reader.read(run, step, ["prompt", "score"], kind)
+        for row in table.to_pylist():
+            found.setdefault(prompt_key(row["prompt"]), []).append((step, float(row["score"])))
     return found
 
 
@@ -289,23 +308,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="takes the pictures of the page in the docs")
     parser.add_argument("run", type=Path, help="run folder with a critic")
     parser.add_argument("--answer", required=True, type=_answer, metavar="STEP,SAMPLE[,TOKEN]")
-    parser.add_argument("--folder", type=Path, help="folder of runs (default: the run's)")
-    parser.add_argument("--other", help="second run: a name in the folder")
+    parser.add_argument("--several", type=Path, help="folder of runs with the same prompts")
     parser.add_argument("--groups", type=Path, help="run folder without a critic")
     parser.add_argument("--member", default="1,0,0", type=_answer, metavar="STEP,SAMPLE[,TOKEN]")
+    parser.add_argument("--audited", type=Path, help="run folder with an audited step")
+    parser.add_argument("--continued", type=_answer, metavar="STEP,SAMPLE[,TOKEN]")
     parser.add_argument("--out", type=Path, default=Path("docs/page"))
     parser.add_argument("--only", default="", help="names of pictures, with commas")
     chosen = parser.parse_args()
-    folder = chosen.folder or chosen.run.parent
-    pairs = pairs_of(chosen.run, folder / chosen.other if chosen.other else None)
-    others = sorted(path.parent.name for path in folder.glob("*/config.toml"))
-    names = [chosen.run.name, *(name for name in others if name != chosen.run.name)]
     jobs = [
-        (folder, shots_of_runs(names, chosen.other, chosen.answer, pairs)),
+        (chosen.run, shots_of_run(chosen.answer, prompts_of(chosen.run))),
         (chosen.run, [*shots_of_tour("en"), *shots_of_tour("zh", "-zh")]),
     ]
+    if chosen.several:
+        jobs.append((chosen.several, shots_of_several(chosen.several)))
     if chosen.groups:
         jobs.append((chosen.groups, shots_of_groups(chosen.member)))
+    if chosen.audited and chosen.continued:
+        jobs.append((chosen.audited, shots_of_audit(chosen.continued)))
     wanted = {name for name in chosen.only.split(",") if name}
     chosen.out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
