@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow.compute as compute
 
 from telescope.errors import TelescopeError
+from telescope.explain.chat import user_turn
 from telescope.ledger import reader as ledger
-from telescope.viewer.payload import number_of
-from telescope.viewer.rows import asked
+from telescope.viewer.payload import number_of, shorten_text
 
 MOST = 200
 """Answers in one list."""
 LONGEST = 2_000
-"""Characters of one answer."""
+"""Characters of one answer: of a longer one its two ends."""
+LONGEST_PROMPT = 600
 _COLUMNS = ["set", "kind", "prompt", "response", "score", "correct"]
 
 
@@ -56,8 +57,14 @@ def evaluation_answers(run: Path, step: int, name: str, kind: str, verdict: str)
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        "user": asked(row["prompt"]),
-        "response": row["response"][:LONGEST],
+        "user": shorten_text(user_turn(row["prompt"]).strip(), LONGEST_PROMPT),
+        "response": _both_ends(row["response"]),
         "score": number_of(row["score"]),
         "right": row["correct"],
     }
+
+
+def _both_ends(text: str) -> str:
+    """A long answer without its middle: what was judged stands at its end."""
+    half = LONGEST // 2 - 2
+    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"

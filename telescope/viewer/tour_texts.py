@@ -21,6 +21,7 @@ from telescope.viewer.tour_facts import Calculation, Facts, Sum
 
 SKINS = ("zh", "en", "kid_zh", "kid_en")
 """Two languages, each for an expert and for a twelve-year-old."""
+ROUNDED = {"zh": "，有舍入", "en": ", rounded"}
 ALMOST = {"zh": "几乎 0", "en": "almost 0"}
 NOUNS = {
     "zh": ("token", "token"),
@@ -174,20 +175,25 @@ def _shown(value: Any, how: str, skin: str) -> str:
 
 
 def _equation(given: Sum, skin: str) -> str:
-    """0.02 + 0.05 − 0.7 = −0.63; ≈ where the rounded numbers do not add up."""
+    """0.02 + 0.05 − 0.7 = −0.63; "≈ −0.63, rounded" where the written numbers do not add up."""
     write: Callable[[float], str] = points if skin.startswith("kid_") else short
     out = ""
+    printed = 0.0
     for place, x in enumerate(given.terms):
         factor = given.factors.get(place)
         size = write(abs(x))
+        written = _number(size)
         if factor is not None and write is short:
             size = f"{short(factor)}·{short(abs(x) / factor)}"
+            written = _number(short(factor)) * _number(short(abs(x) / factor))
+        printed += math.copysign(written, x)
         minus = x < 0 and size != "0"
         out += size if not out and not minus else f" − {size}" if minus else f" + {size}"
     out = out.removeprefix(" ").replace("− ", "−", 1) if given.terms[0] < 0 else out
-    printed = sum(_number(write(x)) for x in given.terms)
-    exact = abs(printed - _number(write(given.result))) < 1e-9 and not given.factors
-    return f"{out} {'=' if exact else '≈'} {write(given.result)}"
+    result = write(given.result)
+    if abs(printed - _number(result)) < 1e-9:
+        return f"{out} = {result}"
+    return f"{out} ≈ {result}{ROUNDED.get(skin, '')}"
 
 
 def _calculation(given: Calculation) -> str:

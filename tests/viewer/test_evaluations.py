@@ -52,7 +52,7 @@ def test_answers_are_chosen_by_set_kind_and_verdict(run: Path) -> None:
     }  # fmt: skip
     wrong = asked(run, "set=&kind=greedy&is=wrong")
     assert (wrong["count"], wrong["total"]) == (2, 3)
-    assert len(wrong["rows"][1]["response"]) == 2000
+    assert len(wrong["rows"][1]["response"]) <= 2000
     assert asked(run, "set=math")["rows"][0]["response"] == "2"
     assert asked(run, "set=nosuch&kind=nosuch")["set"] == ""
 

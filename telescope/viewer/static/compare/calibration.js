@@ -105,6 +105,21 @@ function rangeOf(numbers) {
   return [low - room, high + room];
 }
 
+const COUNT = 30; // px of a written count
+
+// Where a dot and its bar end.
+const footOf = (each, y) => Math.max(y(each.y) + 6, y(each.y - (each.error ?? 0)));
+
+// Which bins have room for their count under their bar, from left to right.
+function roomFor(bins, x) {
+  let free = -COUNT;
+  return bins.map((each) => {
+    const isFree = x(each.x) >= free;
+    if (isFree) free = x(each.x) + COUNT;
+    return isFree;
+  });
+}
+
 function Dots({ bins, bin }) {
   const box = useRef(null);
   const width = Math.min(useWidth(box), WIDEST);
@@ -113,6 +128,7 @@ function Dots({ bins, bin }) {
     bins.flatMap(({ x, y, error }) => [y - (error ?? 0), y + (error ?? 0), x]),
   );
   const { x, y } = placesOf({ xRange, yRange, width, height: HEIGHT });
+  const counted = roomFor(bins, x);
   const names = isKid.value
     ? [t("compare.kid.guess"), t("compare.kid.came")]
     : ["V", t("compare.observed")];
@@ -130,7 +146,6 @@ function Dots({ bins, bin }) {
             error: each.error === null ? t("compare.few") : `± ${figureOf("returns", each.error)}`,
           });
           const open = () => go({ bin: bin === k ? null : String(k) });
-          const isRight = x(each.x) > width - 60; // its count stands on the other side
           return html`
             <g key=${k} class=${`point${bin === k ? " chosen" : ""}`} data-bin=${k} data-count=${each.count} aria-label=${label} ...${pressable(open, bin === k)}>
               <title>${label}</title>
@@ -143,7 +158,7 @@ function Dots({ bins, bin }) {
                     />`
               }
               <circle cx=${x(each.x)} cy=${y(each.y)} r="6" data-x=${each.x} data-y=${each.y} />
-              <text class=${isRight ? "end" : "start"} x=${x(each.x) + (isRight ? -9 : 9)} y=${y(each.y) + 4}>${count(each.count)}</text>
+              ${counted[k] ? html`<text class="mid" x=${x(each.x)} y=${footOf(each, y) + 13}>${count(each.count)}</text>` : null}
             </g>
           `;
         })}

@@ -54,12 +54,14 @@ effect(() => {
 // The |x| at which a quantity's colour is full, the same at every step of the run.
 export const scaleOf = (quantity) => run.value?.scales?.[quantity] || 1;
 
-// x as −1..1 on its quantity's scale. A ratio is compared with 1.
-export function level(quantity, x) {
-  if (!has(x)) return null;
-  const from = quantity === "ratio" ? x - 1 : x;
-  return clamp(from / scaleOf(quantity), -1, 1);
-}
+// x in units of its quantity's scale. A ratio is compared with 1.
+const scaled = (quantity, x) => (quantity === "ratio" ? x - 1 : x) / scaleOf(quantity);
+
+// x as −1..1 on its quantity's scale.
+export const level = (quantity, x) => (has(x) ? clamp(scaled(quantity, x), -1, 1) : null);
+
+// Whether x has the full colour only because the scale ends before it.
+export const isOffScale = (quantity, x) => has(x) && Math.abs(scaled(quantity, x)) > 1.005;
 
 // [red, green, blue] of x in −1..1
 function mixed(x, ramp) {

@@ -56,6 +56,16 @@ export function oneLine(text, limit = 160) {
   return shown.map((each) => each.text).join("") + (cut.length > limit ? "…" : "");
 }
 
+// The beginning and the end of a long text in one line: the end of an answer is what was judged.
+export function bothEnds(text, limit) {
+  const flat = text.replace(/[ \t\r\n]+/g, " ").trim();
+  const letters = [...flat];
+  if (letters.length <= limit) return oneLine(flat, limit);
+  const half = Math.floor(limit / 2);
+  const part = (from, to) => oneLine(letters.slice(from, to).join(""), limit);
+  return `${part(0, half)} … ${part(-half)}`;
+}
+
 // Whether the bytes end inside a character.
 function splits(bytes) {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {

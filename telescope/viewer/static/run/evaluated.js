@@ -7,11 +7,13 @@ import { Loaded, Panel, Segment } from "../core/parts.js";
 import { get } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
-import { oneLine } from "../core/token_text.js";
+import { bothEnds, oneLine, runs } from "../core/token_text.js";
 import { html } from "../vendor/preact.js";
 
 const VERDICTS = ["all", "right", "wrong"];
 const WORDS = 300; // characters of an answer in the list
+const QUESTION = 240;
+const ON_PAPER = 12; // rows
 
 export function Evaluated() {
   const steps = run.value?.evaluations ?? [];
@@ -71,7 +73,8 @@ function Answers({ found }) {
   const { rows, count, right, total } = found;
   return html`
     <p class="quiet">${t("evaluated.count", { right, total })}
-      ${count > rows.length ? ` ${t("evaluated.first", { n: rows.length })}` : ""}</p>
+      ${count > rows.length ? ` ${t("evaluated.first", { n: rows.length })}` : ""}
+      ${rows.length > ON_PAPER ? html` <span class="on-paper">${t("evaluated.paper", { n: ON_PAPER })}</span>` : null}</p>
     <div class="scroll">
       <table class="settings evaluated">
         <thead>
@@ -84,8 +87,8 @@ function Answers({ found }) {
         <tbody>
           ${rows.map(
             (row, i) => html`<tr key=${i} data-right=${row.right ? "1" : "0"}>
-              <td>${row.user}</td>
-              <td title=${row.response}>${oneLine(row.response, WORDS)}</td>
+              <td title=${row.user}>${oneLine(row.user, QUESTION)}</td>
+              <td><${Answer} text=${row.response} /></td>
               <td>${row.right ? "✓" : "✗"} ${num(row.score)}</td>
             </tr>`,
           )}
@@ -93,4 +96,11 @@ function Answers({ found }) {
       </table>
     </div>
   `;
+}
+
+// Its beginning and its end; a click shows all of it.
+function Answer({ text }) {
+  const short = bothEnds(text, WORDS);
+  if (short.length >= text.trim().length) return html`<span>${short}</span>`;
+  return html`<details><summary>${short}</summary><p class="whole">${runs(text).map((each) => each.text)}</p></details>`;
 }

@@ -1,6 +1,6 @@
 // Which quantity colours the tokens, and what its colours mean: one scale for the whole run.
 
-import { colour, isDark, scaleOf } from "../core/colour.js";
+import { colour, isDark, isOffScale, scaleOf } from "../core/colour.js";
 import { Segment } from "../core/parts.js";
 import { go } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
@@ -71,9 +71,18 @@ export function Legend({ sample }) {
         )}
       </svg>
       <span class="means">${t(`reader.means.${quantity}`)}</span>
+      <${Beyond} sample=${sample} quantity=${quantity} />
       <${Marks} sample=${sample} />
     </span>
   `;
+}
+
+// Tokens beyond the ends of the scale, whose colours say nothing about how far.
+function Beyond({ sample, quantity }) {
+  const numbers = viewOf(sample).columns[quantity] ?? [];
+  const isBeyond = (x, i) => sample.mask[i] && isOffScale(quantity, x);
+  const n = Array.from(numbers).filter(isBeyond).length;
+  return n ? html`<span id="beyond">${t("reader.beyond", { n })}</span>` : null;
 }
 
 function Marks({ sample }) {

@@ -60,7 +60,7 @@ export const compareEn = {
   "compare.bars":
     "A bar is one standard error up and down, counted by answers: tokens of one answer share its ending.",
   "compare.bars.some":
-    "A bar is one standard error up and down, counted by answers. {without} of {bins} points have too few answers for one (fewer than {least}).",
+    "A bar is one standard error up and down, counted by answers. Without one, for fewer than {least} answers: {without} of {bins} points.",
   "compare.bars.none":
     "There are no error bars: too few answers. Each point has tokens of fewer than {least}.",
   "compare.observed": "observed return G",

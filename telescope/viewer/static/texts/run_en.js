@@ -139,6 +139,7 @@ export const runEn = {
   "evaluated.right": "right",
   "evaluated.wrong": "wrong",
   "evaluated.count": "{right} of {total} are right.",
+  "evaluated.paper": "On paper: the first {n}.",
   "evaluated.first": "The first {n} are listed.",
   "evaluated.prompt": "Prompt",
   "evaluated.answer": "Answer",

@@ -138,6 +138,7 @@ export const runZh = {
   "evaluated.right": "答对",
   "evaluated.wrong": "答错",
   "evaluated.count": "{total} 条回答，答对 {right} 条。",
+  "evaluated.paper": "纸上只印前 {n} 条。",
   "evaluated.first": "列出前 {n} 条。",
   "evaluated.prompt": "提示",
   "evaluated.answer": "回答",

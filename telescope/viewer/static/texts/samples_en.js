@@ -75,6 +75,7 @@ export const samplesEn = {
   "reader.line.tool": "a tool wrote it; it is not trained.",
   "reader.colour": "colour by",
   "reader.scale": "one scale for the whole run; numbers beyond it have the darkest colour",
+  "reader.beyond": "off the scale, in its darkest colour: {n} tokens",
   "reader.means.whitened": "purple: worse than average, to be written less; orange: better, more",
   "reader.means.advantages": "purple: worse than the critic expected; orange: better",
   "reader.means.deltas": "purple: having seen it, the critic expects less; orange: more",

@@ -28,6 +28,7 @@ export const tokenKidEn = {
   "reader.line.more": "Its {symbol} is {x}: write it more.",
   "reader.line.same": "Its {symbol} is {x}: no change.",
   "reader.line.tool": "a tool wrote it, not the writer.",
+  "reader.beyond": "off the scale, in the darkest colour: {n} words",
   "reader.means.whitened":
     "purple: worse than the others, write it less; orange: better, write it more",
   "reader.means.advantages": "purple: no credit; orange: credit",

@@ -137,7 +137,9 @@ function onPost(
   const at = isEnd && isFar ? row.plotEnd : y(value);
   const hasTarget = has(R[i]) && !isEnd;
   const rise = hasTarget ? y(value) - y(R[i]) : -1; // of the target above the dot
-  const below = rise >= 0 && rise < 24;
+  const isUnder = rise >= 0 && rise < 24; // the dot under its target: the number below the dot …
+  const isLow = isNear && at + 20 > row.plotEnd + 2; // … unless "before" or "after" stands there
+  const above = isUnder ? y(R[i]) - 9 : at - 11;
   const number = figureOf("values", value);
   const symbol = isKid.value || isNarrow ? number : `V${isEnd ? "" : sub(i)}=${number}`;
   const returned = figureOf("returns", R[i]);
@@ -154,7 +156,7 @@ function onPost(
         : null
     }
     <circle cx=${x} cy=${at} r=${isNear ? 7.5 : 6} class=${isEnd ? "dot end-dot" : "dot"} />
-    ${said(x, at + (below ? 20 : -11), isNear ? symbol : number, {
+    ${said(x, isUnder && !isLow ? at + 20 : above, isNear ? symbol : number, {
       kind: "halo",
       bold: isNear,
       fill: "var(--state)",

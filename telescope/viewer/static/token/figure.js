@@ -44,6 +44,7 @@ export const tickOf = (quantity, tick, ticks) =>
 // A result for a child.
 export function about(quantity, x) {
   const shown = inUnit(quantity, x);
+  if (shown === 0) return "0";
   if (Math.abs(shown) < 0.05) return t("token.almost");
   const key = isInPoints(quantity) ? "token.points" : "token.about";
   return t(key, { x: oneDecimal(shown, false) });

@@ -4,7 +4,7 @@ import { tone } from "../core/colour.js";
 import { clamp, has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
-import { crowd, fits, turn } from "./fit.js";
+import { crowd, fits, touch, turn } from "./fit.js";
 import { current, guessOf, isRevealed, pending, revealed } from "./tour_data.js";
 import { shown } from "./tour_number.js";
 
@@ -37,6 +37,18 @@ function postsOf({ cells, answer }) {
   return posts;
 }
 
+// Each post with its number over the dot, or under it where it would touch the one before.
+function labelled(posts, y) {
+  const placed = [];
+  for (const post of posts) {
+    const label = { x: post.x, y: y(post.V) - 10, text: shown(post.V) };
+    const last = placed.at(-1)?.label;
+    if (last && touch(last, label)) label.y = y(post.V) + 20;
+    placed.push({ ...post, label });
+  }
+  return placed;
+}
+
 export function Values({ scene, caption, fresh }) {
   const { rows, y, answer } = scene;
   const bottom = rows.V.y;
@@ -44,12 +56,12 @@ export function Values({ scene, caption, fresh }) {
     <g class=${`values ${fresh}`}>
       <rect class="band" x="2" y=${rows.V.top} width=${scene.width - 4} height=${rows.V.height} rx="8" />
       <${Caption} scene=${scene} row=${rows.V} text=${caption} id="V" />
-      ${postsOf(scene).map(
+      ${labelled(postsOf(scene), y).map(
         (post) => html`
           <g key=${post.x}>
             <rect class="post" x=${post.x - 2} y="4" width="4" height=${bottom - 6} rx="2" />
             <circle class=${post.isEnd ? "dot end" : "dot"} cx=${post.x} cy=${y(post.V)} r="5.5" />
-            <text class="mid halo state" x=${post.x} y=${y(post.V) - 10}>${shown(post.V)}</text>
+            <text class="mid halo state" x=${post.x} y=${post.label.y}>${post.label.text}</text>
             ${
               post.isEnd
                 ? html`<text class="mid small quiet halo" x=${post.x} y=${bottom - 3}>

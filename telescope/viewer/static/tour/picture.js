@@ -5,7 +5,7 @@ import { colour, ink } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { boxText } from "./fit.js";
+import { boxText, leftOut } from "./fit.js";
 import { Arcs, Ghost, Row, Surprises, Targets, Values } from "./layers.js";
 import { current, isRevealed, revealed, say, stepIndex, steps, tour } from "./tour_data.js";
 import { shown } from "./tour_number.js";
@@ -98,7 +98,7 @@ function Boxes({ scene, answer, marked, choose, can }) {
           textLength=${label.length} lengthAdjust="spacingAndGlyphs">${label.text}</text>
         ${
           cell.folded
-            ? html`<text class="mid quiet small" x=${cell.end + scene.fold / 2} y=${BOX / 2 + 7}>⋯${cell.folded}</text>`
+            ? html`<text class="mid quiet small" x=${cell.end + scene.fold / 2} y=${BOX / 2 + 7}>${leftOut(cell.folded, scene.fold)}</text>`
             : null
         }
         ${cell.tool ? html`<text class="mid small" x=${cell.end} y="13">🔧</text>` : null}
@@ -110,7 +110,7 @@ function Boxes({ scene, answer, marked, choose, can }) {
     .concat(
       answer.skipped
         ? [
-            html`<text key="skipped" class="mid quiet small" x=${scene.cells[0].x - scene.fold / 2 - 2} y=${BOX / 2 + 7}>⋯${answer.skipped}</text>`,
+            html`<text key="skipped" class="mid quiet small" x=${scene.cells[0].x - scene.fold / 2 - 2} y=${BOX / 2 + 7}>${leftOut(answer.skipped, scene.fold)}</text>`,
           ]
         : [],
     );
