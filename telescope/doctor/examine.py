@@ -69,8 +69,6 @@ class Examination:
         self.source: Source = open_source(run)
         self._lock = threading.Lock()
         self._ledger: tuple[Any, list[Finding]] = (None, [])
-        self.damaged: list[str] = []
-        """What is wrong with ledger files that the last findings had to do without."""
 
     def findings(self, *, thorough: bool = True) -> list[Finding]:
         """Every finding, in order. `thorough`: looks at the newest recorded step too."""
@@ -82,7 +80,6 @@ class Examination:
                 known = {finding.id for finding in found}
                 found = [with_places(finding, recorded) for finding in found]
                 found += self._of_ledger(curves, recorded, known)
-            self.damaged = recorded.damaged
             return ordered(found)
 
     def _of_ledger(self, curves: Curves, recorded: Recorded, known: set[str]) -> list[Finding]:

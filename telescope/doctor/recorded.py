@@ -138,8 +138,6 @@ class Recorded:
             chosen |= {self.all_steps[-1], self.all_steps[len(self.all_steps) // 2]}
         self.chosen = sorted(chosen)
         self._read: dict[int, RecordedStep | None] = {}
-        self.damaged: list[str] = []
-        """What is wrong with the files that could not be read."""
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -150,8 +148,7 @@ class Recorded:
             try:
                 table = ledger.read(self.run, step)
                 self._read[step] = RecordedStep(step, table) if table.num_rows else None
-            except TelescopeError as error:
-                self.damaged.append(str(error))
+            except TelescopeError:
                 self._read[step] = None
         return self._read[step]
 

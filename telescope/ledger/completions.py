@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from telescope.ledger.schema import CHECKSUM, METADATA, checksum_of
 from telescope.ledger.table import save_table
 
 
@@ -45,4 +46,6 @@ _SCHEMA = pa.schema(
 def save_completions(completions: Sequence[Completion], path: Path) -> None:
     """Writes one row per answer."""
     rows = [asdict(each) | {"parts": list(each.parts.items())} for each in completions]
-    save_table(pa.Table.from_pylist(rows, _SCHEMA), path)
+    table = pa.Table.from_pylist(rows, _SCHEMA)
+    checksum = checksum_of(b"{}", table.schema, table.num_rows)
+    save_table(table.replace_schema_metadata({METADATA: b"{}", CHECKSUM: checksum}), path)

@@ -25,6 +25,10 @@ eval: greedy answers to `ledger.prompts`, token by token. completions: every ans
 """
 
 
+class DamagedError(TelescopeError):
+    """A file is not what was written."""
+
+
 def path_of(run: Path | str, step: int, kind: Kind = "step") -> Path:
     """The ledger file of a step."""
     return Path(run) / "ledger" / f"{kind}_{step:06d}.parquet"
@@ -133,7 +137,7 @@ def _explained(path: Path) -> Iterator[None]:
         AttributeError,
     ) as error:
         problem = (str(error) or type(error).__name__).splitlines()[0]
-        raise TelescopeError(
+        raise DamagedError(
             f"{path} cannot be read: {problem}; try another step (explain: --step)"
         ) from None
 

@@ -18,6 +18,7 @@ from telescope.doctor import Watcher
 from telescope.doctor.terminal import live_line
 from telescope.errors import TelescopeError, WorkerError
 from telescope.ledger.completions import save_completions
+from telescope.ledger.damage import ledger_damage
 from telescope.ledger.reader import path_of
 from telescope.ledger.writer import Ledger
 from telescope.run import checkpoint
@@ -147,6 +148,7 @@ class Lifecycle:
         first_prompts = list(train.ids)  # a stream forgets them
         if saved:
             self._restore(saved[-1])
+            self.notes += [f"  {line}" for line in ledger_damage(config.run_dir, until=self.step)]
         cost = actor.cost if actor.device.type == "cpu" else None
         self.notes += warnings(config, self.step, cost, first_prompts)
         # Last: a start that is refused leaves the folder as it was.

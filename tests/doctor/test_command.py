@@ -92,4 +92,6 @@ def test_a_damaged_ledger_file_is_left_out_and_told(
     (tmp_path / "ledger").mkdir()
     (tmp_path / "ledger" / "step_000001.parquet").write_bytes(b"PAR1")
     main(["doctor", str(tmp_path)])
-    assert "step_000001.parquet cannot be read" in capsys.readouterr().err
+    assert f"damaged files of {tmp_path / 'ledger'} are left out: step_000001" in (
+        capsys.readouterr().err
+    )

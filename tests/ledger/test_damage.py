@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pyarrow import parquet
 
 from telescope.errors import TelescopeError
 from telescope.ledger import reader
+from telescope.ledger.completions import Completion, save_completions
+from telescope.ledger.damage import ledger_damage
 from telescope.ledger.schema import CHECKSUM, METADATA
 from telescope.ledger.table import arrow_table, save_table
 from telescope.viewer.prompts import PromptIndex
@@ -80,3 +82,54 @@ def test_files_of_earlier_versions_have_no_checksum_and_are_read(tmp_path: Path)
     old = fake_run(tmp_path / "old")
     assert CHECKSUM not in parquet.read_schema(reader.path_of(old, STEP)).metadata
     assert reader.samples(old, STEP)
+
+
+def test_no_flipped_bit_of_an_evaluation_s_answers_is_read_as_another_answer(tmp_path: Path):
+    answers = [
+        Completion("", "greedy", i, f"{i}+{i}=", f"{2 * i}", 1.0, True, {"exact": 1.0})
+        for i in range(5)
+    ]
+    file = reader.path_of(tmp_path, STEP, "completions")
+    save_completions(answers, file)
+    good = file.read_bytes()
+    expected = reader.read(tmp_path, STEP, kind="completions").to_pydict()
+    refused = 0
+    for place in range(0, len(good), 3):
+        damaged = bytearray(good)
+        damaged[place] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        try:
+            assert reader.read(tmp_path, STEP, kind="completions").to_pydict() == expected
+        except TelescopeError:
+            refused += 1
+    assert refused > 50
+
+
+def test_damaged_files_are_named_in_one_line(run: Path, tmp_path: Path):
+    for step in (1, 2, 3):
+        for kind in get_args(reader.Kind):
+            target = reader.path_of(tmp_path, step, kind)
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path(run).read_bytes())
+    assert ledger_damage(tmp_path) == []
+    cut = path(run).read_bytes()[:-50]
+    reader.path_of(tmp_path, 2, "eval").write_bytes(cut)
+    reader.path_of(tmp_path, 3, "completions").write_bytes(cut)
+    folder = tmp_path / "ledger"
+    assert ledger_damage(tmp_path, until=2) == [
+        f"damaged files of {folder} are left out: eval_000002.parquet"
+    ]
+    for step in (1, 2, 3):
+        for kind in ("step", "eval"):
+            reader.path_of(tmp_path, step, kind).write_bytes(b"")
+    (line,) = ledger_damage(tmp_path)
+    assert line.startswith(f"damaged files of {folder} are left out: step_000001.parquet, step_")
+    assert line.endswith(" and 2 more")
+
+
+def test_a_file_of_a_newer_version_is_not_called_damaged(run: Path, tmp_path: Path):
+    table = parquet.read_table(path(run))
+    meta = json.loads(table.schema.metadata[METADATA]) | {"version": 99}
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    save_table(arrow_table(columns, meta), path(tmp_path))
+    assert ledger_damage(tmp_path) == []

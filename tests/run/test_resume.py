@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -153,6 +154,19 @@ def test_lines_of_metrics_that_are_not_rows_are_skipped(
         file.write(b'{"step": "two"}\n{"step": null}\n[4]\n')
     Trainer(config, resume=True).fit()
     assert_same_run(unbroken, config)
+
+
+def test_resume_names_the_damaged_files_of_the_ledger(
+    unbroken: Config, config_in: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / unbroken.run_dir.name
+    shutil.copytree(unbroken.run_dir, folder)
+    for name in ("step_000004.parquet", "completions_000003.parquet"):
+        (folder / "ledger" / name).write_bytes(b"PAR1")
+    config = config_in(tmp_path, ("steps", str(STEPS + 1)))
+    Trainer(config, resume=True).fit()
+    line = f"damaged files of {folder / 'ledger'} are left out: step_000004.parquet, completions_"
+    assert line in capsys.readouterr().out
 
 
 def test_a_second_signal_ends_at_once_and_leaves_the_last_checkpoint(
