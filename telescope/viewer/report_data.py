@@ -223,9 +223,12 @@ class _Report:
         status = ("finished" if over else "stopped") if going else header["status"]
         listing = self.runs.listing()
         for row in listing["runs"]:
-            row["status"] = status
-        self.answers["api/runs"] = listing
+            row |= {"status": status, "silent_for": None, "eta_s": None}
+        # Not the time of day: reports of the same files are the same, byte for byte.
+        now = header["updated"]
+        self.answers["api/runs"] = listing | {"now": now}
         self.answers[self.base] = header | {
+            "now": now,
             "status": status,
             "silent_for": None,
             "eta_s": None,

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telescope.commands import main
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
 from telescope.viewer.api import Api
@@ -235,6 +237,25 @@ def test_a_folder_of_runs_has_no_report(tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     with pytest.raises(TelescopeError, match="a report is about one"):
         write_report(tmp_path, tmp_path / "r.html")
+
+
+def test_reports_of_the_same_files_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fake_run(tmp_path / "run")
+    first = write_report(run, tmp_path / "first.html").read_bytes()
+    later = time.time() + 100_000
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert write_report(run, tmp_path / "second.html").read_bytes() == first
+
+
+def test_every_damaged_file_of_the_ledger_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fake_run(tmp_path / "run")
+    (run / "ledger" / "eval_000003.parquet").write_bytes(b"PAR1")
+    main(["report", str(run)])
+    assert "are left out: eval_000003.parquet" in capsys.readouterr().err
 
 
 def test_a_damaged_step_is_left_out_and_named(
