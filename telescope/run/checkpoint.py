@@ -183,9 +183,17 @@ def remove_leftovers(folder: Path) -> None:
         original = folder / name
         if not original.exists():
             path.rename(original)
-    for pattern in (".writing-*", ".replaced-*", ".removing-*"):
-        for path in folder.glob(pattern):
-            shutil.rmtree(path, ignore_errors=True)
+    leftovers = [
+        path
+        for pattern in (".writing-*", ".replaced-*", ".removing-*")
+        for path in folder.glob(pattern)
+    ]
+    if leftovers:
+        # The killed process may not have come so far. Until the names are on disk, a power cut
+        # could bring back the old ones, with a part of the files.
+        sync(folder)
+    for path in leftovers:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def check(path: Path, *, origin: Mapping[str, Any] | None = None) -> Manifest:

@@ -140,6 +140,19 @@ def test_nobody_sees_a_part_of_a_pruned_checkpoint(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_process_left_is_removed_once_its_name_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else a power cut could bring back the old name, with a part of the checkpoint."""
+    left = tmp_path / ".removing-step_000020-7"
+    left.mkdir()
+    done = []
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **_: done.append(path))
+    monkeypatch.setattr(checkpoint, "sync", done.append)
+    checkpoint.remove_leftovers(tmp_path)
+    assert done == [tmp_path, left]
+
+
 def test_a_full_disk_is_reported_in_plain_words(tmp_path: Path):
     torch_says = RuntimeError("[enforce fail at inline_container.cc:858] . unexpected pos 64 vs 0")
     said = str(checkpoint._cannot_save(tmp_path / "step_000001", torch_says))
