@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
-from torture.processes import Ended
+from torture.processes import Ended, in_child
 from torture.table import Row
-from torture.workshop import Workshop, copy
+from torture.workshop import Workshop, contents, copy
 
 SAYS_DAMAGE = ("damaged", "cannot be read", "is missing", "was changed", "unknown, because")
 
@@ -17,7 +19,7 @@ def torture(shop: Workshop, count: int) -> Row:
     row = Row("damaged files")
     readers = ("eval", "export", "explain", "report", "doctor", "resume")
     whole = shop.undisturbed
-    known: dict[str, object] = {}
+    known: dict[str, Any] = {}
     files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
     files = [name for name in files if name.name != ".lock"]  # it is empty
     while shop.goes_on(row, count):
@@ -34,8 +36,13 @@ def torture(shop: Workshop, count: int) -> Row:
         row.runs += 1
         row.look(ended, what)
         told = any(word in ended.said for word in SAYS_DAMAGE)
-        if ended.code == 0 and result != known[reader] and not told:
-            row.silent.append(f"{what}: {ended.said[-800:]}")
+        if ended.code == 0 and result != known[reader]:
+            if not told:
+                row.silent.append(f"{what}: {ended.said}")
+            elif reader == "resume":
+                row.differences += [
+                    f"{what}: {name}" for name in _otherwise_trained(known[reader], result)
+                ]
     return row
 
 
@@ -56,15 +63,17 @@ def _damage(shop: Workshop, path: Path) -> str:
         zeros = bytes(min(512, len(data) - place))
         data[place : place + len(zeros)] = zeros
         how = f"zeros at byte {place}"
+    times = path.stat()
     path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # a disk does not say when it rots
     return how
 
 
-def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, object]:
+def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, Any]:
     """Runs a command that reads the folder. Returns its end, and all that it computed."""
     if reader == "resume":
         ended = shop.train(run, "--steps", "6")
-        return ended, _resumed(shop, run) if ended.code == 0 else None
+        return ended, in_child(lambda: contents(run)) if ended.code == 0 else None
     out = run.parent / "out"
     shutil.rmtree(out, ignore_errors=True)
     arguments = {
@@ -75,8 +84,6 @@ def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, object]:
         "doctor": ["doctor", str(run)],
     }[reader]
     ended = shop.command(run, *arguments)
-    if reader == "report":  # its data hold times: only its end counts
-        return ended, None
     written = {
         str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))
@@ -85,10 +92,9 @@ def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, object]:
     return ended, (ended.said, written)
 
 
-def _resumed(shop: Workshop, run: Path) -> object:
-    from torture.processes import in_child
-    from torture.workshop import contents
-
-    found = in_child(lambda: contents(run))
-    # A file that was damaged before stays so, and every reader says it.
-    return {name: value for name, value in found.items() if "cannot be read" not in value}
+def _otherwise_trained(expected: Any, found: Any) -> list[str]:
+    """Weights, moments and state that differ: whatever was said, they must not."""
+    names = sorted(expected.keys() | found.keys())
+    return [
+        name for name in names if name.startswith("step_") and expected.get(name) != found.get(name)
+    ]

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from torture.processes import Command, in_child
+from torture.processes import Command, Ended, in_child
 from torture.table import Row
 from torture.workshop import Workshop, contents
 
@@ -46,9 +46,10 @@ def torture(shop: Workshop, count: int) -> Row:
             expected = in_child(partial(contents, run))
         patience = {"ray.timeout": "60"} if fault == "stuck" else {}
         run = shop.new_run("ray", **SETTINGS | patience)
-        what = _disturb(shop, run, fault, row)
-        ended = _start(shop, run, "--ray.timeout", "240").wait(_LONGEST)
-        row.look(ended, f"resumed after {what}")
+        ended, what = _disturb(shop, run, fault, row)
+        if ended.code:  # else it went on by itself
+            ended = _start(shop, run, "--ray.timeout", "240").wait(_LONGEST)
+            row.look(ended, f"resumed after {what}")
         if ended.code:
             row.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
             continue
@@ -72,8 +73,8 @@ def _start(shop: Workshop, run: Path, *more: str, nodes: int = 1) -> Command:
     return shop.start(run, *more, before=begin)
 
 
-def _disturb(shop: Workshop, run: Path, fault: str, row: Row) -> str:
-    """Trains with one fault, until the run ends or dies. Returns what was done."""
+def _disturb(shop: Workshop, run: Path, fault: str, row: Row) -> tuple[Ended, str]:
+    """Trains with one fault, until the run ends or dies. Returns its end, and what was done."""
     command = _start(shop, run, nodes=2 if fault == "node" else 1)
     _wait_for_rows(command, run, shop.chance.randint(2, 3))
     time.sleep(shop.chance.uniform(0, 1.0))
@@ -88,7 +89,7 @@ def _disturb(shop: Workshop, run: Path, fault: str, row: Row) -> str:
     ended = command.wait(_LONGEST)
     _end(family)
     row.look(ended, fault)
-    return f"{fault} (exit code {ended.code}, {run.name} at {_rows(run)} rows)"
+    return ended, f"{fault} (exit code {ended.code}, {run.name} at {_rows(run)} rows)"
 
 
 def _hurt(pid: int, fault: str) -> None:

@@ -133,7 +133,7 @@ def contents(run: Path) -> dict[str, Any]:
     for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8").splitlines()):
         row = without_timings(json.loads(line))
         found[f"metrics row {number}"] = repr(row)
-    for kind in ("step", "eval"):
+    for kind in ("step", "eval", "completions"):
         for step in reader.steps(run, kind):
             found[f"ledger {kind} {step}"] = _ledger(run, step, kind)
     for path in sorted((run / "checkpoints").iterdir()):

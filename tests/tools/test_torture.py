@@ -68,3 +68,16 @@ def test_without_fsync_a_power_cut_may_leave_an_empty_file_or_none(disk: Disk):
     place = disk.root.stat().st_ino
     disk.listings[place] = disk.listings[place][-1:]  # and of its folder
     assert all(left(disk, 40 + number)["new"] == "new" for number in range(20))
+
+
+def test_a_file_does_not_get_the_number_of_a_folder_that_was_removed(disk: Disk):
+    """Else the disk would take the file for that folder."""
+    for number in range(20):
+        (disk.root / "folder").mkdir()
+        disk._scan()
+        (disk.root / "folder").rmdir()
+        (disk.root / f"file-{number}").write_text("new")
+        disk._scan()
+    place = disk.root.stat().st_ino
+    disk.listings[place] = disk.listings[place][-1:]
+    assert len(left(disk, 0)) == 21
