@@ -42,6 +42,11 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
             f"{what} {spec!r}: write it as module:function or path/to/file.py:function"
             + (", or name a built-in one (docs/rewards.md)" if what == "reward function" else "")
         )
+    if not name.isidentifier():
+        raise TelescopeError(
+            f"{what} {spec!r}: {name!r} is not the name of a function; write it as "
+            "module:function or path/to/file.py:function, and a server with its http://"
+        )
     is_file = source.endswith(".py")
     path = Path(source).expanduser()
     if is_file and not path.is_file():

@@ -151,6 +151,11 @@ class Lifecycle:
             self.notes += [f"  {line}" for line in ledger_damage(config.run_dir, until=self.step)]
         cost = actor.cost if actor.device.type == "cpu" else None
         self.notes += warnings(config, self.step, cost, first_prompts)
+        if config.eval.every and not self._eval_sets():
+            self.notes.append(
+                f"eval.every = {config.eval.every}: there are no held-out prompts, so nothing is "
+                "evaluated; name some with data.eval_files or eval.sets"
+            )
         # Last: a start that is refused leaves the folder as it was.
         for name in checkpoint.set_aside(self.checkpoints, after_step=self.step):
             self.notes.append(f"  kept, but no longer used: {self.checkpoints / name}")

@@ -20,6 +20,7 @@ from tests.refusals import Job
         (["--model.path", "/nosuch/model"], "/nosuch/model does not exist"),
         (["--data.files", "nosuch.jsonl"], "no data file nosuch.jsonl"),
         (["--reward.functions", "nosuch.py:score"], "there is no file nosuch.py"),
+        (["--reward.functions", "127.0.0.1:9/x"], "a server with its http://"),
         (
             ["--reward.functions", "http://[::bad/x?key=1"],
             "http://[::bad/x is not an address of a reward server: Invalid IPv6 URL",

@@ -344,3 +344,13 @@ def test_other_rows_on_resume_are_reported(job: Job, capsys: pytest.CaptureFixtu
 def test_data_that_cannot_be_used_is_named(job: Job, source: Any, why: str):
     with pytest.raises(TelescopeError, match=re.escape(why)):
         Trainer(streamed(job, ("eval.prompts", "2")), train_dataset=source, reward=length)
+
+
+def test_evaluations_without_held_out_prompts_are_pointed_out(job: Job):
+    def notes(*settings: tuple[str, str]) -> list[str]:
+        trainer = Trainer(job(*settings), reward=length)
+        return [note for note in trainer.notes if "held-out" in note]
+
+    (said,) = notes(("eval.every", "2"))
+    assert "eval.every = 2: there are no held-out prompts" in said
+    assert notes() == []
