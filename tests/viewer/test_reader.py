@@ -54,6 +54,9 @@ def colours(page: Any) -> list[str]:
     return found
 
 
+PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
 def test_the_chat_template_is_folded_and_roles_are_labels(read: Callable[..., Any]) -> None:
     page = read([words("5", EOS, prompt=CHAT)], locale="en-US")
     shown = page.locator("#prompt").inner_text()
@@ -213,6 +216,7 @@ def test_every_recorded_quantity_colours_and_the_legend_has_numbers(
     for quantity in ("deltas", "values", "kl", "token_level_rewards", "ratio"):
         page.locator(f'#colour [data-value="{quantity}"]').click()
         until(page, f"location.hash.includes('colour={quantity}')")
+        page.evaluate(PAINTED)  # the address changes first
         seen.append(colours(page))
     assert len({tuple(each) for each in seen}) == len(seen)
     numbers = page.locator("#legend text").all_text_contents()
