@@ -104,6 +104,8 @@ class Sample:
     response: str = ""
     score: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+    """Other columns of the prompt's row in the data, such as the right answer."""
     truncated: bool = False
     bootstrap: float = 0.0
     """V after the last token of a truncated response if the run bootstraps from it, else 0."""

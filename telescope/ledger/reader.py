@@ -160,6 +160,7 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         response=row["response"],
         score=row["score"],
         parts=dict(row["parts"]),
+        data=dict(row.get("data") or ()),
         truncated=bool(row.get("truncated")),
         bootstrap=row.get("bootstrap") or 0.0,
         scale=row.get("scale"),

@@ -76,6 +76,7 @@ SCHEMA = pa.schema(
         ("response", pa.string()),
         ("score", pa.float64()),
         ("parts", pa.map_(pa.string(), pa.float64())),
+        ("data", pa.map_(pa.string(), pa.string())),
         ("token_bytes", pa.list_(pa.binary())),
         *((name, pa.list_(kind)) for name, kind in PER_TOKEN.items()),
         *((name, _updates_type(fields)) for name, fields in UPDATES.items()),

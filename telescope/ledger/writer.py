@@ -34,6 +34,8 @@ Noted = tuple[int, int, list[int], dict[str, Tensor]]
 """Epoch, minibatch, numbers of the samples, and their terms (one row per sample)."""
 
 _OF_A_TRAINING_BATCH = ("whitened", "whiten_mean", "whiten_std")
+_SHORT = (str, int, float, bool)
+_MAX_VALUE = 300  # characters of a value of the data
 
 
 def ignore(rows: TokenBatch, terms: Mapping[str, Tensor]) -> None:
@@ -201,6 +203,7 @@ class Ledger(Notes):
             "response": [row.response.text for row in info],
             "score": [score.total for score in scores],
             "parts": [list(score.parts.items()) for score in scores],
+            "data": [_short_values(row.data) for row in info],
             "token_bytes": [[self._bytes[i] for i in row.response.ids] for row in info],
         }
         return columns
@@ -218,6 +221,17 @@ class Ledger(Notes):
             "critic": config.critic.model_dump(),
             "temperature": config.rollout.temperature,
         }
+
+
+def _short_values(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The columns of a row of the data that a reader can take in: the right answer, a level."""
+    values = [(name, value) for name, value in data.items() if isinstance(value, _SHORT)]
+    return [(name, _as_text(value)[:_MAX_VALUE]) for name, value in values]
+
+
+def _as_text(value: str | float) -> str:
+    """Half a surrogate pair, which JSON may hold, has no place in a file of UTF-8."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _samples_per_step(config: Config) -> int:

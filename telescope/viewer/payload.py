@@ -71,6 +71,7 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
         "settings": page_settings(sample.settings) | {"critic": critic},
         "weights": _numbers(delta_weights(sample)),
         "parts": parts_of(sample.parts),
+        "data": sample.data,
         "truncated": sample.truncated,
         "updates": len(sample.actor_updates),
         "remarks": remarks_of(sample),

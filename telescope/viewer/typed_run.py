@@ -41,4 +41,4 @@ def _row(sample: Sample) -> dict[str, Any]:
     """A row of the ledger. Names that the ledger does not have are left out by its schema."""
     fields = asdict(replace(sample, settings=None))  # type: ignore[arg-type]
     renamed = {new: fields.pop(old) for old, new in _NAMES.items()}
-    return {**fields, **renamed, **sample.columns, "parts": list(sample.parts.items())}
+    return {**fields, **renamed, **sample.columns, "parts": list(sample.parts.items()), "data": []}

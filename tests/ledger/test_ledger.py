@@ -66,6 +66,15 @@ def test_what_is_read_back_is_what_the_batch_held(recorded) -> None:
         assert re.sub("<eos>|<pad>|<unk>", "", text) == sample.response
 
 
+def test_short_values_of_the_data_are_recorded_and_lists_are_not(make_config) -> None:
+    data = {"answer": "2", "level": 3, "long": "x" * 1000, "half": "\udc80", "choices": ["1", "2"]}
+    rows = [{"prompt": f"请问1+{n}=2？", **data} for n in range(4)]
+    config = make_config(("steps", "1"), ("rollout.batch_size", "4"))
+    Trainer(config, train_dataset=rows, reward=lambda completions: [1.0] * len(completions)).fit()
+    (sample, *_) = ledger.samples(config.run_dir, 1)
+    assert sample.data == {"answer": "2", "level": "3", "long": "x" * 300, "half": "?"}
+
+
 def test_every_row_has_each_of_its_updates_once_and_in_order(recorded) -> None:
     config, batch = recorded
     for i, sample in enumerate(ledger.samples(config.run_dir, 1)):

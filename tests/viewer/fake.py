@@ -40,7 +40,7 @@ def write_step(run: Path, step: int, samples: list[Sample]) -> None:
             "responses": s.token_ids,
             "response_mask": s.mask,
         }
-        rows.append(row | {"parts": list(s.parts.items())})
+        rows.append(row | {"parts": list(s.parts.items()), "data": list(s.data.items())})
     meta = {
         "version": VERSION,
         "run": run.name,

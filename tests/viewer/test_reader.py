@@ -57,6 +57,16 @@ def colours(page: Any) -> list[str]:
 PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
+def test_the_right_answer_of_the_data_stands_beside_the_verdict(read: Callable[..., Any]) -> None:
+    row = replace(words("5", EOS), data={"ground_truth": "6", "level": "<b>2</b>"})
+    page = read([row], locale="en-US")
+    shown = page.locator("#facts .data").all_inner_texts()
+    assert [re.sub(r"\s+", " ", text) for text in shown] == ["ground_truth 6", "level <b>2</b>"]
+    assert "which the reward functions see" in page.locator("#facts .data").first.get_attribute(
+        "title"
+    )
+
+
 def test_the_chat_template_is_folded_and_roles_are_labels(read: Callable[..., Any]) -> None:
     page = read([words("5", EOS, prompt=CHAT)], locale="en-US")
     shown = page.locator("#prompt").inner_text()

@@ -69,6 +69,17 @@ function Verdict({ sample, right }) {
   `;
 }
 
+// Other columns of the prompt's row in the data, such as the right answer.
+function Data({ sample }) {
+  return Object.entries(sample.data ?? {}).map(
+    ([name, value]) => html`
+      <span key=${name} class="data" data-column=${name} title=${t("reader.data.why", { name })}>
+        ${name} <b class="mono">${visible(value, 60)}</b>
+      </span>
+    `,
+  );
+}
+
 // What is wrong in a step of another trainer, and its rules where a number disagrees.
 function Remarks({ sample }) {
   if (isKid.value) return null;
@@ -83,6 +94,7 @@ export function Facts({ sample, right }) {
     <div id="facts" class="facts">
       ${has(sample.score) ? html`<${Verdict} sample=${sample} right=${right} />` : null}
       <${Parts} sample=${sample} />
+      <${Data} sample=${sample} />
       <span>${t("reader.length", { n: sample.length })}</span>
       ${sample.truncated ? html`<span class="cut">${t("samples.truncated")}</span>` : null}
       ${

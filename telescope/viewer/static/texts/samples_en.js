@@ -41,6 +41,7 @@ export const samplesEn = {
   "reader.part.why":
     "reward function {source}: it gave {x}, its weight is {weight} (reward.weights)",
   "reader.part.unweighed": "reward function {source}: it gave {x}",
+  "reader.data.why": "{name}: a column of the data, which the reward functions see",
   "reader.only_v":
     "γ = λ = 1 and only the end pays, so A = {x} − V: tokens differ only through V, and the most " +
     "blamed one is where V was highest. Where the expectation fell, δ shows.",

@@ -40,6 +40,7 @@ export const samplesZh = {
   "reader.parts": "（权重 × 奖励函数）",
   "reader.part.why": "奖励函数 {source}：给出 {x}，权重 {weight}（reward.weights）",
   "reader.part.unweighed": "奖励函数 {source}：给出 {x}",
+  "reader.data.why": "{name}：数据中的一列，奖励函数能看到",
   "reader.only_v":
     "γ = λ = 1，而且只有结尾有奖励，所以 A = {x} − V：各 token 之间只差在 V，" +
     "最受责备的就是 V 最高的那个。预期在哪里跌下来，要看 δ。",
