@@ -44,6 +44,7 @@ from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward
 from telescope.roles.shaping import Shaping
 from telescope.rollout.environments import exact_match
+from telescope.run.rng import kept_rng
 from telescope.scale.cluster import connect, with_absolute_paths
 from telescope.scale.group import WorkerGroup
 from telescope.scale.roles import RayActor, RayCritic, RayReference, RayRewardModel
@@ -131,9 +132,11 @@ def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
     reward_model = RayRewardModel() if config.ray.reward_workers else None
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward, reward_model)
     config = with_absolute_paths(config)
-    gpus = connect(config)
     has_critic = config.credit.by_critic
-    with ExitStack() as groups:
+    # Ray draws ports and names from Python's generator, more or fewer of them each time; a reward
+    # that has seeded it must not notice.
+    with kept_rng(), ExitStack() as groups:
+        gpus = connect(config)
 
         def start(size: int, *roles: str) -> WorkerGroup:
             group = WorkerGroup(config, size, roles, gpus=gpus)

@@ -23,6 +23,7 @@ from telescope.run.evaluate import evaluate_sets
 from telescope.run.generate import generate
 from telescope.run.given import take_arguments
 from telescope.run.lifecycle import Lifecycle
+from telescope.run.rng import rng_state
 from telescope.run.summary import summarise
 from telescope.run.timing import Timer
 
@@ -76,6 +77,7 @@ class Trainer(Lifecycle):
         self._lock.take(busy=True)
         try:
             self._check_newest()
+            self.rng_at_start = rng_state()
             while True:
                 try:
                     return self.loop()

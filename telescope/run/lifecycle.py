@@ -41,6 +41,7 @@ from telescope.run.given import Given, remove_objects, write_objects
 from telescope.run.manifest import step_of
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
+from telescope.run.rng import set_rng_state
 from telescope.run.summary import describe_roles, warnings
 from telescope.run.trouble import Trouble
 from telescope.run.warm_start import warm_start, warm_start_metrics
@@ -78,6 +79,8 @@ class Lifecycle:
         self.until = config.steps
         """The step that this process trains to."""
         self.restarts = 0
+        self.rng_at_start: dict[str, Any] = {}
+        """The global generators when `fit` began: a restart from the beginning needs them."""
         self.trouble = Trouble()
         self.evaluated: int | None = None
         """The step after which the policy was last evaluated."""
@@ -348,6 +351,8 @@ class Lifecycle:
             self._build_roles()
             if saved:
                 self._restore(saved[-1])
+            else:
+                set_rng_state(self.rng_at_start)
         except WorkerError as again:
             time.sleep(5 * self.restarts)  # a cluster takes a while to notice a lost node
             self._restart(again)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -28,3 +30,15 @@ def set_rng_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def kept_rng() -> Iterator[None]:
+    """Whatever is drawn inside, this process's generators go on as if it had not been."""
+    python, legacy, cpu = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        numpy.random.set_state(legacy)
+        torch.set_rng_state(cpu)

@@ -65,8 +65,12 @@ class WorkerGroup:
     ) -> None:
         import ray
 
-        if self.placement.wait(self.config.ray.timeout):
-            return
+        try:
+            if self.placement.wait(self.config.ray.timeout):
+                return
+        except Exception as error:  # Ray has a plain one for a group that went with its node
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise WorkerError(f"the cluster has lost the workers' places: {reason}") from error
 
         def listed(amounts: dict[str, float]) -> str:
             return ", ".join(f"{amounts.get(kind, 0):g} {kind}s" for kind in resources)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from telescope.config import Config
+from telescope.errors import WorkerError
 from telescope.run import checkpoint
 from telescope.run.lifecycle import Interrupted
 from telescope.trainer import Trainer
+from tests.fakes import tiny_config
 from tests.run.compared import (
     STEPS,
     MakeConfig,
@@ -154,6 +158,34 @@ def test_lines_of_metrics_that_are_not_rows_are_skipped(
         file.write(b'{"step": "two"}\n{"step": null}\n[4]\n')
     Trainer(config, resume=True).fit()
     assert_same_run(unbroken, config)
+
+
+def test_a_restart_from_the_beginning_is_the_same_run(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A worker is lost before the first checkpoint, when the reward has drawn numbers."""
+    save, lost = checkpoint.save, [WorkerError("lost")]
+
+    def lose_one(*args: Any, **named: Any) -> Path:
+        if lost:
+            raise lost.pop()
+        return save(*args, **named)
+
+    def noise(completions: list[str]) -> list[float]:
+        return [random.random() + float(torch.rand(())) for _ in completions]
+
+    def train(name: str) -> Config:
+        config = tiny_config(tmp_path / name, tiny_model)
+        trainer = Trainer(config, reward=noise)
+        random.seed(7)
+        torch.manual_seed(7)
+        trainer.fit()
+        return config
+
+    monkeypatch.setattr(checkpoint, "save", lose_one)
+    restarted = train("restarted")
+    assert lost == []
+    assert_same_run(train("undisturbed"), restarted)
 
 
 def test_resume_names_the_damaged_files_of_the_ledger(

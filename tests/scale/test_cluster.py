@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from telescope import build
+from telescope.config import Config, load_config
+from telescope.errors import WorkerError
 from telescope.scale.group import WorkerGroup
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config
@@ -66,3 +71,31 @@ def test_workers_of_a_cluster_that_is_gone_are_closed_without_a_word() -> None:
         group.close()
     finally:
         ray.shutdown()
+
+
+def test_places_that_the_cluster_has_lost_are_a_lost_worker() -> None:
+    """Ray raises a plain Exception."""
+    group = WorkerGroup.__new__(WorkerGroup)
+    group.config = load_config(None, [])
+    group.placement = SimpleNamespace(wait=_raise)
+    with pytest.raises(WorkerError, match="has lost the workers' places: Placement group 7 does"):
+        group._wait_for_placement({"CPU": 1}, 1, ["actor"])
+
+
+def _raise(_: float) -> bool:
+    raise Exception("Placement group 7 does not exist.\n")
+
+
+def test_what_ray_draws_is_not_missing_in_the_reward_s_numbers(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(_: Config) -> bool:
+        random.seed(1)
+        raise WorkerError("no cluster")
+
+    monkeypatch.setattr(build, "connect", connect)
+    random.seed(7)
+    expected = random.Random(7).random()
+    with pytest.raises(WorkerError, match="no cluster"):
+        build.build_ray_roles(tiny_config(tmp_path, tiny_model), lambda **_: [0.0])
+    assert random.random() == expected
