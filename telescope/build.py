@@ -13,6 +13,7 @@ import torch
 from telescope.algorithms.definitions.trust import trust
 from telescope.config import Config, named_code
 from telescope.data import arithmetic, gym
+from telescope.data.rng import kept_rng
 from telescope.errors import TelescopeError
 from telescope.models.fast.capture import GraphMemory
 from telescope.models.fast.fuse import join_weights
@@ -44,7 +45,6 @@ from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward
 from telescope.roles.shaping import Shaping
 from telescope.rollout.environments import exact_match
-from telescope.run.rng import kept_rng
 from telescope.scale.cluster import connect, with_absolute_paths
 from telescope.scale.group import WorkerGroup
 from telescope.scale.roles import RayActor, RayCritic, RayReference, RayRewardModel

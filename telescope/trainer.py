@@ -12,6 +12,7 @@ from telescope.build import GivenReward
 from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
 from telescope.data.build import prompts_of
+from telescope.data.rng import rng_state
 from telescope.data.sources import Source
 from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.roles.actor import Actor
@@ -23,7 +24,6 @@ from telescope.run.evaluate import evaluate_sets
 from telescope.run.generate import generate
 from telescope.run.given import take_arguments
 from telescope.run.lifecycle import Lifecycle
-from telescope.run.rng import rng_state
 from telescope.run.summary import summarise
 from telescope.run.timing import Timer
 

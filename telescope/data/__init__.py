@@ -13,6 +13,7 @@ toys.py        the built-in tasks with a tool: calculator, search
 tiny.py        the small Llama of the built-in tasks
 recipes.py     recipes by name, from the package or the repository
 seeds.py       one seed from several
+rng.py         the global random generators, which a reward function may use
 
 May import models, batch, config and errors. The built-in tasks import torch
 only to make their model.

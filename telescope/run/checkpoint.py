@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
+from telescope.data.rng import rng_state, set_rng_state
 from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.models import shards
 from telescope.run.manifest import (
@@ -32,7 +33,6 @@ from telescope.run.manifest import (
     sync,
     write_manifest,
 )
-from telescope.run.rng import rng_state, set_rng_state
 
 __all__ = [
     "check",

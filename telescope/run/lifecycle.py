@@ -13,6 +13,7 @@ from telescope.build import build_roles
 from telescope.config import Config
 from telescope.data import gym
 from telescope.data.build import build_data
+from telescope.data.rng import set_rng_state
 from telescope.data.stream import make_loader
 from telescope.doctor import Watcher
 from telescope.doctor.terminal import live_line
@@ -41,7 +42,6 @@ from telescope.run.given import Given, remove_objects, write_objects
 from telescope.run.manifest import step_of
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
-from telescope.run.rng import set_rng_state
 from telescope.run.summary import describe_roles, warnings
 from telescope.run.trouble import Trouble
 from telescope.run.warm_start import warm_start, warm_start_metrics
