@@ -189,7 +189,8 @@ def test_a_read_only_folder_is_said_once(tmp_path: Path, caplog: pytest.LogCaptu
     for step in range(3):
         recorder.record(step, metrics={"loss": 1.0}, **batch())
         recorder.close()
-    assert len(caplog.messages) == 1
+    own = [said for said in caplog.messages if "Not a directory" in said]  # others may end late
+    assert len(own) == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
