@@ -28,8 +28,9 @@ from telescope.credit import compute_advantages
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import Prompts
 from telescope.run.timing import Timer
-from telescope.scale.estimate import GIB, SHAPES, Job, Rates, Shape, memory_of
-from telescope.scale.plan import read_shape
+from telescope.scale.plan.job import Job, Rates
+from telescope.scale.plan.memory import memory_of
+from telescope.scale.plan.shapes import GIB, SHAPES, Shape, read_shape
 
 TINY = Shape(16, 2, 2, 1, 8, 32, 64, True)
 PHASES = ("rollout", "values", "reference", "update_critic", "update_actor")

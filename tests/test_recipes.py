@@ -22,7 +22,9 @@ from telescope.models.load import quiet
 from telescope.models.quantize import quantized_layers
 from telescope.roles.functions import load_function
 from telescope.run.evaluate import evaluate_run
-from telescope.scale.estimate import GIB, SHAPES, Job, memory_of
+from telescope.scale.plan.job import Job
+from telescope.scale.plan.memory import memory_of
+from telescope.scale.plan.shapes import GIB, SHAPES
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))

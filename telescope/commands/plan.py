@@ -9,14 +9,14 @@ USAGE = "telescope plan [RECIPE] [--gpus 1,8,64] [--shape 7B] [--suggest] [--sec
 
 def run(arguments: list[str]) -> None:
     from telescope.data.recipes import find_recipe
-    from telescope.scale import plan
+    from telescope.scale.plan import command
 
     parser = Parser(
         USAGE,
         "Estimate memory, network traffic and time per step of a recipe, for each number of GPUs. "
         "`telescope train --help` lists the settings.",
     )
-    plan.add_arguments(parser)
+    command.add_arguments(parser)
     options, recipe, settings = parse_with_settings(parser, arguments)
     path = None if recipe is None else find_recipe(recipe)
-    print(plan.run(options, path, settings))
+    print(command.run(options, path, settings))

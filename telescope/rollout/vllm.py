@@ -185,7 +185,7 @@ class VllmSampler:
             trust_remote_code=self.config.model.trust_remote_code,
             skip_tokenizer_init=True,
             max_model_len=length,
-            max_num_seqs=self._rows_at_once(),
+            max_num_seqs=rows_at_once(self.config),
             kv_cache_memory_bytes=cache_bytes,
             enable_prefix_caching=False,  # cached values would outlive the weights
             logprobs_mode="raw_logprobs",
@@ -200,9 +200,6 @@ class VllmSampler:
         one_token = self._sampling(None, max_tokens=1)
         engine.generate([{"prompt_token_ids": [0]}], one_token, use_tqdm=False)
         return engine
-
-    def _rows_at_once(self) -> int:
-        return min(self.config.rollout.batch_size * self.config.rollout.n, MOST_ROWS)
 
     def _sizes(self) -> tuple[int, int, dict[str, float]]:
         """Tokens of the longest row, bytes of the cache, and vLLM's memory setting.
@@ -220,13 +217,20 @@ class VllmSampler:
         itemsize = getattr(torch, model.dtype).itemsize
         blocks = -(-length // _BLOCK)  # rounded up
         bytes_per_row = blocks * _BLOCK * 2 * layers * heads * size * itemsize
-        cache_bytes = (self._rows_at_once() + 1) * bytes_per_row
+        cache_bytes = (rows_at_once(self.config) + 1) * bytes_per_row
         if self.device.type == "cpu":
             return length, cache_bytes, {}
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         allowed = self.config.rollout.gpu_memory_utilization * free
         return length, int(min(cache_bytes, allowed)), {"gpu_memory_utilization": allowed / total}
+
+
+def rows_at_once(config: Config) -> int:
+    """Rows of a step that one engine writes: its share of them, which several engines divide."""
+    engines = config.ray.samplers or config.ray.workers if config.backend == "ray" else 1
+    rows = -(-config.rollout.batch_size * config.rollout.n // engines)  # rounded up
+    return min(rows, MOST_ROWS)
 
 
 def import_vllm() -> Any:

@@ -14,7 +14,7 @@ from telescope.errors import TelescopeError
 from telescope.models.load import load_tokenizer_of, saved_context_length
 from telescope.roles.factory import show_tools, start_model
 from telescope.run.summary import describe_roles
-from telescope.scale.plan import plan_of
+from telescope.scale.plan.command import plan_of
 
 _SHOWN = 3
 """Prompts that are shown."""
@@ -62,9 +62,8 @@ def _longest(prompts: PromptSet) -> int:
 
 def _memory(config: Config, prompt_tokens: int) -> str:
     """The plan for the GPUs that the config asks for."""
-    gpus = config.ray.workers if config.backend == "ray" else 1
     try:
-        return plan_of(config, gpus, prompt_tokens)
+        return plan_of(config, prompt_tokens)
     except TelescopeError as error:
         return f"memory     not known: {error}"
 

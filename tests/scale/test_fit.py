@@ -11,8 +11,10 @@ import pytest
 
 from telescope import commands as cli
 from telescope.config import load_config
-from telescope.scale.estimate import GIB, SHAPES, Job, Rates, memory_of
-from telescope.scale.fit import MARGIN, Fit, Settings, as_toml, search
+from telescope.scale.plan.fit import MARGIN, Fit, Settings, as_toml, search
+from telescope.scale.plan.job import Job, Rates
+from telescope.scale.plan.memory import memory_of
+from telescope.scale.plan.shapes import GIB, SHAPES
 
 ROWS = (("rollout.batch_size", "64"), ("rollout.max_response_tokens", "512"))
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,26 @@ import pytest
 from telescope import commands as cli
 from telescope.config import load_config
 from telescope.errors import TelescopeError
-from telescope.scale import estimate
-from telescope.scale.estimate import (
-    GIB,
-    LAUNCH,
-    NO_CRITIC,
-    SHAPES,
-    Job,
+from telescope.scale.plan import memory as plan_memory
+from telescope.scale.plan.job import Job, Rates
+from telescope.scale.plan.memory import (
+    MAX_LOGITS,
+    MAX_WORK,
     Memory,
-    Rates,
-    Seconds,
-    Shape,
+    is_captured,
     logits_at_once,
+    memories,
     memory_of,
-    network_of,
-    seconds_of,
 )
-from telescope.scale.plan import read_shape
+from telescope.scale.plan.sampling import (
+    LAUNCH,
+    VLLM_KEPT,
+    VLLM_ROWS,
+    cached_per_token,
+    sampled_rows,
+)
+from telescope.scale.plan.shapes import GIB, NO_CRITIC, SHAPES, Shape, read_shape
+from telescope.scale.plan.times import Seconds, network_of, networks, seconds_of
 from tests import ROOT
 
 # 144 weights a layer, 40 a table
@@ -72,8 +76,11 @@ def micro(tokens: int, checkpointing: bool = False) -> dict[str, str]:
     }
 
 
+EAGER = {"model__cuda_graphs": "false"}
+
+
 def times(of: Job) -> Seconds:
-    return seconds_of(of, memory_of(of), network_of(of))
+    return seconds_of(of)
 
 
 # ---- sizes
@@ -221,7 +228,7 @@ def test_a_step_of_offloaded_state_takes_its_largest_part():
 def test_frozen_weights_take_a_third_less_arithmetic():
     trained = times(job("7B", **micro(16384)))
     frozen = times(job("7B", **LORA, **micro(16384)))
-    assert frozen.update_critic == pytest.approx(2 / 3 * trained.update_critic)
+    assert frozen.update_critic == pytest.approx(2 / 3 * trained.update_critic, rel=1e-3)
     assert times(job("7B", **LORA, model__quantize="nf4")).decode > frozen.decode
 
 
@@ -231,7 +238,8 @@ def test_the_plan_of_a_recipe_for_one_process_has_one_column(capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "LoRA of rank 16: 40.4M weights per adapter set; frozen weights in nf4" in shown
     assert re.search(r"\nGPUs +1\n", shown)
-    assert shown.endswith("not in these figures: the time that adapters take\n")
+    said = "arithmetic only, never run on a GPU: quantised weights, LoRA above 135M\n"
+    assert shown.endswith(said)
     with pytest.raises(SystemExit):
         cli.main(shlex.split(f"plan {settings} --gpus 8"))
     assert (
@@ -247,19 +255,62 @@ def test_the_plan_of_a_recipe_for_one_process_has_one_column(capsys: pytest.Capt
     [
         (job("135M", prompt=46, **micro(65536, True)), 6.5),
         (job("1.5B", rows=64, prompt=46, **micro(16384)), 66.7),
-        (job("135M", **micro(65536)), 25.4),  # 256 × 148 tokens: 38,000
-        (job("135M", **micro(32768)), 15.9),
-        (job("135M", **micro(16384)), 13.1),
-        (job("135M", **micro(8192)), 9.1),
+        (job("135M", **micro(65536), **EAGER), 25.4),  # 256 × 148 tokens: 38,000
+        (job("135M", **micro(32768), **EAGER), 15.9),
+        (job("135M", **micro(16384), **EAGER), 13.1),
+        (job("135M", **micro(8192), **EAGER), 9.1),
         (job("135M", **micro(65536, True)), 6.2),
+        (job("0.5B", prompt=46, **micro(16384)), 31.0),
+        (job("1.5B", prompt=46, **micro(16384)), 80.4),
     ],
 )
 def test_peak_memory_is_within_15_percent_of_what_was_measured(
     of: Job, measured: float, monkeypatch: pytest.MonkeyPatch
 ):
     # chunks of logits were smaller when this was measured
-    monkeypatch.setattr(estimate, "logits_at_once", lambda memory: estimate.MAX_LOGITS)
+    monkeypatch.setattr(plan_memory, "logits_at_once", lambda memory: MAX_LOGITS)
     assert memory_of(of).peak / GIB == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(("tokens", "measured"), [(16384, 23.5), (8192, 15.6)])
+def test_what_graphs_of_updates_keep_is_within_17_percent_of_what_was_measured(
+    tokens: int, measured: float, monkeypatch: pytest.MonkeyPatch
+):
+    """On 2026-11-16. Reserved memory: what graphs keep is not counted as allocated."""
+    monkeypatch.setattr(plan_memory, "logits_at_once", lambda memory: MAX_LOGITS)
+    captured = memory_of(job("135M", prompt=46, **micro(tokens)))
+    assert captured.peak / GIB == pytest.approx(measured, rel=0.17)
+    eager = memory_of(job("135M", prompt=46, **micro(tokens), **EAGER))
+    assert captured.without_graphs() == eager
+
+
+def test_graphs_are_captured_only_where_the_learner_would_capture_them():
+    by_default = job("135M", prompt=46, **micro(16384))
+    assert is_captured(by_default, by_default.roles[1])
+    for other in (
+        job("135M", prompt=46, **micro(65536)),  # 1.35e8 weights × 44,544 tokens
+        job("135M", prompt=46, **micro(16384, True)),
+        job("135M", prompt=46, **micro(16384), **LORA),
+        job("135M", prompt=46, **micro(16384), model__dtype="float32"),
+        job("135M", 2, prompt=46, **micro(16384)),
+    ):
+        assert not is_captured(other, other.roles[1])
+        assert memory_of(other).graphs == 0
+    # A step takes 13 GiB at its peak, 9 of them only then: 20 GiB do not have twice that free.
+    assert memory_of(job("135M", prompt=46, rates=Rates(gib=20), **micro(16384))).graphs == 0
+    capture = pytest.importorskip("telescope.models.fast.capture")
+    assert capture.MAX_WORK == MAX_WORK
+
+
+def test_adapters_and_vllm_cost_what_they_cost_at_135m():
+    """The whole update: 1.31 s with LoRA. vLLM: 1.5 s more, and 4 GiB that it keeps."""
+    lora = job("135M", prompt=46, model__lora_rank="16", **micro(65536, True))
+    assert times(lora).step == pytest.approx(1.31, rel=0.05)
+    ours = job("135M", prompt=46, **micro(65536, True))
+    vllm = job("135M", prompt=46, rollout__engine="vllm", **micro(65536, True))
+    assert times(vllm).step - times(ours).step == pytest.approx(1.5, rel=0.1)
+    more = memory_of(vllm).updating - memory_of(ours).updating
+    assert more == VLLM_KEPT == 4 * GIB
 
 
 def test_updates_of_1_5b_take_what_was_measured_at_the_measured_rate():
@@ -288,6 +339,114 @@ def planned(name: str, shape: str, gpus: int) -> Memory:
     prompt = config.data.max_prompt_tokens
     response = config.rollout.max_response_tokens
     return memory_of(Job(config, gpus, SHAPES[shape], SHAPES[shape], prompt, response))
+
+
+# ---- GPUs that do not train
+
+
+def on_ray(gpus: int, **settings: str) -> Job:
+    return job(TINY, gpus, rows=4, prompt=2, response=2, backend="ray", **settings)
+
+
+def test_samplers_hold_the_policy_and_its_cache_and_trainers_do_not():
+    apart = on_ray(4, ray__samplers="2", rollout__cuda_graphs="false")
+    together = on_ray(2, ray__workers="2")
+    trains, samples = memories(apart).values()
+    assert apart.workers == 2
+    policy, cached = 2 * 144 + 80, 2 * 2 * 1 * 2
+    assert samples.sampling_weights == 2 * policy
+    assert samples.cache == 2 * cached * 4 * 2  # 2 rows of 4 tokens each
+    assert samples.sampling == 2 * policy + samples.cache + 24 * 10 * 2
+    assert samples.sending == 2 * policy + 2 * 40  # one weight more at a time
+    assert (trains.sampling, trains.cache) == (0, 0)
+    assert trains.updating == memory_of(together).updating
+    assert trains.sending == trains.saving + (4 + 2) * 40
+    assert memory_of(together).sampling > 2 * policy
+
+
+def test_weights_for_samplers_are_gathered_as_stored_and_arrive_as_computed_with():
+    trains, samples = networks(on_ray(4, ray__samplers="2")).values()
+    assert trains.sampling == 4 * (2 * 144 + 80) / 2
+    assert samples.sampling == 2 * (2 * 144 + 80)
+    assert (samples.gathers, samples.scatters, samples.batch) == (0, 0, 0)
+
+
+def test_a_critic_on_gpus_of_its_own_takes_its_memory_and_traffic_along():
+    apart = on_ray(6, ray__critic_workers="4")
+    trains, critic = memories(apart).values()
+    assert trains.weights == 4 * 2 * (2 * 144 + 80) / 2  # actor and reference
+    assert trains.optimizer == 8 * (2 * 144 + 80) / 2
+    assert (critic.weights, critic.optimizer) == (4 * 328 / 4, 8 * 328 / 4)
+    assert critic.sampling == 0
+    of_actor, of_critic = networks(apart).values()
+    assert of_critic.scatters == 4 * 328 * 3 / 4
+    assert of_actor.scatters == 4 * 368 / 2
+
+
+def test_workers_that_score_hold_the_reward_model_whole_in_float32():
+    config = on_ray(5, ray__reward_workers="1", reward__model="rm", ray__workers="4")
+    trains, scores = memories(replace(config, reward=TINY)).values()
+    assert scores.reward == 4 * 328
+    assert scores.scoring == 4 * 328 + 4 * 16384 * (3 * 8 + 2 * 4)
+    assert trains.reward == 0
+    alone = replace(job(TINY, rows=4, reward__model="rm"), reward=TINY)
+    assert memory_of(alone).reward == 4 * 328
+    assert memory_of(alone).saving == memory_of(replace(alone, reward=None)).saving + 4 * 328
+
+
+def test_a_colocated_vllm_has_a_whole_policy_and_the_cache_of_its_share_of_the_rows():
+    """It sleeps between rollouts: then its weights are in host memory."""
+    colocated = on_ray(2, ray__workers="2", rollout__engine="vllm")
+    memory = memory_of(colocated)
+    policy = 2 * (2 * 144 + 80)
+    assert (memory.sampling_weights, memory.host) == (policy, policy)
+    assert memory.cache == (2 + 1) * 128 * 2 * (2 * 2 * 1 * 2)  # blocks of 128 tokens
+    assert (
+        memory.sampling == memory.weights + memory.optimizer + policy + memory.cache + memory.vllm
+    )
+    plain = memory_of(on_ray(2, ray__workers="2"))
+    assert memory.updating == plain.updating + VLLM_KEPT
+    assert networks(colocated)["trains"].sampling == 4 * (2 * 144 + 80) / 2
+
+
+def test_vllm_reserves_the_cache_for_its_share_of_the_rows():
+    vllm = pytest.importorskip("telescope.rollout.vllm")
+    rows = {"rollout__batch_size": "2048", "rollout__engine": "vllm", "backend": "ray"}
+    for gpus, settings, expected in (
+        (8, {"ray__workers": "8"}, 256),
+        (5, {"ray__workers": "2", "ray__samplers": "3"}, 683),
+        (1, {"backend": "local"}, 1024),
+    ):
+        planned = job(TINY, gpus, **(rows | settings))
+        assert vllm.rows_at_once(planned.config) == expected
+        assert min(sampled_rows(planned), VLLM_ROWS) == expected
+    assert VLLM_ROWS == vllm.MOST_ROWS
+
+
+def test_tensor_parallelism_divides_the_cache_as_far_as_there_are_heads():
+    shape = SHAPES["70B"]
+    whole = 2 * 80 * 8 * 128
+    split = [whole / cached_per_token(shape, size) for size in (1, 2, 4, 8, 16)]
+    assert split == [1, 2, 4, 8, 8]
+
+
+def test_sampling_ahead_takes_the_longer_of_decoding_and_training():
+    plain = on_ray(3, ray__samplers="1")
+    ahead = on_ray(3, ray__samplers="1", rollout__one_step_off_policy="true")
+    found = times(plain)
+    training = found.forward + found.update_critic + found.update_actor
+    assert times(ahead).step == max(found.decode, training) + found.network
+    assert found.step == found.decode + training + found.network
+
+
+def test_every_column_on_several_gpus_says_that_it_is_arithmetic(
+    capsys: pytest.CaptureFixture[str],
+):
+    cli.main(shlex.split("plan --shape 135M --gpus 1"))
+    assert "never run" not in capsys.readouterr().out
+    cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
+    said = "arithmetic only, never run on a GPU: more than one GPU, vLLM above 135M\n"
+    assert capsys.readouterr().out.endswith(said)
 
 
 def test_the_7b_recipe_fits_8_gpus_of_139_gib():
@@ -376,15 +535,24 @@ def test_a_critic_of_zeros_takes_neither_memory_nor_time():
 
 
 def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
-    settings = "--ray.samplers 2 --ray.critic_workers 8 --rollout.one_step_off_policy true"
-    cli.main(shlex.split(f"plan --shape 7B --gpus 8 --backend ray {settings}"))
-    assert capsys.readouterr().out.endswith(
-        "not in these figures: rollout.one_step_off_policy, ray.samplers, ray.critic_workers\n"
-    )
-    cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
-    assert capsys.readouterr().out.endswith("not in these figures: rollout.engine = 'vllm'\n")
+    cli.main(shlex.split("plan --shape 7B --gpus 8 --backend ray --reward.model rm"))
+    unknown = "not in these figures: reward.model, which the controller's CPU runs\n"
+    assert unknown in capsys.readouterr().out
+    cli.main(shlex.split("plan --shape 7B --gpus 1 --actor.offload_optimizer true"))
+    assert "not in these figures: the time that offloading takes\n" in capsys.readouterr().out
     cli.main(shlex.split("plan --shape 7B --gpus 8"))
     assert "not in these figures" not in capsys.readouterr().out
+
+
+def test_gpus_that_do_not_train_are_part_of_the_number(capsys: pytest.CaptureFixture[str]):
+    settings = "--backend ray --ray.workers 4 --ray.samplers 2 --ray.critic_workers 8"
+    cli.main(shlex.split(f"plan --shape 7B {settings}"))
+    shown = capsys.readouterr().out
+    counts = re.findall(r"\n(?:GPUs|  that [a-z ]+) +(\d+)", shown)
+    assert counts == ["14", "4", "8", "2"]
+    with pytest.raises(SystemExit):
+        cli.main(shlex.split(f"plan --shape 7B --gpus 10 {settings}"))
+    assert "none of 10 is left to train" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("gib", [8, 24, 80, 139])

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from telescope.config import Config
 from telescope.errors import TelescopeError
-from telescope.scale.estimate import GIB, Job, Memory, memory_of
+from telescope.scale.plan.job import Job
+from telescope.scale.plan.memory import Memory, memory_of
+from telescope.scale.plan.shapes import GIB
 
 Settings = tuple[tuple[str, str], ...]
 MakeJob = Callable[[Settings], Job]
@@ -21,7 +23,7 @@ MARGIN = 0.9
 """Share of the card that an estimate may fill: CUDA itself and gaps between tensors take memory."""
 
 _STATES: Settings = (("actor.offload_optimizer", "true"), ("critic.offload_optimizer", "true"))
-_PHASES = ("loading", "sampling", "forward", "updating", "saving")
+_PHASES = ("loading", "sampling", "scoring", "forward", "updating", "saving")
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,9 @@ def search(make_job: MakeJob) -> list[Fit]:
             job = make_job(changes)
         except TelescopeError:
             continue  # settings that exclude each other
-        memory = memory_of(job)
+        memory = memory_of(job).without_graphs()
         is_new = not found or not job.lora
-        if is_new and memory.peak <= MARGIN * job.rates.gib * GIB:
+        if is_new and memory.peak <= MARGIN * job.rates.memory:
             found.append(Fit(changes, job, memory))
             if job.lora == start.lora:
                 break
@@ -144,7 +146,8 @@ def as_toml(settings: Settings) -> str:
 
 
 def _peaks(memory: Memory) -> str:
-    cells = [f"{phase} {getattr(memory, phase) / GIB:.1f}" for phase in _PHASES]
+    peaks = {phase: getattr(memory, phase) for phase in _PHASES}
+    cells = [f"{phase} {peak / GIB:.1f}" for phase, peak in peaks.items() if peak > 0]
     if memory.host:
         cells.append(f"in host memory {memory.host / GIB:.1f}")
     return f"peak of each phase, GiB: {', '.join(cells)}"
