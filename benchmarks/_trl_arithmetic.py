@@ -1,6 +1,9 @@
 """TRL's PPOTrainer on the problems of a recipe, for some seconds.
 
     python -P benchmarks/_trl_arithmetic.py --model DIR --seconds 120
+    python -P benchmarks/_trl_arithmetic.py --model DIR --seconds 720 \
+        --recipe recipes/gsm8k.toml --recipe-set data.eval_files=data/gsm8k/held-out.parquet \
+        --micro 32 --set local_rollout_forward_batch_size=32
 
 The TRL side of benchmarks/learn.py. The recipe's problems, prompts, scorer and settings, as far as
 TRL has them; its own environment, of which this file wants torch, transformers, trl, datasets,
@@ -35,6 +38,7 @@ import argparse
 import ast
 import contextlib
 import importlib.metadata
+import inspect
 import json
 import math
 import os
@@ -61,17 +65,33 @@ def say(text):
 
 def problems(config, tokenizer):
     """(training, held-out) prompts of the recipe, made and tokenised as Telescope does it."""
-    from telescope.data import gym
-    from telescope.data.loader import PromptSet
+    from telescope.data.build import build_data
 
-    data = config.data
-    made = gym.rows(data.task, data.options, data.size, data.instruction)
-    made = made[0], made[1][: config.eval.prompts]
-    return tuple(PromptSet(rows, tokenizer, data) for rows in made)
+    return build_data(config, tokenizer)
 
 
-def score_texts(scorer, texts, rows):
-    return scorer(texts, [row["entry"] for row in rows])
+def scorer_of(config):
+    """f(texts, rows of the data): the recipe's reward of each text, a weighted sum."""
+    import torch
+
+    from telescope.build import build_reward
+
+    reward = build_reward(config, None, torch.device("cpu"))
+
+    def score(texts, rows):
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        given = {"completions": texts, "last_turns": texts, **columns}
+        total = [0.0] * len(texts)
+        for name, function in reward.functions.items():
+            parameters = inspect.signature(function).parameters
+            takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            own = {key: value for key, value in given.items() if takes_all or key in parameters}
+            weight = reward.weights.get(name, 1.0)
+            paid = function(**own)
+            total = [before + weight * more for before, more in zip(total, paid, strict=True)]
+        return total
+
+    return score
 
 
 def write_tiny_model(folder, tokenizer_folder, seed=0):
@@ -155,9 +175,7 @@ def scoring_module(tokenizer, prompts, width, scorer):
             responses = [
                 [row[i] for i in at if i >= width] for row, at in zip(ids, real, strict=True)
             ]
-            scores = score_texts(
-                scorer, tokenizer.batch_decode(responses, skip_special_tokens=True), asked
-            )
+            scores = scorer(tokenizer.batch_decode(responses, skip_special_tokens=True), asked)
             self.scores += scores
             self.lengths += map(len, responses)
             column = torch.tensor(scores, dtype=torch.float32, device=input_ids.device)
@@ -223,7 +241,7 @@ def evaluate(policy, tokenizer, held_out, config, scorer, batch):
                 )
                 right += sum(
                     score >= config.eval.correct_score - 1e-9
-                    for score in score_texts(scorer, texts, [held_out.data[i] for i in rows])
+                    for score in scorer(texts, [held_out.data[i] for i in rows])
                 )
             result[kind] = right / len(index)
     policy.train(was_training)
@@ -370,8 +388,6 @@ def train(args, config):
     )
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
-    from telescope.data import gym
-
     imported = time.perf_counter()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -384,10 +400,8 @@ def train(args, config):
         ppo_trainer.gc = SimpleNamespace(collect=lambda: 0)
     set_seed(args.seed)
     (prompts, held_out), tokenizer = tokenizers(args.model, config)
-    width, scorer = (
-        max(map(len, prompts.ids)),
-        gym.scorer(config.data.task, config.data.options, config.data.answer),
-    )
+    width = max(map(len, prompts.ids))
+    scorer = scorer_of(config)
     settings, chosen = settings_of(args, config)
     say(
         f"TRL  {len(prompts)} problems to train on, {len(held_out)} held out, prompts of {width} "
@@ -535,6 +549,13 @@ def main():
         "--set", action="append", default=[], metavar="KEY=VALUE", help="anything else of PPOConfig"
     )
     parser.add_argument(
+        "--recipe-set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the recipe, e.g. data.eval_files=FILE",
+    )
+    parser.add_argument(
         "--gc", action="store_true", help="leave TRL its two gc.collect() per update"
     )
     parser.add_argument(
@@ -556,10 +577,13 @@ def main():
     small = [
         ("rollout.batch_size", "16"),
         ("rollout.max_response_tokens", "8"),
-        ("data.size", "64"),
+        ("eval.prompts", "16"),
+        ("eval.samples", "16"),
     ]
-    small += [("eval.prompts", "16"), ("eval.samples", "16")]
-    config = load_config(args.recipe, small if args.tiny else []).model_copy(
+    if load_config(args.recipe).data.task:
+        small.append(("data.size", "64"))
+    given = [tuple(pair.split("=", 1)) for pair in args.recipe_set]
+    config = load_config(args.recipe, [*(small if args.tiny else []), *given]).model_copy(
         update={"seed": args.seed}
     )
     args.model = args.model or str(Path.home() / ".cache" / "telescope" / "SmolLM2-135M-Instruct")

@@ -5,6 +5,7 @@ same problems.
 from __future__ import annotations
 
 import importlib.util
+import json
 import string
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,6 @@ import pytest
 import torch
 
 from telescope.config import Config, load_config
-from telescope.data import gym
-from telescope.data.build import build_data
 from tests import ROOT
 
 VERSIONS = {"torch": "2.11.0", "trl": "1.12.0"}
@@ -234,13 +233,23 @@ def config() -> Config:
     )
 
 
-def test_both_sides_get_the_same_problems(config: Config) -> None:
-    tokenizer = chat_tokenizer()
-    ours, theirs = build_data(config, tokenizer), trl_side.problems(config, tokenizer)
-    for mine, other in zip(ours, theirs, strict=True):
-        assert mine is not None
-        assert (mine.ids, mine.texts, mine.data) == (other.ids, other.texts, other.data)
-    assert [len(half) for half in theirs] == [24, 8]
+def test_trl_is_paid_what_the_recipe_pays(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": [{"role": "user", "content": "3 + 4?"}], "reward_model": {"ground_truth": "7"}}
+    ] * 3
+    config = load_config(
+        ROOT / "recipes" / "gsm8k.toml",
+        [("data.files", str(written(rows, tmp_path / "a.jsonl"))), ("data.eval_files", "[]")],
+    )
+    prompts, _ = trl_side.problems(config, chat_tokenizer())
+    score = trl_side.scorer_of(config)
+    paid = score(["so\n#### 7", "it is 7", "#### 8"], prompts.data)
+    assert paid == pytest.approx([1.0, 0.0, 0.1])  # 0.9 for the number, 0.1 for the form
+
+
+def written(rows: list[dict[str, Any]], path: Path) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+    return path
 
 
 def test_trl_gets_a_pad_token_that_no_prompt_has(config: Config, tmp_path: Path) -> None:
@@ -280,7 +289,7 @@ def test_trls_reward_module_gives_the_scorers_score_whatever_the_padding(
         tokenizer,
         prompts,
         width,
-        gym.scorer(config.data.task, config.data.options, config.data.answer),
+        trl_side.scorer_of(config),
     )
     hidden = module.backbone(
         input_ids=query_responses.masked_fill(~real, 0), attention_mask=real
