@@ -276,12 +276,15 @@ def _default_functions(
     """Functions and weights of the task that the run's data comes from."""
     if config.toy:
         return {"exact_match": exact_match}, {}
-    if config.data.task:
-        scorer = gym.scorer(config.data.task, config.data.options, config.data.answer)
+    data = config.data
+    if data.task:
+        scorer = gym.scorer(
+            data.task, data.options, data.answer, partial_credit=data.partial_credit
+        )
         return {"gym_score": scorer}, {}
     if ":" in (config.rollout.environment or ""):
         return {}, {}  # the environment pays
-    if config.data.files:
+    if data.files:
         raise TelescopeError(
             "data.files without a reward: set reward.functions or reward.model, "
             "or pass reward= to Trainer"

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from telescope.algorithms.losses import clipped_policy_loss as clipped_policy_loss
     from telescope.algorithms.losses import clipped_value_loss as clipped_value_loss
     from telescope.algorithms.losses import entropy_from_logits as entropy_from_logits
+    from telescope.algorithms.losses import entropy_weight as entropy_weight
     from telescope.algorithms.losses import hl_gauss_loss as hl_gauss_loss
     from telescope.algorithms.losses import hl_gauss_targets as hl_gauss_targets
     from telescope.algorithms.losses import hl_gauss_values as hl_gauss_values
@@ -127,6 +128,7 @@ _MODULES = {
         "clipped_policy_loss",
         "clipped_value_loss",
         "entropy_from_logits",
+        "entropy_weight",
         "hl_gauss_loss",
         "hl_gauss_targets",
         "hl_gauss_values",

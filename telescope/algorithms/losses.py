@@ -76,6 +76,18 @@ def entropy_from_logits(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(-1)
 
 
+def entropy_weight(old_log_probs: Tensor, mask: Tensor, *, coef: float, target: float) -> float:
+    """Weight of the entropy bonus that falls to 0 as the policy's entropy rises to a target.
+
+        w = coef · max(0, 1 − H / H_target)      H = −mean log π_old(a_t|s_t)
+
+    H, over all action tokens of the batch, estimates the entropy of the policy that wrote it. So
+    the bonus acts against a collapse, and never pays for more entropy than H_target.
+    """
+    entropy = -float(masked_mean(old_log_probs.double(), mask))
+    return coef * max(0.0, 1 - max(entropy, 0.0) / target)
+
+
 def clipped_policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,

@@ -132,7 +132,7 @@ def _check_data(config: Config) -> None:
     if data.eval_files and not data.files:
         raise ValueError("data.eval_files without data.files: name the training files too")
     if data.task is None:
-        for name in ("options", "size", "instruction", "answer"):
+        for name in ("options", "size", "instruction", "answer", "partial_credit"):
             if name == "size" and config.verifiers_id is not None:
                 continue
             if getattr(data, name) != DataConfig.model_fields[name].default:
@@ -289,6 +289,11 @@ def _check_credit(config: Config) -> None:
     if credit.kl_target is not None and credit.kl_coef == 0:
         raise ValueError(
             "credit.kl_target needs credit.kl_coef > 0: a coefficient of 0 cannot adapt"
+        )
+    if config.actor.entropy_target is not None and config.actor.entropy_coef == 0:
+        raise ValueError(
+            "actor.entropy_target needs actor.entropy_coef > 0: the weight of the bonus where the "
+            "entropy is 0"
         )
     for name in ("credit.kl_coef", "actor.kl_loss_coef"):
         if credit.kl_steps != "all" and _get(config, name):

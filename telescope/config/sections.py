@@ -166,6 +166,11 @@ class DataConfig(Section):
         description="task: regular expression whose last match in the response is scored; "
         "none: what <answer> tags hold, else the whole response",
     )
+    partial_credit: bool = Field(
+        True,
+        description="task: pay what reasoning-gym's scorer gives, which may be a part of a point "
+        "for a wrong answer; false: 1 for a right answer, else 0",
+    )
     shuffle: bool = Field(True, description="new order every epoch, from the seed")
 
 
@@ -509,6 +514,12 @@ class ActorConfig(OptimizerConfig):
         DEFAULT_POLICY_LOSS, description="what the actor minimises; the default is PPO's clip"
     )
     entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus; 0: none")
+    entropy_target: float | None = Field(
+        None,
+        gt=0,
+        description="nats per token: entropy_coef is multiplied by 1 − entropy/target, and the "
+        "bonus is off above the target; default: the weight is fixed",
+    )
     kl_loss_coef: float = Field(
         0.0,
         ge=0,

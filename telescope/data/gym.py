@@ -45,9 +45,12 @@ def rows(
 
 
 def scorer(
-    task: str, options: Mapping[str, Any], pattern: str | None
+    task: str, options: Mapping[str, Any], pattern: str | None, *, partial_credit: bool = True
 ) -> Callable[..., list[float]]:
-    """A reward function: reasoning-gym's score of each response's answer; 0 if it is unreadable."""
+    """A reward function: reasoning-gym's score of each response's answer; 0 if it is unreadable.
+
+    Without `partial_credit` a score below 1 counts as 0.
+    """
     dataset = make(task, {**options, "size": 1, "seed": _TRAINING_SEED})
 
     def gym_score(last_turns: Sequence[str], entry: Sequence[Entry]) -> list[float]:
@@ -56,9 +59,10 @@ def scorer(
 
     def score(answer: str | None, problem: Entry) -> float:
         try:
-            return float(dataset.score_answer(answer, problem))
+            points = float(dataset.score_answer(answer, problem))
         except Exception:  # some scorers raise on what is not an answer
             return 0.0
+        return points if partial_credit or points >= 1 else 0.0
 
     return gym_score
 

@@ -127,6 +127,7 @@ class _FactFinder:
             "policy_loss": s.loss,
             "aggregation": s.actor.aggregates,
             "entropy_coef": s.actor.entropy_coef,
+            "entropy_target": s.actor.entropy_target or 0.0,
             "compared": s.estimator_definition.rules == COMPARED,
             "scaled": self.sample.scale is not None,
             "eps_value": getattr(s.critic, "clip_value", None) or 0.0,

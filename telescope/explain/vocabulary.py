@@ -74,6 +74,7 @@ VOCABULARY: dict[str, str] = {
     "policy_loss": "name of the policy loss",
     "aggregation": "how token losses become one number",
     "entropy_coef": "weight of the entropy bonus",
+    "entropy_target": "entropy at which the bonus ends; 0: none",
     "compared": "every token has the response's outcome less a baseline of its group",
     "scaled": "that difference is divided by a scale",
     "eps_value": "how far a prediction may move from the old value; 0 without a limit",

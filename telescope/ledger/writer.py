@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from telescope.algorithms import entropy_weight
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.ledger.reader import path_of
@@ -157,7 +158,16 @@ class Ledger(Notes):
         beta: float | None = None,
     ) -> pa.Table:
         columns = self._columns(batch, notes, min(self.limit, len(batch)))
-        return arrow_table(columns, self._meta(step, kl_coef, beta))
+        meta = self._meta(step, kl_coef, beta)
+        actor = self.config.actor
+        if actor.entropy_target is not None:
+            meta["settings"]["actor"]["entropy_coef"] = entropy_weight(
+                batch["old_log_probs"],
+                batch.mask,
+                coef=actor.entropy_coef,
+                target=actor.entropy_target,
+            )
+        return arrow_table(columns, meta)
 
     def _meta(self, step: int, kl_coef: float, beta: float | None) -> dict[str, Any]:
         return {

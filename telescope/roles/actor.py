@@ -14,6 +14,7 @@ from torch import Tensor
 from telescope.algorithms import (
     PolicyTerms,
     aggregate,
+    entropy_weight,
     kl_penalty,
     prompt_shares,
     top_entropy,
@@ -77,7 +78,7 @@ class Actor:
         self.cost = cost_of(model)
         self.device: torch.device = model.device
         self.padded = not is_packable(model)
-        self.loss = config.actor  # its beta may move
+        self.loss = config.actor  # its beta and entropy_coef may move
         self.skips_old = _can_skip_old_log_probs(config)
         self.learner = Learner(
             model,
@@ -197,6 +198,8 @@ class Actor:
         The ledger gets every token's terms.
         """
         config = self.config.actor
+        if config.entropy_target is not None:
+            self._adapt_entropy_coef(batch, config.entropy_target)
         meter = Meter(self.ranks)
         update_kl = Mean(self.ranks)
         staleness = self.learner.updates - batch["policy_version"].float().mean()
@@ -224,6 +227,8 @@ class Actor:
         metrics["actor/updates"] = steps
         metrics["actor/lr"] = self.learner.optimizer.param_groups[0]["lr"]
         metrics["rollout/staleness"] = float(staleness)
+        if config.entropy_target is not None:
+            metrics["actor/entropy_coef"] = self.loss.entropy_coef
         adapt = config.definition.adapt
         if adapt is not None:
             metrics["actor/beta"] = self.beta
@@ -259,6 +264,16 @@ class Actor:
         if hasattr(self.loss, "beta"):
             self.loss = self.loss.model_copy(update={"beta": beta})
         self.learner.kept["beta"].fill_(beta)
+
+    def _adapt_entropy_coef(self, batch: TokenBatch, target: float) -> None:
+        """Sets the weight of the entropy bonus in this update.
+
+        It follows from the whole batch alone: the same on every rank, and after a resume.
+        """
+        weight = entropy_weight(
+            batch["old_log_probs"], batch.mask, coef=self.config.actor.entropy_coef, target=target
+        )
+        self.loss = self.loss.model_copy(update={"entropy_coef": weight})
 
     def _prepared(self, minibatch: TokenBatch, report: LossReport, seed: int = 0) -> TokenBatch:
         """Drops rejected tokens, and marks those that the loss treats differently."""

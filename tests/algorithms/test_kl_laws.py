@@ -11,6 +11,7 @@ from telescope.algorithms import (
     adapt_kl_coef,
     aggregate,
     entropy_from_logits,
+    entropy_weight,
     kl_penalty,
     log_probs_from_logits,
 )
@@ -31,6 +32,16 @@ def test_a_token_of_probability_zero_adds_no_entropy_and_no_kl():
     logits = tensor([0.0, 0.0, -math.inf])
     close(entropy_from_logits(logits), tensor(math.log(2)))
     close(kl_penalty(logits, logits, "full"), tensor(0.0))
+
+
+@pytest.mark.parametrize(
+    ("entropy", "weight"), [(0.0, 0.02), (0.1, 0.015), (0.2, 0.01), (0.4, 0.0), (3.0, 0.0)]
+)
+def test_the_entropy_bonus_falls_to_zero_at_its_target(entropy, weight):
+    log_probs = tensor([[-entropy, -2 * entropy, 0.0, math.nan]])  # mean of the three: −entropy
+    mask = torch.tensor([[1, 1, 1, 0]])
+    found = entropy_weight(log_probs, mask, coef=0.02, target=0.4)
+    assert found == pytest.approx(weight, abs=1e-12)
 
 
 @pytest.mark.parametrize("d", [0.0, 0.5, -0.5, 2.0, -2.0])

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from telescope import Trainer, ledger
+from telescope.build import build_reward
 from telescope.commands import main
 from telescope.config import Config, load_config, smoke
 from telescope.data.build import build_data
@@ -93,6 +95,21 @@ def test_the_score_is_reasoning_gyms_own() -> None:
     assert scorer("chain_sum", {}, None)(["it is 17"], [entry]) == [0.25]
 
 
+def test_without_partial_credit_only_a_right_answer_is_paid() -> None:
+    entry = {"question": "", "answer": "17", "metadata": {}}
+    strict = scorer("chain_sum", {}, r"-?\d+", partial_credit=False)
+    assert strict(["17.", "-17", "18", "none"], [entry] * 4) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_the_setting_reaches_the_reward() -> None:
+    entry = {"question": "", "answer": "17", "metadata": {}}
+    data = {"task": "chain_sum", "answer": r"-?\d+"}
+    for partial_credit, paid in ((True, pytest.approx(2 / 3)), (False, 0.0)):
+        config = Config.builtin(data={**data, "partial_credit": partial_credit})
+        reward = build_reward(config, None, torch.device("cpu"))
+        assert reward.functions["gym_score"](["-17"], [entry]) == [paid]
+
+
 def test_the_scorer_knows_the_options_of_its_problems() -> None:
     """time_intervals pays by an answer's error, relative to the longest interval it may ask for."""
     options = {"max_time_difference_seconds": 60, "task_types": ["time_seconds"]}
@@ -162,7 +179,14 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"options": TWO_DIGITS}, {"size": 5}, {"instruction": "x"}, {"answer": r"\d"}]
+    "changes",
+    [
+        {"options": TWO_DIGITS},
+        {"size": 5},
+        {"instruction": "x"},
+        {"answer": r"\d"},
+        {"partial_credit": False},
+    ],
 )
 def test_settings_of_a_task_are_refused_without_one(changes: dict[str, Any]) -> None:
     with pytest.raises(TelescopeError, match=r"does nothing without data\.task"):

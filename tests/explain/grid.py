@@ -55,6 +55,7 @@ OTHER_SETTINGS: tuple[dict[str, object], ...] = (
     {"kl_kind": "mse"},
     {"kl_kind": "low_var_kl"},
     {"entropy_coef": 0.01},
+    {"entropy_coef": 0.004, "entropy_target": 0.5},
     {"aggregation": "token-sum"},
     {"aggregation": "seq-mean-token-sum"},
     {"aggregation": "seq-mean-token-mean"},

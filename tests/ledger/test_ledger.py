@@ -115,6 +115,19 @@ def test_the_recorded_kl_coef_is_the_one_of_the_step_not_of_the_config(make_conf
         assert sample.settings.credit.kl_coef == used[step]
 
 
+def test_the_recorded_entropy_coef_is_the_one_of_the_step(make_config) -> None:
+    bonus = [("actor.entropy_coef", "0.5"), ("actor.entropy_target", "10"), ("steps", "2")]
+    trainer = Trainer(make_config(*bonus, ("eval.samples", "1"), ("checkpoint.every", "0")))
+    trainer.fit()
+    rows = [row for row in trainer.history() if "actor/entropy_coef" in row]
+    used = {row["step"]: row["actor/entropy_coef"] for row in rows}
+    assert sorted(used) == [1, 2]
+    for step, weight in used.items():
+        assert 0 < weight < 0.5
+        sample = ledger.samples(trainer.config.run_dir, step)[0]
+        assert sample.settings.actor.entropy_coef == pytest.approx(weight, rel=1e-9)
+
+
 def test_the_entropy_is_that_of_the_policy_before_the_first_update(make_config) -> None:
     config = make_config(
         ("steps", "1"), ("actor.epochs", "2"), ("actor.minibatches", "1"), ("actor.lr", "0.1")

@@ -433,3 +433,30 @@ def test_weights_and_moments_that_are_not_finite_are_not_saved(what: str, tmp_pa
     with pytest.raises(DivergedError, match="not saved: lower the learning rate"):
         learner.save(tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
+
+
+def test_an_entropy_target_above_the_entropy_gives_a_share_of_the_bonus(make_config) -> None:
+    """The update is that of the smaller fixed weight, and the metric says which it was."""
+    chosen = (("actor.entropy_coef", "0.5"), ("actor.minibatches", "2"), ("actor.lr", "1e-2"))
+    roles, batch = prepared(make_config(*chosen, ("actor.entropy_target", "10")))
+    entropy = -(batch["old_log_probs"] * batch.mask).sum() / batch.mask.sum()
+    weight = 0.5 * (1 - float(entropy) / 10)
+    assert 0.1 < weight < 0.45
+    metrics = roles.actor.update_actor(batch)
+    assert metrics["actor/entropy_coef"] == pytest.approx(weight, rel=1e-6)
+
+    fixed, same = prepared(make_config(*chosen, ("actor.entropy_coef", repr(weight))))
+    fixed.actor.update_actor(same)
+    after = roles.actor.compute_log_prob(batch)
+    assert torch.allclose(after, fixed.actor.compute_log_prob(same), atol=1e-6)
+
+
+def test_above_its_target_entropy_is_not_paid_for(make_config) -> None:
+    chosen = (("actor.minibatches", "2"), ("actor.lr", "1e-2"))
+    bonus = (("actor.entropy_coef", "5"), ("actor.entropy_target", "1e-3"))
+    roles, batch = prepared(make_config(*chosen, *bonus))
+    assert roles.actor.update_actor(batch)["actor/entropy_coef"] == 0
+    none, same = prepared(make_config(*chosen))
+    assert "actor/entropy_coef" not in none.actor.update_actor(same)
+    after = roles.actor.compute_log_prob(batch)
+    assert torch.allclose(after, none.actor.compute_log_prob(same), atol=1e-6)

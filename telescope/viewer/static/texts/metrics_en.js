@@ -44,6 +44,7 @@ export const metricsEn = {
   "actor/off_policy_masked":
     "share of tokens without a loss because their response is too far from the policy",
   "actor/rejected": "share of tokens left out because π_old/π_sampler is out of bounds",
+  "actor/entropy_coef": "weight of the entropy bonus in this step",
   "actor/beta": "weight of KL(π_old ‖ π) in the loss of this step",
   "actor/kl_loss": "mean over tokens of the KL to the reference in the loss",
   "actor/grad_norm": "mean over optimizer steps of the gradient norm before clipping",

@@ -38,6 +38,7 @@ export const metricsZh = {
   "actor/importance": "采样器与训练不一致的重要性权重在 token 上的均值",
   "actor/off_policy_masked": "因回答离策略太远而没有损失的 token 所占的比例",
   "actor/rejected": "π_old/π_sampler 超出界限而被略去的 token 所占的比例",
+  "actor/entropy_coef": "这一步里熵奖励的系数",
   "actor/beta": "这一步的损失里 KL(π_old ‖ π) 的系数",
   "actor/kl_loss": "损失里对参考模型的 KL 在 token 上的均值",
   "actor/grad_norm": "裁剪之前的梯度范数在各次参数更新上的均值",
