@@ -11,10 +11,12 @@ from telescope.algorithms.definitions.trust import MODEL_CODE, TABLE, is_trusted
 from telescope.errors import TelescopeError
 
 DEFINITIONS = ("credit.estimator", "actor.loss", "critic.loss")
-FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment")
+FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment", "callbacks")
 TABLES = ("reward.options", "reward.headers", "rollout.environment_options")
 """They name servers, variables of the environment that are sent there, and how code is run."""
-MODELS = ("model.path", "model.critic_path", "model.reference_path")
+OTHERS = ("data.task", "ray.address")
+"""Some scorers of reasoning-gym evaluate an answer as Python. A Ray cluster can run anything."""
+MODELS = ("model.path", "model.critic_path", "model.reference_path", "model.tokenizer_path")
 
 
 def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, str]:
@@ -32,9 +34,9 @@ def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, 
         for spec in value if isinstance(value, list) else [value]:
             if isinstance(spec, str) and ":" in spec:
                 found[spec] = key
-    for key in TABLES if functions else ():
+    for key in (*TABLES, *OTHERS) if functions else ():
         table = _at(data, key)
-        if table:
+        if table and table != "none":
             found[TABLE + json.dumps([key, table], sort_keys=True, default=str)] = key
     if _at(data, "model.trust_remote_code"):
         for key in MODELS:
@@ -54,7 +56,9 @@ def check_trusted(
     for spec, key in named_code(data, functions=functions).items():
         if key not in given and not is_trusted(spec):
             shown = spec.partition("?")[0].removeprefix(MODEL_CODE)
-            if spec.startswith(TABLE):  # headers may hold a key
+            if key in OTHERS:
+                shown = _at(data, key)
+            elif spec.startswith(TABLE):  # headers may hold a key
                 shown = "{…}"
             raise TelescopeError(
                 f"{recipe} names code that you have not trained with as it is now ({key} = "
@@ -65,4 +69,6 @@ def check_trusted(
 def _at(data: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.partition(".")
     found = data.get(section)
+    if not name:
+        return found
     return found.get(name) if isinstance(found, Mapping) else None

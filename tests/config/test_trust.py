@@ -35,6 +35,7 @@ def recipe(folder: Path, text: str) -> Path:
         ('[reward]\nfunctions = ["{}"]', "reward.functions"),
         ('[reward]\nattention = "{}"', "reward.attention"),
         ('[rollout]\nenvironment = "{}"', "rollout.environment"),
+        ('callbacks = ["{}"]', "callbacks"),
     ],
 )
 def test_unknown_code_in_a_runs_config_is_not_imported(text: str, shown: str, tmp_path: Path):
@@ -52,6 +53,8 @@ def test_unknown_code_in_a_runs_config_is_not_imported(text: str, shown: str, tm
         '[reward]\nfunctions = ["https://example.org/score?key=secret"]',
         '[reward]\nfunctions = ["os:system"]',
         '[model]\npath = "theirs"\ntrust_remote_code = true',
+        '[data]\ntask = "n_queens"',
+        'backend = "ray"\n[ray]\naddress = "10.0.0.1:6379"',
     ],
 )
 def test_servers_modules_and_model_code_need_trust_too(text: str, tmp_path: Path):
@@ -62,6 +65,16 @@ def test_servers_modules_and_model_code_need_trust_too(text: str, tmp_path: Path
     load_saved_config(path, trusted=True)
     trust(*named_code(load_saved_config(path, trusted=True).model_dump()))
     load_saved_config(path)
+
+
+def test_a_tokenizer_with_code_needs_trust_of_its_own(tmp_path: Path):
+    text = '[model]\npath = "mine"\ntokenizer_path = "{}"\ntrust_remote_code = true'
+    path = recipe(tmp_path, text.format("mine"))
+    trust(*named_code(load_saved_config(path, trusted=True).model_dump()))
+    load_saved_config(path)
+    path = recipe(tmp_path, text.format("theirs"))
+    with pytest.raises(TelescopeError, match=r"trust_remote_code = 'theirs'.*add --trust"):
+        load_saved_config(path)
 
 
 def test_a_setting_of_the_command_line_replaces_the_files(tmp_path: Path):
@@ -106,6 +119,16 @@ def test_model_code_is_trusted_until_a_python_file_changes(tmp_path: Path):
     trust(f"{MODEL_CODE}{model}")
     assert is_trusted(f"{MODEL_CODE}{model}")
     (model / "more.py").write_text("x = 2")
+    assert not is_trusted(f"{MODEL_CODE}{model}")
+
+
+def test_model_code_is_trusted_until_its_config_names_other_code(tmp_path: Path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "modeling.py").write_text("x = 1")
+    (model / "config.json").write_text("{}")
+    trust(f"{MODEL_CODE}{model}")
+    (model / "config.json").write_text('{"auto_map": {"AutoModel": "theirs/code--modeling.Model"}}')
     assert not is_trusted(f"{MODEL_CODE}{model}")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 MODEL_CODE = "model.trust_remote_code "
 """In front of a model's path: the Python files that come with its weights."""
 TABLE = "table "
-"""In front of a table of settings that decide what is run, or who is sent a key; as JSON."""
+"""In front of a setting that decides what is run, or who is sent a key, and its value; as JSON."""
 
 
 def trust(*specs: str) -> None:
@@ -86,6 +86,8 @@ def _checksum(spec: str) -> str | None:
         if not folder.is_dir():
             return "a hub"
         paths = sorted(folder.glob("*.py"))
+        if paths:  # which of the classes are used, or those of another folder, stands in there
+            paths += sorted(folder.glob("*config.json"))
     elif (source := spec.rpartition(":")[0]).endswith(".py"):
         paths = [Path(source).expanduser()]
     else:
