@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from telescope.audit.findings import Audit, summarise
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 
 VERSION = 1
@@ -49,6 +50,7 @@ def save(audit: Audit, run: Path) -> Path:
 def load(run: Path | str, step: int) -> Audit | None:
     """The audit of a step. None without one, or if the file cannot be read."""
     try:
+        check_ordinary(path_of(run, step))
         plain = json.loads(path_of(run, step).read_text("utf-8"))
         return _FORMAT.validate_python(plain) if plain["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -80,7 +80,7 @@ def _messages(file: Path) -> list[Any]:
         raise TelescopeError(
             f"cannot read {file} ({error.strerror}): give a .md, .json or .jsonl file"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TelescopeError(f"{file} is not valid JSON in UTF-8: {error}") from None
     if isinstance(data, dict):
         data = data.get("messages")

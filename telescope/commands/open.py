@@ -68,5 +68,5 @@ def _settings(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TelescopeError(f"{path} cannot be read as TOML: {error}") from None

@@ -20,7 +20,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
-from telescope.config.paths import beside_recipe
+from telescope.config.paths import beside_recipe, check_ordinary
 from telescope.config.sections import Config, Section, kl_place
 from telescope.config.suggest import advice, leaves, misspelt
 from telescope.errors import TelescopeError
@@ -155,6 +155,8 @@ def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 def checked_toml(recipe: Path) -> dict[str, Any]:
     """What a recipe says. The config.toml of a run begins with a checksum, which must be right."""
     try:
+        if recipe.name in ("config.toml", "watched.toml"):  # of a run, which may come from anybody
+            check_ordinary(recipe)
         text = recipe.read_bytes().decode()
         first, _, settings = text.partition("\n")
         checksum = first.removeprefix(_CHECKSUM)
@@ -168,6 +170,8 @@ def checked_toml(recipe: Path) -> dict[str, Any]:
         raise _no_recipe(recipe, error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TelescopeError(f"{recipe} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise TelescopeError(f"{recipe} is not valid TOML: it is nested too deeply") from None
 
 
 def _no_recipe(given: Path, why: str) -> TelescopeError:

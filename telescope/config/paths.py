@@ -1,12 +1,24 @@
-"""Paths that a recipe names relative to itself."""
+"""Paths that a recipe names relative to itself, and files that may be read."""
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 BUILT_IN_MODELS = ("builtin", "smollm2")
+
+
+def check_ordinary(path: Path) -> None:
+    """Refuses a pipe, a socket or a device: reading one may never end.
+
+    A run folder may come from anybody, so each of its files is looked at first.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder the reader says so
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(path))
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:

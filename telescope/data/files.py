@@ -133,7 +133,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line.decode("utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TelescopeError(
                 f"{path}, line {number} is not JSON: {error} "
                 "(what is not .parquet or .csv is read as lines of JSON)"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Remark, Sample
 from telescope.explain.settings import Settings
@@ -100,6 +101,7 @@ def _open(run: Path | str, step: int, kind: Kind) -> parquet.ParquetFile:
     path = path_of(run, step, kind)
     try:
         with _explained(path):
+            check_ordinary(path)
             file = parquet.ParquetFile(path, page_checksum_verification=True)
             metadata = file.schema_arrow.metadata or {}
             described = metadata.get(METADATA, b"{}")
@@ -135,6 +137,7 @@ def _explained(path: Path) -> Iterator[None]:
         TypeError,
         LookupError,
         AttributeError,
+        RecursionError,
     ) as error:
         problem = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedError(

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 
 NAME = ".metadata"
@@ -43,13 +44,18 @@ _RECORDS = {
 def read_index(folder: Path) -> Metadata:
     """The index of the tensors in `folder`. Raises UnpicklingError where it is not one."""
     path = folder / NAME
+    check_ordinary(path)
     loader = _Loader(io.BytesIO(path.read_bytes()), path)
     try:
-        return _index(loader.load())
+        index = _index(loader.load())
     except (TelescopeError, pickle.UnpicklingError):
         raise
     except Exception as error:  # a damaged pickle fails in any way
         raise pickle.UnpicklingError(f"{NAME} is not an index of tensors ({error})") from None
+    for place in index.storage_data.values():
+        if (folder / place.relative_path).exists():
+            check_ordinary(folder / place.relative_path)
+    return index
 
 
 class Reader(FileSystemReader):

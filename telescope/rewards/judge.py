@@ -131,7 +131,7 @@ class Judge:
         answer = self.http.post(question.encode())
         try:
             return str(json.loads(answer)["choices"][0]["message"]["content"] or "")
-        except (ValueError, KeyError, IndexError, TypeError):
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise TelescopeError(
                 f"{self.http.server} answered {answer[:80]!r}, which is not a chat completion: "
                 "its address ends before /chat/completions"
@@ -178,6 +178,6 @@ def _read_cache(path: Path | None) -> dict[str, str]:
         try:
             kept = json.loads(line)
             replies[str(kept["key"])] = str(kept["reply"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return replies

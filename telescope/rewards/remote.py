@@ -63,7 +63,7 @@ class RemoteReward:
         answer = self.http.post(body)
         try:
             scores = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise TelescopeError(
                 f"{self.server} answered {answer[:60]!r}, which is not JSON: "
                 "it should be a list of scores"

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
+from telescope.config.paths import check_ordinary
 from telescope.data.rng import rng_state, set_rng_state
 from telescope.errors import DivergedError, TelescopeError, WorkerError
 from telescope.models import shards
@@ -209,11 +210,21 @@ def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
     with explained(path):
         actor.load(shards_of(path, "actor"))
         critic.load(shards_of(path, "critic"))
-        state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+        check_ordinary(path / "state.pt")
+        state = _read_state(path / "state.pt")
     if not isinstance(state, dict) or "rng" not in state:
         raise damaged(path, "state.pt is not the state of a run")
     set_rng_state(state.pop("rng"))
     return state
+
+
+def _read_state(file: Path) -> Any:
+    try:
+        return torch.load(file, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError:  # torch's own words advise to read it without this limit
+        raise damaged(
+            file.parent, f"{file.name} holds more than numbers, so it was not read"
+        ) from None
 
 
 @contextmanager

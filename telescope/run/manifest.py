@@ -65,7 +65,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = json.loads((folder / NAME).read_text("utf-8"))
         version = content.get("format")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise damaged(folder, f"{NAME} cannot be read") from None
     if version != FORMAT:
         raise TelescopeError(

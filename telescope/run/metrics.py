@@ -15,6 +15,7 @@ from typing import Any
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 from telescope.ledger.lines import read_line, write_line
 from telescope.run.manifest import sync
@@ -78,7 +79,10 @@ class MetricsLog:
         last = -1
         kept: list[bytes] = []
         discarded: list[bytes] = []
-        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        lines: list[bytes] = []
+        if self.path.exists():
+            check_ordinary(self.path)
+            lines = self.path.read_bytes().splitlines()
         for number, line in enumerate(lines, 1):
             row = read_line(line)
             if row is None:
@@ -92,7 +96,7 @@ class MetricsLog:
                 discarded.append(line)
         if discarded:
             path = self.path.with_name("metrics.discarded.jsonl")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
                 file.writelines(line + b"\n" for line in discarded)
         temporary = self.path.with_suffix(".tmp")
@@ -108,6 +112,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if not path.exists():
         return rows
+    check_ordinary(path)
     for line in path.read_bytes().splitlines():
         row = read_line(line)
         if row is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 from telescope.ledger.lines import read_line
 
@@ -84,6 +85,7 @@ class Metrics:
     def refresh(self) -> Metrics:
         """Reads the lines that were added. A file that was written anew is read from its start."""
         try:
+            check_ordinary(self.path)
             with self._lock, self.path.open("rb") as file:
                 self._follow(file)
         except FileNotFoundError:

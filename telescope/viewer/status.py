@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from telescope.config.paths import check_ordinary
 from telescope.ledger import reader as ledger
 from telescope.viewer.series import Metrics
 
@@ -86,7 +87,7 @@ def status_of(run: Path, metrics: Metrics, total_steps: int | None) -> Status:
         started = None  # a copied run: its files have the time of the copy
     is_empty = metrics.last_step is None and not recorded
     state = _state(
-        locked=_is_locked(run / ".lock"),
+        locked=is_locked(run / ".lock"),
         is_empty=is_empty,
         is_done=total_steps is not None and step >= total_steps and not is_empty,
         age=now - (updated or started or 0.0),
@@ -122,12 +123,13 @@ def _written(path: Path) -> float | None:
         return None
 
 
-def _is_locked(path: Path) -> bool | None:
+def is_locked(path: Path) -> bool | None:
     """Whether a process trains the run; None if there is no lock file that can be read.
 
     A shared lock is taken for a moment: it is refused while the trainer holds its own.
     """
     try:
+        check_ordinary(path)
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False

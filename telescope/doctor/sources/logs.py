@@ -47,7 +47,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _from_json(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         return None

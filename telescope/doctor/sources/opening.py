@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from telescope.config.paths import check_ordinary
 from telescope.doctor.curves import Curves
 from telescope.doctor.settings import read_settings
 from telescope.doctor.sources import logs, tensorboard, trl, wandb
@@ -44,6 +45,7 @@ class RunFolder(Source):
     def refresh(self) -> Curves:
         path = self.run / "metrics.jsonl"
         try:
+            check_ordinary(path)
             with path.open("rb") as file:
                 status = path.stat()
                 if status.st_ino != self._file or status.st_size < self._read:

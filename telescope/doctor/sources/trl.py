@@ -28,6 +28,6 @@ def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         state = json.loads(path.read_text("utf-8"))
         rows = [dict(row) for row in state["log_history"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TelescopeError(f"{path} is not a trainer state that can be read: {error}") from None
     return {}, rows

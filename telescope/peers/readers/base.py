@@ -55,7 +55,7 @@ def json_lines(path: Path, fields: Iterable[str]) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except (json.JSONDecodeError, RecursionError):
                 if line.endswith("\n"):
                     raise TelescopeError(f"{path}, line {number} is not JSON") from None
                 return
