@@ -62,13 +62,12 @@ def run(arguments: list[str]) -> None:
 
     from telescope.doctor import examine
     from telescope.doctor.terminal import lines
-    from telescope.ledger.damage import ledger_damage
-    from telescope.ledger.lines import damage_of
+    from telescope.ledger.damage import run_damage
 
     lang = language()
     examination = examine(options.run)
     found = examination.findings()
-    for note in [*damage_of(options.run), *ledger_damage(options.run)]:
+    for note in run_damage(options.run):
         tell(note)
     if options.prove:
         _prove(options, found, settings)

@@ -22,10 +22,9 @@ def run(arguments: list[str]) -> None:
     )
     options = parser.parse_args(arguments)
 
-    from telescope.ledger.damage import ledger_damage
-    from telescope.ledger.lines import damage_of
+    from telescope.ledger.damage import run_damage
     from telescope.viewer.report import write_report
 
-    for note in [*damage_of(options.run), *ledger_damage(options.run)]:
+    for note in run_damage(options.run):
         tell(note)
     print(write_report(options.run, options.out or options.run / "report.html"))

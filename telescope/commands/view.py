@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from pathlib import Path
 
 from telescope.commands.arguments import Parser
@@ -39,7 +40,17 @@ def run(arguments: list[str]) -> None:
             shown = _run_of_numbers(stack, options.numbers)
         for note in damage_of(shown):
             tell(note)
+        threading.Thread(target=_name_damage, args=(shown,), daemon=True).start()
         serve(shown, options.host, options.port, options.token)
+
+
+def _name_damage(run: Path) -> None:
+    """Names damaged files of the ledger. All are read, so the page does not wait for it."""
+    from telescope.ledger.damage import ledger_damage
+
+    with contextlib.suppress(TelescopeError):  # a folder that cannot be read: the page says so
+        for note in ledger_damage(run):
+            tell(note)
 
 
 def _run_of_numbers(stack: contextlib.ExitStack, numbers: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import get_args
 
 from telescope.errors import TelescopeError
 from telescope.ledger import reader
+from telescope.ledger.lines import damage_of
 
 _THREADS = 4
 """Files that are read at once."""
@@ -15,17 +16,46 @@ _NAMED = 5
 """Files that are named; of others only the number is told."""
 
 
-def damaged_files(run: Path, until: int | None = None) -> list[Path]:
-    """The ledger's files that cannot be read whole, those of steps up to `until`."""
-    files = [
-        (step, kind)
-        for kind in get_args(reader.Kind)
-        for step in reader.steps(run, kind)
-        if until is None or step <= until
-    ]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(lambda file: _is_damaged(run, *file), files))
-    return [reader.path_of(run, *file) for file, bad in zip(files, found, strict=True) if bad]
+class LedgerDamage:
+    """The damaged files of a run's ledger. A file is read again only when it has changed."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self._known: dict[tuple[int, reader.Kind], tuple[tuple[int, int], bool]] = {}
+
+    def files(self, until: int | None = None) -> list[Path]:
+        """Those that cannot be read whole, of steps up to `until`."""
+        files = [
+            (step, kind)
+            for kind in get_args(reader.Kind)
+            for step in reader.steps(self.run, kind)
+            if until is None or step <= until
+        ]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(self._is_damaged, files))
+        pairs = zip(files, found, strict=True)
+        return [reader.path_of(self.run, *file) for file, is_bad in pairs if is_bad]
+
+    def lines(self, until: int | None = None) -> list[str]:
+        """One line that names them; none if all are whole."""
+        names = [path.name for path in self.files(until)]
+        if not names:
+            return []
+        named = ", ".join(names[:_NAMED])
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return [f"damaged files of {self.run / 'ledger'} are left out: {named}{more}"]
+
+    def _is_damaged(self, file: tuple[int, reader.Kind]) -> bool:
+        try:
+            status = reader.path_of(self.run, *file).stat()
+        except OSError:  # it was moved away meanwhile, or cannot be looked at
+            return _is_damaged(self.run, *file)
+        written = (status.st_mtime_ns, status.st_size)
+        known = self._known.get(file)
+        if known is None or known[0] != written:
+            known = (written, _is_damaged(self.run, *file))
+            self._known[file] = known
+        return known[1]
 
 
 def _is_damaged(run: Path, step: int, kind: reader.Kind) -> bool:
@@ -40,8 +70,9 @@ def _is_damaged(run: Path, step: int, kind: reader.Kind) -> bool:
 
 def ledger_damage(run: Path, until: int | None = None) -> list[str]:
     """One line that names the damaged files of a run's ledger; none if all are whole."""
-    names = [path.name for path in damaged_files(run, until)]
-    if not names:
-        return []
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [f"damaged files of {run / 'ledger'} are left out: {', '.join(names[:_NAMED])}{more}"]
+    return LedgerDamage(run).lines(until)
+
+
+def run_damage(run: Path) -> list[str]:
+    """What of a run's config.toml, metrics.jsonl and ledger cannot be used, in one line each."""
+    return [*damage_of(run), *ledger_damage(run)]

@@ -42,8 +42,11 @@ def _checksum(row: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(row).encode())
 
 
-def damage_of(run: Path) -> list[str]:
-    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each."""
+def damage_of(run: Path, *, live: bool = False) -> list[str]:
+    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each.
+
+    `live`: the last line may still be being written.
+    """
     found = []
     config = run / "config.toml"
     if config.is_file():
@@ -53,7 +56,10 @@ def damage_of(run: Path) -> list[str]:
             found.append(str(error))
     metrics = run / "metrics.jsonl"
     if metrics.is_file():
-        rows = [read_line(line) for line in metrics.read_bytes().splitlines()]
+        written = metrics.read_bytes()
+        if live:
+            written = written[: written.rfind(b"\n") + 1]
+        rows = [read_line(line) for line in written.splitlines()]
         count = rows.count(None)
         if count:
             found.append(f"{metrics}: {count} damaged lines are left out")

@@ -67,7 +67,8 @@ class _Report:
         """step -> positions of the samples in the report"""
 
     def data(self) -> dict[str, Any]:
-        header = self.run.header() | {"alarms": self.run.alarms(wait=True)}
+        header = self.run.header()
+        header |= {"alarms": self.run.alarms(wait=True), "damage": self.run.damage(wait=True)}
         metrics = self.run.metrics.to_json(most=MAX_POINTS)
         self._add(f"{self.base}/metrics", {"series": metrics})
         self._add("api/tour", example_tour())

@@ -15,9 +15,11 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
-from telescope.viewer.alarms import Alarms
+from telescope.viewer.alarms import find_alarms
 from telescope.viewer.audited import page_audit
+from telescope.viewer.background import Background
 from telescope.viewer.columns import has_critic, step_columns
+from telescope.viewer.damage import Damage, Lines
 from telescope.viewer.evaluations import evaluation_steps
 from telescope.viewer.header import (
     SCALED,
@@ -75,7 +77,8 @@ class RunData:
         self._scales = Recent[dict[str, float]](64)
         self._settings = Recent[RunSettings](1)
         self._prompts = PromptIndex(run)
-        self._alarms = Alarms(run)
+        self._alarms = Background[list[dict[str, Any]]](partial(find_alarms, run), [])
+        self._damage = Damage(run)
 
     # ---- the run ----
 
@@ -137,6 +140,7 @@ class RunData:
             "metrics": sorted(self.metrics.series),
             "correct_score": number_of(self.correct_score),
             "alarms": self.alarms(),
+            "damage": self.damage(),
             "instructive": self.instructive(steps),
             "scales": self.scales(steps),
             "recorded": None,
@@ -147,6 +151,10 @@ class RunData:
         steps = self.steps()
         stamp = (_written(self.run / "metrics.jsonl"), len(steps), steps[-1:])
         return self._alarms.known(str(stamp), wait=wait) if self.run.is_dir() else []
+
+    def damage(self, *, wait: bool = False) -> Lines:
+        """Which files are damaged, as far as it is known; `wait`: all of them."""
+        return self._damage.known(wait=wait)
 
     def instructive(self, steps: list[int]) -> dict[str, int] | None:
         """The sample that the page opens with: a wrong answer at an early step."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from telescope.ledger.reader import path_of
 from tests.viewer.conftest import until
 from tests.viewer.fake import sample, step_of, write_step
 from tests.viewer.test_evaluations import with_answers
@@ -365,6 +366,23 @@ def test_alarms_are_listed_marked_and_lead_to_their_step(
     alarm.locator("button").click()
     until(page, "location.hash.includes('view=samples')")
     until(page, "document.querySelector('#step-now').textContent === '30'")  # the nearest recorded
+
+
+def test_damaged_files_are_named_in_one_line(
+    open_page: OpenPage, serve_run: Serve, run: Path
+) -> None:
+    page = open_run(open_page, serve_run, run)
+    assert page.locator(".notice.damage").count() == 0
+    path = path_of(run, 20)
+    path.write_bytes(path.read_bytes()[:-100])
+    line = page.locator(".notice.damage")
+    line.wait_for()
+    assert line.text_content() == "damaged files of ledger are left out: step_000020.parquet"
+    page.locator("#lang button", has_text="中文").click()
+    until(
+        page,
+        "document.querySelector('.notice.damage').textContent.startsWith('ledger 里有文件坏了')",
+    )
 
 
 # ---- the step bar ----

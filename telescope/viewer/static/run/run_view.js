@@ -3,7 +3,7 @@
 import { run, runId, shownRuns } from "../core/data.js";
 import { Loaded } from "../core/parts.js";
 import { go } from "../core/state.js";
-import { t } from "../core/text.js";
+import { lang, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { Alarms } from "./alarms.js";
 import { groups } from "./chart_state.js";
@@ -19,6 +19,7 @@ export function RunView() {
   return html`
     ${run.value.status === "deleted" ? html`<${Deleted} />` : null}
     ${run.value.status === "empty" ? html`<p class="notice">${t("run.empty")}</p>` : null}
+    <${Damage} />
     <div class="panel">
       <${Summary} />
       <${Task} />
@@ -36,6 +37,15 @@ function Deleted() {
   return html`<p id="deleted" class="notice bad" role="alert">
     <b>${t("run.deleted")}</b> ${t("run.deleted_more")}
   </p>`;
+}
+
+// Files that cannot be read: what the page shows is without them.
+function Damage() {
+  const lines = run.value.damage ?? [];
+  return lines.map(
+    (line) =>
+      html`<p key=${line.en} class="notice bad damage" role="alert">${line[lang.value]}</p>`,
+  );
 }
 
 // Runs that are laid over this one; a click takes one away.
