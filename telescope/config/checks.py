@@ -165,8 +165,8 @@ def _check_ray(config: Config) -> None:
                 "every copy of a model needs all its shards"
             )
     if config.backend == "local":
-        for name in ("samplers", "critic_workers", "reward_workers"):
-            if getattr(ray, name):
+        for name in ("samplers", "critic_workers", "reward_workers", "workers_per_gpu"):
+            if getattr(ray, name) != type(ray).model_fields[name].default:
                 raise ValueError(f"ray.{name} = {getattr(ray, name)} needs backend = 'ray'")
     if ray.critic_workers and not config.credit.by_critic:
         raise ValueError(

@@ -851,6 +851,12 @@ class RayConfig(Section):
     reward_workers: int = Field(
         0, ge=0, description="workers with reward.model; 0: the controller scores, on its CPU"
     )
+    workers_per_gpu: int = Field(
+        1,
+        ge=1,
+        description="workers of any kind that share a GPU, to try several ranks on one; they talk "
+        "over gloo instead of NCCL, so this is no way to train faster",
+    )
     address: str | None = Field(
         None, description="cluster to join; default: RAY_ADDRESS, else a cluster started here"
     )

@@ -34,7 +34,8 @@ def connect(config: Config) -> bool:
     asked = " + ".join(f"{name} = {count}" for name, count in counts.items() if count)
     _check_room("CPU", cpus, workers, asked, len(nodes))
     if gpus:
-        _check_room("GPU", gpus, workers, asked, len(nodes))
+        shared = config.ray.workers_per_gpu
+        _check_room("GPU", gpus, -(-workers // shared), asked, len(nodes))
     return gpus > 0
 
 

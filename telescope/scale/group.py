@@ -30,13 +30,15 @@ class WorkerGroup:
         self.workers: list[Any] = []
         # With GPUs, machines are filled one after the other: connections within one are fast.
         # Without, the workers share the CPUs of all machines.
-        resources = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
+        resources: dict[str, float] = {"CPU": 1}
+        if gpus:
+            resources["GPU"] = 1 / config.ray.workers_per_gpu
         self.placement = ray.util.placement_group(
             [resources] * size, strategy="PACK" if gpus else "SPREAD"
         )
         try:
             self._wait_for_placement(resources, size, roles)
-            self.workers = self._start_workers(kind, size, gpus)
+            self.workers = self._start_workers(kind, size, resources.get("GPU", 0))
             address = self.wait_for([self.workers[0].address.remote()], "start")[0]
             own = [(rank, size, address) for rank in range(size)]
             self.origin: dict[str, str] = self.call_all("build", config, roles, each=own)[0]
@@ -44,8 +46,11 @@ class WorkerGroup:
             self.close()
             raise
 
-    def _start_workers(self, kind: type, size: int, gpus: bool) -> list[Any]:
-        """Starts the processes; neighbouring ranks share a machine where possible."""
+    def _start_workers(self, kind: type, size: int, gpus: float) -> list[Any]:
+        """Starts the processes, each with so many GPUs or so much of one.
+
+        Neighbouring ranks share a machine where possible.
+        """
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -54,14 +59,14 @@ class WorkerGroup:
             place = PlacementGroupSchedulingStrategy(
                 self.placement, placement_group_bundle_index=index
             )
-            options = actor_class.options(num_cpus=1, num_gpus=int(gpus), scheduling_strategy=place)
+            options = actor_class.options(num_cpus=1, num_gpus=gpus, scheduling_strategy=place)
             self.workers.append(options.remote())
         nodes = self.call_all("node")
         order = sorted(range(size), key=lambda index: (nodes.index(nodes[index]), index))
         return [self.workers[index] for index in order]
 
     def _wait_for_placement(
-        self, resources: dict[str, int], size: int, roles: Sequence[str]
+        self, resources: dict[str, float], size: int, roles: Sequence[str]
     ) -> None:
         import ray
 
@@ -75,7 +80,7 @@ class WorkerGroup:
         def listed(amounts: dict[str, float]) -> str:
             return ", ".join(f"{amounts.get(kind, 0):g} {kind}s" for kind in resources)
 
-        needed = listed(dict.fromkeys(resources, size))
+        needed = listed({kind: size * amount for kind, amount in resources.items()})
         free = listed(ray.available_resources())
         total = listed(ray.cluster_resources())
         limit = f"{self.config.ray.timeout:g} s (ray.timeout)"

@@ -48,18 +48,30 @@ class SamplingRole:
         self.sampler.load_weights(named, version)
 
 
+def uses_nccl(config: Config, device: torch.device) -> bool:
+    """Whether tensors on the device go over NCCL, which refuses two ranks on one GPU."""
+    return device.type == "cuda" and config.ray.workers_per_gpu == 1
+
+
 class WeightChannel:
     """A process group beside torch's default one: rank 0 sends weights, the others receive."""
 
     def __init__(
-        self, address: str, rank: int, size: int, device: torch.device, timeout: timedelta
+        self,
+        address: str,
+        rank: int,
+        size: int,
+        device: torch.device,
+        timeout: timedelta,
+        *,
+        nccl: bool = False,
     ) -> None:
         dist: Any = torch.distributed
         host, port = address.rsplit(":", 1)
         store = dist.TCPStore(host, int(port), size, is_master=rank == 0, timeout=timeout)
         self.device = device
         self.group: Any
-        if device.type == "cuda":
+        if nccl:
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
             self.group = dist.ProcessGroupNCCL(store, rank, size, options)
@@ -70,6 +82,11 @@ class WeightChannel:
         """Rank 0's value, on every rank."""
         self.group.broadcast(value, 0).wait()
         return value
+
+    def finish(self) -> None:
+        """Waits until everything has arrived. NCCL only queues a broadcast on the GPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def receive(
         self, shapes: Sequence[tuple[str, Sequence[int]]], dtype: torch.dtype

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
@@ -26,7 +27,7 @@ from telescope.roles.factory import (
     resolve_model,
 )
 from telescope.roles.reference import Reference
-from telescope.scale.samplers import SamplingRole, WeightChannel
+from telescope.scale.samplers import SamplingRole, WeightChannel, uses_nccl
 
 
 class Worker:
@@ -83,16 +84,19 @@ class Worker:
         return origin
 
     def _join_process_group(self, rank: int, size: int, address: str) -> ProcessGroup:
+        timeout = timedelta(seconds=self.config.ray.timeout)
         # metrics and counts are reduced on the CPU, so a GPU worker needs gloo too
-        on_gpu = self.device.type == "cuda"
         torch.distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            "cpu:gloo,cuda:nccl" if uses_nccl(self.config, self.device) else "gloo",
             init_method=f"tcp://{address}",
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=self.config.ray.timeout),
+            timeout=timeout,
         )
-        return ProcessGroup(self.device, self.config.ray.fsdp_size)
+        ranks = ProcessGroup(self.device, self.config.ray.fsdp_size)
+        for group in ranks.mesh.get_all_groups():
+            _set_pg_timeout(timeout, group)  # torch's own default: 10 minutes for NCCL
+        return ranks
 
     def _build_actor(self, ranks: ProcessGroup) -> str:
         """Loads actor and reference; with LoRA they share one model."""
@@ -154,7 +158,8 @@ class Worker:
         Rank 0 will send them. It returns their names and shapes.
         """
         timeout = timedelta(seconds=self.config.ray.timeout)
-        self.channel = WeightChannel(address, rank, size, self.device, timeout)
+        nccl = uses_nccl(self.config, self.device)
+        self.channel = WeightChannel(address, rank, size, self.device, timeout, nccl=nccl)
         if rank != 0:
             return []
         stored = self.roles["actor"].stored_weights()
@@ -166,9 +171,12 @@ class Worker:
         for _, value in self.roles["actor"].weights():
             if self.channel is not None:
                 self.channel.broadcast(value.to(dtype).contiguous())
+        if self.channel is not None:
+            self.channel.finish()
 
     def receive_weights(self, shapes: Sequence[tuple[str, Sequence[int]]], version: int) -> None:
         """Takes the weights that rank 0 sends."""
         assert self.channel is not None
         named = self.channel.receive(shapes, getattr(torch, self.config.model.dtype))
         self.roles["sampler"].load_weights(named, version)
+        self.channel.finish()

@@ -123,6 +123,7 @@ def test_shards_that_do_not_fill_the_workers_are_refused():
     assert "ray.workers = 6 is not a multiple of ray.fsdp_size = 4" in refusal(
         ("ray.workers", "6"), ("ray.fsdp_size", "4")
     )
+    assert "ray.workers_per_gpu = 2 needs backend = 'ray'" in refusal(("ray.workers_per_gpu", "2"))
     assert "ray.critic_workers = 3 is" in refusal(
         ("ray.workers", "4"), ("ray.fsdp_size", "2"), ("ray.critic_workers", "3")
     )

@@ -11,6 +11,7 @@ import pytest
 from telescope import build
 from telescope.config import Config, load_config
 from telescope.errors import WorkerError
+from telescope.scale.cluster import connect
 from telescope.scale.group import WorkerGroup
 from telescope.trainer import Trainer
 from tests.fakes import tiny_config
@@ -80,6 +81,48 @@ def test_places_that_the_cluster_has_lost_are_a_lost_worker() -> None:
     group.placement = SimpleNamespace(wait=_raise)
     with pytest.raises(WorkerError, match="has lost the workers' places: Placement group 7 does"):
         group._wait_for_placement({"CPU": 1}, 1, ["actor"])
+
+
+@pytest.mark.parametrize(("per_gpu", "share"), [("1", 1.0), ("4", 0.25)])
+def test_workers_that_share_a_gpu_ask_for_a_part_of_it(
+    per_gpu: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's placement group and each worker's options, with a cluster that has no GPU."""
+    asked: list[dict[str, float]] = []
+
+    def placement_group(bundles: list[dict[str, float]], strategy: str) -> SimpleNamespace:
+        asked.extend(bundles)
+        return SimpleNamespace(wait=lambda timeout: False)
+
+    monkeypatch.setattr(ray.util, "placement_group", placement_group)
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 8, "GPU": 0.5})
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8, "GPU": 1})
+    config = load_config(None, [("backend", "ray"), ("ray.workers_per_gpu", per_gpu)])
+    needed = f"they need 4 CPUs, {4 * share:g} GPUs, 8 CPUs, 0.5 GPUs are free"
+    with pytest.raises(WorkerError, match=needed):
+        WorkerGroup(config, 4, ["actor"], gpus=True)
+    assert asked == [{"CPU": 1, "GPU": share}] * 4
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "gpus", "refused"),
+    [("1", 3, True), ("2", 2, False), ("4", 1, False), ("3", 1, True)],
+)
+def test_there_is_room_for_as_many_workers_as_share_the_gpus(
+    per_gpu: str, gpus: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": float(gpus)}}
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: [node])
+    settings = [("backend", "ray"), ("ray.workers", "4"), ("ray.workers_per_gpu", per_gpu)]
+    config = load_config(None, settings)
+    if not refused:
+        assert connect(config)
+        return
+    with pytest.raises(WorkerError, match=rf"needs {4 if per_gpu == '1' else 2} GPUs"):
+        connect(config)
 
 
 def _raise(_: float) -> bool:

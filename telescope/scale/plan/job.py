@@ -85,6 +85,11 @@ class Job:
         return self.gpus - others(self.config)
 
     @property
+    def samplers(self) -> int:
+        """Copies of the policy that only sample, of `tensor_parallel` GPUs each."""
+        return self.config.ray.samplers // self.tensor_parallel
+
+    @property
     def tensor_parallel(self) -> int:
         """GPUs of one sampler."""
         return tensor_parallel(self.config)
@@ -206,7 +211,7 @@ def others(config: Config) -> int:
     ray = config.ray
     if config.backend == "local":
         return 0
-    return ray.samplers * tensor_parallel(config) + ray.critic_workers + ray.reward_workers
+    return ray.samplers + ray.critic_workers + ray.reward_workers
 
 
 def all_gpus(config: Config) -> int:

@@ -78,7 +78,7 @@ def uses_graphs(job: Job) -> bool:
 
 def sampled_rows(job: Job) -> int:
     """Responses of the sampler that has most."""
-    samplers = job.config.ray.samplers if job.samples_apart else job.workers
+    samplers = job.samplers if job.samples_apart else job.workers
     return ceil_div(job.total, samplers)
 
 

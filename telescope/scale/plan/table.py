@@ -115,7 +115,7 @@ def _kinds_of_gpus(jobs: Sequence[Job]) -> list[str]:
     counts = {
         "train": [job.workers for job in jobs],
         "train the critic": [ray.critic_workers] * len(jobs),
-        f"sample{each}": [ray.samplers * tensor_parallel] * len(jobs),
+        f"sample{each}": [ray.samplers] * len(jobs),
         "score": [ray.reward_workers] * len(jobs),
     }
     return [
