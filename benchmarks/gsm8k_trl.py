@@ -2,7 +2,7 @@
 
     python benchmarks/gsm8k_trl.py --model MODEL --seconds 720 --out runs/gsm8k-trl [--vllm]
 
-Reads the parquet files that recipes/gsm8k.py writes. Saves the policy --marks times, evenly spread
+Reads the parquet files that benchmarks/gsm8k.py leaves in runs/gsm8k/data. Saves the policy --marks times, evenly spread
 over the seconds of training; those of saving do not count. `telescope eval` then measures each
 saved policy with the recipe's own data and scorer, so that both sides are judged by the same code.
 Writes summary.json: time to the first update, seconds per step, accuracy against seconds of
@@ -31,6 +31,7 @@ from typing import Any
 STARTED = time.perf_counter()
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "recipes" / "gsm8k.toml"
+DATA = ROOT / "runs" / "gsm8k" / "data"
 PACKAGES = ("torch", "transformers", "trl", "accelerate", "vllm")
 RESPONSES = 512
 MINIBATCHES = 4
@@ -229,8 +230,8 @@ def measure(chosen: argparse.Namespace, summary: dict[str, Any]) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--train", type=Path, default=ROOT / "data/gsm8k/train.parquet")
-    parser.add_argument("--held-out", type=Path, default=ROOT / "data/gsm8k/held-out.parquet")
+    parser.add_argument("--train", type=Path, default=DATA / "train.parquet")
+    parser.add_argument("--held-out", type=Path, default=DATA / "held-out.parquet")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--seconds", type=float, default=720.0)
     parser.add_argument("--marks", type=int, default=6, help="policies that are saved")
