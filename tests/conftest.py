@@ -46,6 +46,7 @@ LAYERS = {
         "models/test_lora*.py",
         "models/test_quantize.py",
         "models/test_sharded.py",
+        "models/test_weight_files.py",
         "run/test_fixed_prompts.py",
         "roles/test_bad_rewards.py",
         "roles/test_calling.py",

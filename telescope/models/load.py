@@ -6,7 +6,7 @@ import copy
 import hashlib
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,13 @@ from telescope.models.lora import add_adapters, with_own_adapters
 from telescope.models.parallel import ProcessGroup, fill_shards, reshard, run_in_forward, shard
 from telescope.models.quantize import quantize, quantized_layers, sample_of
 from telescope.models.value import ValueModel
+from telescope.models.weight_files import (
+    WeightFiles,
+    open_files,
+    refuse_non_finite,
+    with_placeholders,
+    without_weights,
+)
 
 
 @contextmanager
@@ -206,27 +213,32 @@ def load_sharded(
 ) -> tuple[list[Any], str]:
     """`count` equal models, sharded over the ranks, and their checksum (on rank 0; else empty).
 
-    Only rank 0 reads the weights, in float32 into host memory, and sends them out one by one. No
-    GPU ever holds a full model, nor does any other rank.
+    Each rank reads its rows from the safetensors files, and rank 0 sends out what no file has. If
+    a rank cannot read the files so (see `weight_files`), rank 0 reads the model whole into host
+    memory and sends its weights out one by one. No GPU ever holds a full model.
     """
     dtype = getattr(torch, config.dtype)
     if not config.lora_rank:
         # What is trained is float32; with adapters, only they are trained.
         config = config.model_copy(update={"dtype": "float32"})
-    full = make(config) if ranks.rank == 0 else None
-    models = []
-    for _ in range(count):
-        with torch.device("meta"):
-            model = make(config, empty=True)
-        shard(model, dtype, ranks)
-        models.append(model)
-    fill_shards(models, full, ranks)
+    with torch.device("meta"):
+        models = [make(config, empty=True) for _ in range(count)]
+    full = None
+    with open_files(models[0]) as found:
+        for model in models:
+            shard(model, dtype, ranks)
+        anyone_cannot = ranks.max(int(found is None))
+        files = None if anyone_cannot else found
+        if ranks.rank == 0:
+            full = make(config, empty=files is not None)
+        fill_shards(models, full, ranks, files)
+        checksum = fingerprint(full, files) if full is not None else ""
     settings = ranks.broadcast(getattr(full, "generation_config", None))
     for model in models:
         model.generation_config = settings
         _prepare(model, config, memory=None)  # graphs cannot be captured of shards
         reshard(model)
-    return models, fingerprint(full) if full is not None else ""
+    return models, checksum
 
 
 # ---- what a loaded model is asked
@@ -287,15 +299,21 @@ def saved_context_length(config: ModelConfig) -> int | None:
     return context_length(*[_load(AutoConfig, path, trust_remote_code=trusted) for path in paths])
 
 
-def fingerprint(model: nn.Module | None) -> str:
-    """Checksum of names, shapes and a few weights of each parameter: tells models apart quickly."""
+def fingerprint(model: nn.Module | None, files: WeightFiles | None = None) -> str:
+    """Checksum of names, shapes and a few weights of each parameter: tells models apart quickly.
+
+    Weights that are in `files` are read there.
+    """
     if model is None:
         return "none"
     digest = hashlib.sha256()
-    found = {
-        name: (tuple(weight.shape), sample_of(weight.detach()))
-        for name, weight in model.named_parameters()
-    }
+    found = {}
+    for name, weight in model.named_parameters():
+        if files is not None and name in files:
+            sample = files.sample(name, weight.dtype)
+        else:
+            sample = sample_of(weight.detach())
+        found[name] = (tuple(weight.shape), sample)
     for name, layer in quantized_layers(model):  # the weights before they were rounded
         found[f"{name}.weight"] = (layer.shape, layer.sample)
     names = sorted(found)
@@ -373,7 +391,7 @@ def _load(
 ) -> Any:
     """Loads by one of transformers' Auto classes.
 
-    `empty`: the model of the config, without weights.
+    `empty`: the model of the config, without weights. Its buffers have values.
     """
     local = Path(path).expanduser()
     looks_local = local.is_dir() or path.startswith((".", "/", "~")) or path.count("/") > 1
@@ -399,7 +417,11 @@ def _load(
                 return auto.from_pretrained(source, **kwargs)
             if empty:
                 config = AutoConfig.from_pretrained(source, **kwargs)
-                return auto.from_config(config, dtype=dtype, **kwargs)
+                with without_weights():
+                    model = auto.from_config(config, dtype=dtype, **kwargs)
+                if torch.get_default_device().type != "meta":
+                    with_placeholders(model)
+                return _with_generation_config(model, source)
             model, info = auto.from_pretrained(
                 source, dtype=dtype, output_loading_info=True, **kwargs
             )
@@ -416,12 +438,15 @@ def _load(
     return model
 
 
+def _with_generation_config(model: Any, source: str) -> Any:
+    """The model with the settings of its generation_config.json, if it has one."""
+    if model.can_generate():
+        with suppress(OSError):
+            model.generation_config = transformers.GenerationConfig.from_pretrained(source)
+    return model
+
+
 def _check_finite(model: nn.Module, path: str) -> None:
     """Refuses weights that are not finite: every number made with them would be NaN."""
     for name, weight in model.named_parameters():
-        # A sum takes one pass and no memory; only a large one can mislead.
-        if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):
-            raise TelescopeError(
-                f"the model {path} has weights that are not finite (in {name}): "
-                "its files are damaged, or its training diverged"
-            )
+        refuse_non_finite(weight.detach(), name, path)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from telescope.errors import TelescopeError
+
+if TYPE_CHECKING:
+    from telescope.models.weight_files import WeightFiles
 
 T = TypeVar("T")
 
@@ -133,8 +136,16 @@ def shard(model: Any, dtype: torch.dtype, ranks: ProcessGroup) -> None:
 
 
 @torch.no_grad()
-def fill_shards(models: Sequence[nn.Module], full: nn.Module | None, ranks: ProcessGroup) -> None:
-    """Gives sharded models the weights of `full`, which only rank 0 holds: one tensor at a time."""
+def fill_shards(
+    models: Sequence[nn.Module],
+    full: nn.Module | None,
+    ranks: ProcessGroup,
+    files: WeightFiles | None,
+) -> None:
+    """Gives sharded models their weights, one tensor at a time.
+
+    Each rank reads its rows of those in `files`. The others are sent by rank 0, which has `full`.
+    """
     given = dict(_tensors(full)) if full is not None else {}
     sharded = [dict(_tensors(model)) for model in models]
     names = ranks.broadcast(list(given))
@@ -145,6 +156,9 @@ def fill_shards(models: Sequence[nn.Module], full: nn.Module | None, ranks: Proc
             "so it cannot be sharded; use backend = 'local'"
         )
     for name in names:
+        if files is not None and name in files:
+            files.fill([tensors[name] for tensors in sharded], name)
+            continue
         for tensors in sharded:
             ranks.broadcast_into(tensors[name], given.get(name))
 
@@ -160,6 +174,23 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _plain_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
+
+
+def own_rows(tensor: Any) -> slice:
+    """The rows of a tensor that this rank holds: a shard's, or all."""
+    rows = tensor.shape[0]
+    if not hasattr(tensor, "placements"):
+        return slice(0, rows)
+    mesh = tensor.device_mesh
+    each = -(-rows // mesh.size(-1))  # rounded up: the last ranks may have fewer, or none
+    start = min(each * mesh.get_local_rank(mesh.ndim - 1), rows)
+    return slice(start, min(start + each, rows))
+
+
+def local_part(tensor: Any) -> Tensor:
+    """What this rank holds of a tensor."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
 
 
 # ---- using a sharded model

@@ -140,8 +140,12 @@ def quantized_layers(model: nn.Module) -> Iterator[tuple[str, QuantizedLinear]]:
 def sample_of(weight: Tensor) -> Tensor:
     """A few of the weights, the same in whatever precision."""
     flat = weight.flatten()
-    step = max(1, flat.numel() // 16)
-    return flat[::step].bfloat16().float()
+    return flat[:: sampled(flat.numel()).step].bfloat16().float()
+
+
+def sampled(count: int) -> range:
+    """Which of `count` weights `sample_of` takes: 16 to 31, or all of them if they are fewer."""
+    return range(0, count, max(1, count // 16))
 
 
 def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
