@@ -23,8 +23,10 @@ from telescope.peers.recorder import Recorder
 
 _log = logging.getLogger("telescope")
 
+VARIABLE = "TELESCOPE_WATCH"
 V1 = "verl.trainer.ppo.v1.trainer_base"
 LEGACY = "verl.trainer.ppo.ray_trainer"
+LAUNCH = "verl.trainer.constants_ppo"
 
 COLUMNS = {
     "values": "values",
@@ -41,14 +43,33 @@ KL_KINDS = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_
 
 def install() -> None:
     """Listens to verl's trainers if TELESCOPE_WATCH names a folder."""
-    folder = os.environ.get("TELESCOPE_WATCH")
+    folder = os.environ.get(VARIABLE)
     if folder:
-        on_import({V1: watch_v1, LEGACY: watch_legacy})
+        on_import({V1: watch_v1, LEGACY: watch_legacy, LAUNCH: hand_on})
+
+
+def hand_on(module: ModuleType) -> None:
+    """Ray's workers get our variables too: a cluster that runs already does not have them."""
+    environment = module.get_ppo_ray_runtime_env
+
+    @functools.wraps(environment)
+    def with_ours(*args: Any, **kwargs: Any) -> Any:
+        found = environment(*args, **kwargs)
+        _safely(lambda: found.setdefault("env_vars", {}).update(_variables()))
+        return found
+
+    vars(module)["get_ppo_ray_runtime_env"] = with_ours
+
+
+def _variables() -> dict[str, str]:
+    """Our variables, with the folder as it is seen from everywhere."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(VARIABLE)}
+    return ours | {VARIABLE: os.path.abspath(os.environ[VARIABLE])}
 
 
 def _recorder(tokenizer: Any, config: Any) -> Recorder:
     return Recorder(
-        os.environ["TELESCOPE_WATCH"],
+        os.environ[VARIABLE],
         samples=int(os.environ.get("TELESCOPE_WATCH_SAMPLES", "32")),
         every=int(os.environ.get("TELESCOPE_WATCH_EVERY", "1")),
         tokenizer=tokenizer,
@@ -105,6 +126,15 @@ def watch_v1(module: ModuleType) -> None:
     """Reads the batch where the trainer computes the step's metrics: everything is there."""
     trainer = module.PPOTrainer
     compute_metrics = trainer._compute_metrics
+    fit = trainer.fit
+
+    @functools.wraps(fit)
+    def watched_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            if hasattr(self, "_telescope"):
+                self._telescope.close()  # Ray kills the process when the trainer returns
 
     @functools.wraps(compute_metrics)
     def watched(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -113,6 +143,7 @@ def watch_v1(module: ModuleType) -> None:
         return result
 
     trainer._compute_metrics = watched
+    trainer.fit = watched_fit
 
 
 def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any) -> None:
@@ -140,8 +171,13 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
     found.setdefault("token_level_rewards", found["token_level_scores"])
     given = _given(found, recorder.settings)
     if "uid" in data.keys():  # noqa: SIM118
-        given["group"] = data["uid"].tolist()
+        given["group"] = _names(data["uid"])
     recorder.record(step, metrics=logged, **given)
+
+
+def _names(texts: Any) -> list[Any]:
+    """Texts of the batch: tensordict gives a list, its stack, or an array."""
+    return list(texts.tolist() if hasattr(texts, "tolist") else texts)
 
 
 def _rows(nested: Any) -> list[Any]:

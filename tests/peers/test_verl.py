@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,7 +124,18 @@ def verdicts(folder: Path, step: int) -> set[tuple[str, bool]]:
     }
 
 
-def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path) -> None:
+def tensordict_of(fields: dict[str, Any]) -> Any:
+    """What verl's TransferQueue gives: texts are a stack, which reads as a list."""
+    from tensordict import NonTensorStack, TensorDict
+
+    texts = fields.pop("uid")
+    found = TensorDict(fields, batch_size=[len(texts)])
+    found["uid"] = NonTensorStack(*texts)
+    return found
+
+
+@pytest.mark.parametrize("given_as", [dict, pytest.param(tensordict_of, marks=needs_verl)])
+def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path, given_as: Any) -> None:
     padded = verl_batch()
     lengths = padded["attention_mask"][:, 3:].sum(1).tolist()
 
@@ -137,12 +149,13 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path) -> None:
     }
     fields["rm_scores"] = nested("token_level_scores")
     fields["prompts"] = torch.nested.as_nested_tensor(list(padded["prompts"]), layout=torch.jagged)
-    fields["uid"] = SimpleNamespace(tolist=lambda: ["a", "a", "b", "b", "c", "c"])  # type: ignore[assignment]
+    fields["uid"] = ["a", "a", "b", "b", "c", "c"]  # type: ignore[assignment]
     asked: list[dict[str, Any]] = []
 
-    def kv_batch_get(**request: Any) -> dict[str, Any]:
+    def kv_batch_get(**request: Any) -> Any:
         asked.append(request)
-        return {name: fields[name] for name in request["select_fields"] if name in fields}
+        found = {name: fields[name] for name in request["select_fields"] if name in fields}
+        return given_as(found)
 
     class PPOTrainer:
         config = config()
@@ -151,6 +164,9 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path) -> None:
 
         def _compute_metrics(self, batch: Any, metrics: dict[str, Any], **_: Any) -> None:
             metrics["critic/score/mean"] = 0.5
+
+        def fit(self) -> None:
+            self._compute_metrics(meta, {})
 
     module: Any = SimpleNamespace(
         PPOTrainer=PPOTrainer, tq=SimpleNamespace(kv_batch_get=kv_batch_get)
@@ -162,8 +178,7 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path) -> None:
         tags=[{}] * 6 + [{"is_padding": True}],
         partition_id="train",
     )
-    trainer._compute_metrics(meta, {})
-    trainer._telescope.close()
+    trainer.fit()  # Ray kills the trainer's process after it: everything must be on disk
     assert asked[0]["keys"] == ["1", "2", "3", "4", "5", "6"]
     assert steps(folder) == [7]
     assert verdicts(folder, 7) == {("reward", True), ("return", True), ("whitened", True)}
@@ -181,9 +196,35 @@ def test_an_error_of_the_plugin_does_not_reach_verl(
         def _compute_metrics(self, batch: Any, metrics: Any) -> str:
             return "done"
 
+        def fit(self) -> None:
+            pass
+
     verl_plugin.watch_v1(SimpleNamespace(PPOTrainer=PPOTrainer, tq=None))  # type: ignore[arg-type]
     assert PPOTrainer()._compute_metrics(None, {}) == "done"
     assert "was not recorded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "texts", [["a", "b"], np.array(["a", "b"], dtype=object)], ids=["list", "array"]
+)
+def test_texts_of_a_batch_are_read_from_lists_and_arrays(texts: Any) -> None:
+    assert verl_plugin._names(texts) == ["a", "b"]
+
+
+def test_workers_of_a_ray_cluster_get_the_variables_and_a_folder_that_is_theirs_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TELESCOPE_WATCH", "run")
+    monkeypatch.setenv("TELESCOPE_WATCH_EVERY", "5")
+    module: Any = ModuleType("constants_ppo")
+    module.get_ppo_ray_runtime_env = lambda config=None: {"env_vars": {"NCCL_DEBUG": "WARN"}}
+    verl_plugin.hand_on(module)
+    assert module.get_ppo_ray_runtime_env(None)["env_vars"] == {
+        "NCCL_DEBUG": "WARN",
+        "TELESCOPE_WATCH": str(tmp_path / "run"),
+        "TELESCOPE_WATCH_EVERY": "5",
+    }
 
 
 def data_proto(fields: dict[str, torch.Tensor]) -> Any:
