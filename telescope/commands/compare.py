@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telescope.commands.arguments import Parser
+from telescope.commands.language import tell
 
 if TYPE_CHECKING:
     from telescope.viewer.compared import Group
@@ -38,8 +39,15 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="print the groups as JSON")
     options = parser.parse_args(arguments)
 
+    from telescope.ledger.lines import damage_of
     from telescope.viewer.compared import compare
+    from telescope.viewer.runs import Runs
+    from telescope.viewer.status import is_locked
 
+    for folder in options.runs:
+        for run in Runs(folder).found():
+            for note in damage_of(run.run, live=is_locked(run.run / ".lock") is True):
+                tell(note)
     groups = compare(options.runs, options.metric)
     if options.json:
         print(json.dumps([group.to_json() for group in groups], ensure_ascii=False, indent=1))

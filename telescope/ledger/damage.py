@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
@@ -38,12 +39,15 @@ class LedgerDamage:
 
     def lines(self, until: int | None = None) -> list[str]:
         """One line that names them; none if all are whole."""
+        folder = self.run / "ledger"
+        if os.path.lexists(folder) and not folder.is_dir():
+            return [f"{folder} is damaged: it is not a folder"]
         names = [path.name for path in self.files(until)]
         if not names:
             return []
         named = ", ".join(names[:_NAMED])
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return [f"damaged files of {self.run / 'ledger'} are left out: {named}{more}"]
+        return [f"damaged files of {folder} are left out: {named}{more}"]
 
     def _is_damaged(self, file: tuple[int, reader.Kind]) -> bool:
         try:

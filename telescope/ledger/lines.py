@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,13 +50,18 @@ def damage_of(run: Path, *, live: bool = False) -> list[str]:
     """
     found = []
     config = run / "config.toml"
-    if config.is_file():
+    if _is_odd(config):
+        found.append(f"{config} is damaged: it is not a file")
+    elif config.exists():
         try:
-            checked_toml(config)
+            if not checked_toml(config):
+                found.append(f"{config} is empty")
         except TelescopeError as error:
             found.append(str(error))
     metrics = run / "metrics.jsonl"
-    if metrics.is_file():
+    if _is_odd(metrics):
+        found.append(f"{metrics} is damaged: it is not a file")
+    elif metrics.exists():
         written = metrics.read_bytes()
         if live:
             written = written[: written.rfind(b"\n") + 1]
@@ -68,6 +74,11 @@ def damage_of(run: Path, *, live: bool = False) -> list[str]:
         if last < saved:
             found.append(f"{metrics} is damaged: it ends at step {last}, before step {saved}")
     return found
+
+
+def _is_odd(path: Path) -> bool:
+    """Whether there is something of this name that is no file: a folder, a pipe, a lost link."""
+    return os.path.lexists(path) and not path.is_file()
 
 
 def _step(checkpoint: Path) -> int:

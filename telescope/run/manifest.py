@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 
 NAME = "checkpoint.json"
@@ -63,6 +63,7 @@ def write_manifest(folder: Path, step: int, origin: Mapping[str, Any]) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """Reads checkpoint.json, and refuses one that is damaged or of another version."""
     try:
+        check_ordinary(folder / NAME)
         content = json.loads((folder / NAME).read_text("utf-8"))
         version = content.get("format")
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -124,9 +125,13 @@ def check_origin(folder: Path, manifest: Manifest, origin: Mapping[str, Any]) ->
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Lists finished checkpoints, oldest first. A missing folder has none."""
+    """Lists checkpoints, oldest first. A missing folder has none.
+
+    A checkpoint has its name once all of it is on disk. One that lacks a part, as after a copy that
+    was cut off, is damaged: an older one must not take its place unnoticed.
+    """
     try:
-        found = [path for path in folder.iterdir() if _is_checkpoint(path)]
+        found = [path for path in folder.iterdir() if re.fullmatch(r"step_[0-9]{6,}", path.name)]
     except OSError as error:  # a folder that cannot be read may hold checkpoints
         if not os.path.lexists(folder):
             return []
@@ -134,15 +139,6 @@ def list_checkpoints(folder: Path) -> list[Path]:
             f"cannot read {folder}: {error.strerror}; make it readable, or use another --name"
         ) from error
     return sorted(found, key=step_of)
-
-
-def _is_checkpoint(path: Path) -> bool:
-    if re.fullmatch(r"step_[0-9]{6,}", path.name) is None:
-        return False
-    try:
-        return stat.S_ISREG((path / NAME).stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def step_of(checkpoint: Path) -> int:

@@ -11,6 +11,7 @@ import pytest
 from telescope.commands import main
 from telescope.config import Config, checked_toml, load_config, to_saved_toml
 from telescope.errors import TelescopeError
+from telescope.ledger.damage import run_damage
 from telescope.ledger.lines import damage_of, read_line, write_line
 from telescope.viewer.series import Metrics
 from telescope.viewer.settings_list import RunSettings
@@ -100,3 +101,24 @@ def test_damage_is_told_and_left_out(recipe: Path, capsys: pytest.CaptureFixture
     assert RunSettings.read(run).flat == {}
     main(["doctor", str(run)])
     assert capsys.readouterr().err.count("telescope: ") == 3
+    main(["compare", str(run)])
+    assert capsys.readouterr().err.count("telescope: ") == 3
+
+
+def test_an_empty_config_is_told(recipe: Path):
+    recipe.write_text("")
+    assert damage_of(recipe.parent) == [f"{recipe} is empty"]
+
+
+@pytest.mark.parametrize("odd", ["a folder", "a lost link"])
+def test_what_is_no_file_is_told(odd: str, recipe: Path):
+    run = recipe.parent
+    recipe.unlink()
+    for path in (recipe, run / "metrics.jsonl"):
+        path.mkdir() if odd == "a folder" else path.symlink_to(run / "nowhere")
+    (run / "ledger").write_text("")
+    assert [line.replace(f"{run}/", "") for line in run_damage(run)] == [
+        "config.toml is damaged: it is not a file",
+        "metrics.jsonl is damaged: it is not a file",
+        "ledger is damaged: it is not a folder",
+    ]

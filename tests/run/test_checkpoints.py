@@ -20,7 +20,6 @@ def test_a_leftover_temporary_checkpoint_is_ignored(
     stopped(config, "SIGTERM train 2")
     folder = config.run_dir / "checkpoints"
     (folder / ".writing-step_000009-1" / "actor").mkdir(parents=True)
-    (folder / "step_000009" / "actor").mkdir(parents=True)  # an incomplete copy: no checkpoint.json
     assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step_000002"]
     Trainer(config, resume=True).fit()
     assert_same_run(unbroken, config)

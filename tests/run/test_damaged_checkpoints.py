@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,21 @@ def test_a_damaged_manifest_is_named_with_the_remedy(two_checkpoints: Config):
     cut(newest / "checkpoint.json")
     message = refusal(two_checkpoints, resume=True)
     assert str(newest) in message
+    assert "move step_000002 away to continue from step_000001" in message
+
+
+@pytest.mark.parametrize("how", ["removed", "a folder", "a pipe"])
+def test_an_older_checkpoint_does_not_take_the_place_of_a_damaged_one_unnoticed(
+    how: str, two_checkpoints: Config
+):
+    manifest = two_checkpoints.run_dir / "checkpoints" / "step_000002" / "checkpoint.json"
+    manifest.unlink()
+    if how == "a folder":
+        manifest.mkdir()
+    elif how == "a pipe":
+        os.mkfifo(manifest)
+    message = refusal(two_checkpoints, resume=True)
+    assert "step_000002 is damaged: checkpoint.json cannot be read" in message
     assert "move step_000002 away to continue from step_000001" in message
 
 
