@@ -5,8 +5,9 @@
 
 A case computes two updates of the same responses in one process and in ranks: log-probs, values,
 advantages, losses and gradient norms of each, then log-probs and values of a third batch. The
-table has the largest difference. In float32 it may be 1e-4. In bfloat16 it may be as large as what
-bfloat16 changes in one process: the difference of its own run from the one in float32.
+table has the largest difference. In float32 it may be 1e-4. In bfloat16 it may be twice what
+bfloat16 changes in one process, the difference of its own run from the one in float32: either of
+two runs may be that far from the exact one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import math
 import os
 import signal
 import sys
@@ -34,7 +36,7 @@ from telescope.credit import compute_advantages
 from telescope.data.build import build_data
 from telescope.run.checkpoint import shards_of
 from telescope.trainer import Trainer
-from tests.tiny import tiny_config, write_tiny_model
+from tests.tiny import tiny_config
 
 ROWS = 12
 FLOAT32 = 1e-4
@@ -49,8 +51,8 @@ SETTINGS = {
     "actor.micro_batch_tokens": "80",
     "critic.micro_batch_tokens": "80",
     "actor.minibatches": "2",
-    "actor.lr": "2e-5",
-    "critic.lr": "2e-5",
+    "actor.lr": "2e-4",
+    "critic.lr": "2e-4",
     "actor.kl_loss_coef": "0.1",
     "eval.samples": "1",
 }
@@ -98,11 +100,11 @@ class Bench:
         return found
 
     def tolerance(self, **settings: str) -> float:
-        """1e-4, or what bfloat16 changes in one process."""
+        """1e-4, or twice what bfloat16 changes in one process."""
         if settings.get("model.dtype") != "bfloat16":
             return FLOAT32
         exact = {name: value for name, value in settings.items() if name != "model.dtype"}
-        return difference(self.alone(**settings), self.alone(**exact))
+        return 2 * difference(self.alone(**settings), self.alone(**exact))
 
 
 def reward(response_ids: Any) -> list[float]:
@@ -158,7 +160,8 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
     for name in one.keys() | other.keys():
         a = torch.as_tensor(one[name], dtype=torch.float64)
         b = torch.as_tensor(other[name], dtype=torch.float64)
-        found[name] = float(((a - b).abs() / b.abs().clamp(min=1.0)).max())
+        apart = (a - b).abs() / b.abs().clamp(min=1.0)
+        found[name] = float(apart.nan_to_num(nan=math.inf).max())
     return found
 
 
@@ -328,6 +331,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--model", default="builtin", help="folder of another model")
     parser.add_argument("--only", default="", help="run cases whose name has this text")
     options = parser.parse_args()
     import ray
@@ -337,8 +341,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, ray {ray.__version__}, {describe(options.device)}")
     print(f"{'case':<36}{'difference':>12}{'tolerance':>12}  {'ok':<6}{'seconds':>8}")
     with tempfile.TemporaryDirectory() as folder:
-        model = write_tiny_model(Path(folder) / "model", hidden=128, layers=4)
-        bench = Bench(options.device, Path(folder), model)
+        bench = Bench(options.device, Path(folder), Path(options.model))
         failed = [name for name, case in chosen.items() if not run(name, case, bench)]
     ray.shutdown()
     if failed:
