@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -49,8 +49,8 @@ from telescope.scale.cluster import connect, with_absolute_paths
 from telescope.scale.group import WorkerGroup
 from telescope.scale.roles import RayActor, RayCritic, RayReference, RayRewardModel
 
-GivenReward = RewardFunction | Mapping[str, RewardFunction] | None
-"""What a script passes as `reward=`: a function, several by name, or None for the config's."""
+GivenReward = RewardFunction | Mapping[str, RewardFunction] | Sequence[RewardFunction] | None
+"""What a script passes as `reward=`: a function, several, or None for the config's."""
 
 
 @dataclass(frozen=True)
@@ -247,10 +247,18 @@ def _given_functions(given: GivenReward) -> dict[str, RewardFunction]:
     """The functions that a script passed, by name."""
     if given is None:
         return {}
+    functions: dict[str, RewardFunction] = {}
+    several: Any = given if isinstance(given, list | tuple) else [given]
     if isinstance(given, Mapping):
-        functions = dict(given)
-    else:
-        functions = {getattr(given, "__name__", "reward"): given}
+        functions, several = dict(given), []
+    for one in several:
+        name = getattr(one, "__name__", "reward")
+        if name in functions:
+            raise TelescopeError(
+                f"two reward functions are called {name!r}: give them by name, "
+                "e.g. reward={'first': f, 'second': g}"
+            )
+        functions[name] = one
     for function in functions.values():
         if not callable(function):
             raise TelescopeError(

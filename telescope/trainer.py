@@ -22,7 +22,7 @@ from telescope.run.callbacks import Callback
 from telescope.run.eval_sets import own_set
 from telescope.run.evaluate import evaluate_sets
 from telescope.run.generate import generate
-from telescope.run.given import take_arguments
+from telescope.run.given import checked_arguments, take_arguments
 from telescope.run.lifecycle import Lifecycle
 from telescope.run.summary import summarise
 from telescope.run.timing import Timer
@@ -46,7 +46,7 @@ class Trainer(Lifecycle):
 
     def __init__(
         self,
-        config: Config | str | Path,
+        config: Config | str | Path | None = None,
         *,
         model: Any = None,
         tokenizer: Any = None,
@@ -55,9 +55,11 @@ class Trainer(Lifecycle):
         reward: GivenReward | str = None,
         callbacks: Sequence[Callback | str] = (),
         resume: bool | str = False,
+        **unknown: Any,
     ) -> None:
+        named = checked_arguments(config, unknown)
         config, given = take_arguments(
-            config,
+            named,
             model=model,
             tokenizer=tokenizer,
             train_dataset=train_dataset,

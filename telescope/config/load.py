@@ -183,7 +183,7 @@ def _no_recipe(given: Path, why: str) -> TelescopeError:
     elif named is not None:
         remedy = f"did you mean `{named}`?"
     else:
-        remedy = "give the path of a .toml file"
+        remedy = "give the path of a .toml file, or a name of `telescope recipes`"
     return TelescopeError(f"no recipe {given} ({why}): {remedy}")
 
 

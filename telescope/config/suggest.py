@@ -61,6 +61,7 @@ def same_name(key: str, known: Mapping[str, str]) -> list[str]:
     if name in ("name", "dir"):  # every trainer has some
         return []
     ours = [other for other in known if other.rpartition(".")[2] == name]
+    ours.sort(key=lambda other: other.startswith("warm_start."))  # seldom the one that is meant
     return [other for other in ours if other.split(".")[0] in sections.split(".")] or ours
 
 

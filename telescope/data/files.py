@@ -75,6 +75,8 @@ def _read(name: str) -> list[dict[str, Any]]:
             return _read_csv(path)
         return _read_jsonl(path)
     hub_name = _HUB_NAME.fullmatch(name)
+    if hub_name is None and path.is_dir():
+        raise TelescopeError(f"{path} is a folder: name its files, e.g. {path / '*.jsonl'}")
     if hub_name is None or name.endswith(_FILE_ENDINGS):
         raise TelescopeError(
             f"no data file {path}: check data.files and data.eval_files "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
+
+from telescope.errors import TelescopeError
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parent / "recipes")
@@ -18,7 +21,11 @@ def find_recipe(given: str) -> Path:
     path = Path(given)
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path
-    return shipped_recipes().get(given, path)
+    shipped = shipped_recipes()
+    close = difflib.get_close_matches(given, shipped, 1)
+    if close and given not in shipped and not path.with_suffix(".toml").is_file():
+        raise TelescopeError(f"no recipe {given}: did you mean `{close[0]}`, which is shipped?")
+    return shipped.get(given, path)
 
 
 def shipped_recipes() -> dict[str, Path]:

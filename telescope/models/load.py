@@ -94,6 +94,7 @@ def load_policy(config: ModelConfig, device: torch.device, given: Any = None) ->
     if config.quantize != "none":
         quantize(model, config.quantize, device, path=config.path)
     model.to(device)
+    _check_causal(model, config.path)
     model.graph_memory = GraphMemory()
     repair_generation_config(model)
     _prepare(model, config, model.graph_memory)
@@ -118,6 +119,7 @@ def load_critic(
             path = config.critic_path or config.path
             quantize(model.backbone, config.quantize, device, path=path)
         model.to(device)
+        _check_causal(model.backbone, config.critic_path or config.path)
         memory = GraphMemory() if policy is None else policy.graph_memory
         _prepare(model, config, memory)
         return model
@@ -426,8 +428,7 @@ def _load(
                 source, dtype=dtype, output_loading_info=True, **kwargs
             )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise TelescopeError(f"cannot load {what} from {path}: {first}") from error
+        raise TelescopeError(f"cannot load {what} from {path}: {_reason(error, auto)}") from error
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if absent:
         raise TelescopeError(
@@ -444,6 +445,39 @@ def _with_generation_config(model: Any, source: str) -> Any:
         with suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     return model
+
+
+def _reason(error: Exception, auto: Any) -> str:
+    """The first line of transformers' error, or what it means."""
+    text = str(error).strip()
+    if auto is AutoModelForCausalLM and text.startswith("Unrecognized configuration class"):
+        kind = text.rpartition("configuration_")[2].partition(".")[0].partition("'")[0]
+        return f"{kind} is no causal language model, which writes one token after the other"
+    if "instantiate the backend tokenizer" in text:
+        return (
+            "it has no tokenizer files, such as tokenizer.json: save the tokenizer there too, "
+            "or set model.tokenizer_path"
+        )
+    return text.splitlines()[0]
+
+
+@torch.no_grad()
+def _check_causal(model: Any, path: str) -> None:
+    """Refuses a model, such as BERT, whose outputs at a token depend on the tokens after it."""
+    vocabulary = model.config.get_text_config().vocab_size
+    ids = torch.arange(6, device=model.device)[None] % vocabulary  # [1, 6]
+    other = ids.clone()
+    other[0, -1] = (other[0, -1] + 1) % vocabulary
+    was_training = model.training
+    model.eval()
+    outputs, changed = (model(input_ids=row, use_cache=False)[0][0, :-1] for row in (ids, other))
+    model.train(was_training)
+    limit = 0.02 if outputs.dtype is torch.bfloat16 else 1e-4
+    if (outputs - changed).float().norm() > limit * outputs.float().norm():
+        raise TelescopeError(
+            f"{path} is no causal language model: what it says of a token depends on the tokens "
+            "after it; give a decoder, such as Llama or Qwen"
+        )
 
 
 def _check_finite(model: nn.Module, path: str) -> None:

@@ -40,8 +40,11 @@ def builtin_reward(
     make = BUILT_IN[found[2]]
     known = inspect.signature(make).parameters
     given = {key: value for key, value in common.items() if key in known}
+    own = options.get(name, {})
+    for key in given.keys() & own.keys():
+        raise TelescopeError(f"reward.options.{name}.{key} is a setting: set reward.{key}")
     try:
-        return name, make(**given, **options.get(name, {}))
+        return name, make(**given, **own)
     except TypeError as error:
         names = ", ".join(key for key in known if key not in common)
         raise TelescopeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -97,7 +98,8 @@ def _call(
             returned, metrics = returned
         if hasattr(returned, "tolist"):
             returned = returned.tolist()
-        scores = list(returned) if isinstance(returned, Iterable) else None
+        is_list = isinstance(returned, Iterable) and not isinstance(returned, Mapping | str | bytes)
+        scores = list(returned) if is_list else None
     except (TelescopeError, KeyboardInterrupt):
         raise
     except BaseException as error:  # even sys.exit(): a run does not end with a score missing
@@ -170,11 +172,34 @@ def _arguments(
         if is_required and parameter.name not in columns and parameter.name not in asked:
             raise TelescopeError(
                 f"reward function {name!r} asks for `{parameter.name}`; "
-                f"the data has {', '.join(sorted(columns))}"
+                f"the data has {', '.join(sorted(columns))}{_renamed(parameter.name, columns)}"
             )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return {**columns, **asked}
     return {**{key: column for key, column in columns.items() if key in taken}, **asked}
+
+
+_ELSEWHERE = {
+    "completion_ids": "response_ids",  # TRL
+    "completion": "completions",
+    "responses": "completions",
+    "solution_str": "completions",  # verl: one text, where ours is a list
+    "queries": "prompts",  # OpenRLHF
+    "prompt": "prompts",
+    "labels": "answer",
+    "ground_truth": "reward_model",
+    "trainer_state": "step",
+}
+"""Other trainers' names of what a reward function gets, and ours."""
+
+
+def _renamed(name: str, columns: Mapping[str, Any]) -> str:
+    """What to write instead of a name that the data does not have."""
+    ours = _ELSEWHERE.get(name)
+    if ours in columns or ours == "step":
+        return f": did you mean `{ours}`?"
+    close = difflib.get_close_matches(name, columns, 1, 0.75)
+    return f": did you mean `{close[0]}`?" if close else ""
 
 
 def _columns(batch: TokenBatch, responses: Sequence[Response]) -> dict[str, Sequence[Any]]:

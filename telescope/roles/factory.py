@@ -90,10 +90,21 @@ def check_vocabulary(reference: Any, tokenizer: Any, config: Config) -> None:
         )
 
 
+def _check_eos(policy: Any, tokenizer: Any, config: Config) -> None:
+    """Refuses a policy that cannot write the tokenizer's EOS."""
+    known = policy.config.get_text_config().vocab_size
+    if tokenizer.eos_token_id >= known:
+        raise TelescopeError(
+            f"model.path = {config.model.path!r} knows {known} tokens, and the tokenizer's EOS is "
+            f"number {tokenizer.eos_token_id}: no response could end; give the model's tokenizer"
+        )
+
+
 def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor:
     """The actor of a policy that is loaded, with its tokenizer, sampler and tools."""
     source = resolve_model(config)
     tokenizer = show_tools(load_tokenizer_of(source), config)
+    _check_eos(policy, tokenizer, config)
     tools = make_tools(config, tokenizer, ranks)
     sampler: Sampler
     # A sharded policy cannot be captured in CUDA graphs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from telescope.errors import TelescopeError
+from telescope.rewards.builtin import BUILT_IN
 
 RewardFunction = Callable[..., Any]
 """f(prompts, completions, **columns) -> one score per sample; it may be async.
@@ -40,7 +42,7 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
     if not source:
         raise TelescopeError(
             f"{what} {spec!r}: write it as module:function or path/to/file.py:function"
-            + (", or name a built-in one (docs/rewards.md)" if what == "reward function" else "")
+            + _or_built_in(spec, what)
         )
     if not name.isidentifier():
         raise TelescopeError(
@@ -61,8 +63,22 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise TelescopeError(f"{what} {spec!r}: {source} has no {what.split()[-1]} {name!r}")
+        close = difflib.get_close_matches(name, _functions_of(module), 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise TelescopeError(f"{what} {spec!r}: {source} has no {what.split()[-1]} {name!r}{meant}")
     return name, function
+
+
+def _or_built_in(spec: str, what: str) -> str:
+    if what != "reward function":
+        return ""
+    close = difflib.get_close_matches(spec.rpartition("=")[2], BUILT_IN, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return f", or name a built-in one: {', '.join(BUILT_IN)}{meant}"
+
+
+def _functions_of(module: ModuleType) -> list[str]:
+    return [name for name, found in vars(module).items() if callable(found)]
 
 
 def _import_file(path: Path) -> ModuleType:

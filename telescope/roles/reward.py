@@ -244,7 +244,8 @@ def _place(name: str, scores: Sequence[Any], batch: TokenBatch, *, optional: boo
             if len(number) != lengths[row]:
                 raise TelescopeError(
                     f"reward function {name!r} returned {len(number)} token scores for "
-                    f"response {row}, which has {lengths[row]} tokens"
+                    f"response {row}, which has {lengths[row]} tokens: return one number for the "
+                    "response, or one per token"
                 )
             tokens[row, : lengths[row]] = torch.tensor(number)
             rows.append(sum(number))

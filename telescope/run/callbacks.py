@@ -74,11 +74,16 @@ Callback = Callable[[Event], Any]
 class Callbacks:
     """Calls every callback at every event, in order, and keeps what they ask for."""
 
-    def __init__(self, callbacks: Sequence[Callback | str]) -> None:
-        """A name is 'module:function' or 'file.py:function'; a class is called to make one."""
+    def __init__(self, callbacks: Sequence[Callback | str], named: Sequence[str] = ()) -> None:
+        """Those that the config named, then those of a script.
+
+        A name is 'module:function' or 'file.py:function'; a class is called to make one.
+        """
+        if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+            raise TelescopeError(f"callbacks={callbacks!r} is no list: give [f], or several")
         self.requests = Requests()
         self._callbacks: dict[str, Callback] = {}
-        for number, given in enumerate(callbacks, 1):
+        for number, given in enumerate([*named, *callbacks], 1):
             callback: Any = given
             if isinstance(given, str):
                 callback = load_function(given, "callback")[1]

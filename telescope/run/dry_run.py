@@ -8,6 +8,7 @@ import torch
 
 from telescope.build import build_reward
 from telescope.config import Config
+from telescope.config.unused import unused
 from telescope.data.build import build_data
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
@@ -30,7 +31,7 @@ def dry_run(config: Config) -> str:
         if prompts is not None:
             prompts.check_context(saved_context_length(source), config.rollout.max_response_tokens)
     parts = [
-        "\n".join(describe_roles(config, reward)),
+        "\n".join([*unused(config), *describe_roles(config, reward)]),
         _describe_data(config, train, held_out),
         _memory(config.model_copy(update={"model": source}), _longest(train)),
         _first_prompts(config, train, tokenizer),

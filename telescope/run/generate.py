@@ -8,6 +8,7 @@ from typing import Any
 from telescope.config import Config
 from telescope.data.loader import PromptSet
 from telescope.data.seeds import mix_seed
+from telescope.errors import TelescopeError
 from telescope.roles.protocols import ActorRole
 
 
@@ -25,6 +26,10 @@ def generate(
     `positions` is the model's context length. Nothing is drawn from the global generators: training
     goes on as without this.
     """
+    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], dict)):
+        raise TelescopeError("prompts is a single prompt: give a list of them, e.g. [prompt]")
+    if not len(prompts):
+        return []
     rows = [{"prompt": prompt} for prompt in prompts]
     changes = {"prompt_key": "prompt", "overlong": "error"}
     settings = config.data.model_copy(update=changes)

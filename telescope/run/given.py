@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from telescope.build import GivenReward
-from telescope.config import Config, load_config, merge, validate
+from telescope.config import Config, fields, load_config, merge, validate
+from telescope.config.suggest import advice
 from telescope.data.build import GivenData
 from telescope.data.recipes import find_recipe
 from telescope.data.sources import GIVEN, Source, names_of
@@ -24,6 +27,54 @@ class Given:
     tokenizer: Any
     data: GivenData
     reward: GivenReward
+
+
+ARGUMENTS = (
+    "config",
+    "model",
+    "tokenizer",
+    "train_dataset",
+    "eval_dataset",
+    "reward",
+    "callbacks",
+    "resume",
+)
+"""What `Trainer` takes."""
+_ELSEWHERE = {
+    "args": "config",
+    "processing_class": "tokenizer",
+    "reward_funcs": "reward",
+    "reward_fn": "reward",
+    "reward_function": "reward",
+    "reward_functions": "reward",
+    "compute_score": "reward",
+    "train_data": "train_dataset",
+    "data": "train_dataset",
+    "dataset": "train_dataset",
+    "eval_data": "eval_dataset",
+    "val_dataset": "eval_dataset",
+    "resume_from_checkpoint": "resume",
+}
+"""Other trainers' arguments, and ours."""
+
+
+def checked_arguments(config: object, unknown: Mapping[str, object]) -> Config | str | Path:
+    """The config; refuses arguments that `Trainer` does not have, and a config that is none."""
+    for name in unknown:
+        close = difflib.get_close_matches(name, ARGUMENTS, 1, 0.75)
+        ours = _ELSEWHERE.get(name, close[0] if close else None)
+        if ours is not None:
+            raise TelescopeError(f"Trainer has no argument `{name}`: did you mean `{ours}`?")
+        meant = advice(name, {key: text for key, _, _, text in fields()})
+        raise TelescopeError(
+            f"Trainer has no argument `{name}`; settings belong in the config: {meant}"
+        )
+    if not isinstance(config, Config | str | Path):
+        given = "Trainer without a config" if config is None else f"config={config!r:.80}"
+        raise TelescopeError(
+            f"{given}: give a Config(...) with the settings, or the path or name of a recipe, first"
+        )
+    return config
 
 
 def take_arguments(

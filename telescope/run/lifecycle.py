@@ -68,7 +68,7 @@ class Lifecycle:
     ) -> None:
         self.given = given
         self.config = config
-        self.callbacks = Callbacks([*config.callbacks, *callbacks])
+        self.callbacks = Callbacks(callbacks, named=config.callbacks)
         self.checkpoints = checkpoints_folder(config)
         self._find_checkpoints(resume)  # a refusal leaves no folder behind
         if config.data.task is not None:  # find mistakes there before the models are loaded

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.config import Config
+from telescope.config.unused import unused
 from telescope.models.flops import Cost
 from telescope.rewards.remote import holds_secret
 from telescope.roles.protocols import RewardRole
@@ -55,7 +56,7 @@ def warnings(
 
     `cost` is the actor's if it runs on a CPU here.
     """
-    found = []
+    found = unused(config)
     for name, headers in config.reward.headers.items():
         for header, value in headers.items():
             if "${" not in value and _SECRET.search(header):

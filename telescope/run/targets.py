@@ -50,6 +50,8 @@ def evaluate_target(
     if (folder / "config.toml").is_file():
         saved = open_run(folder, settings, step=step, trusted=trusted)
         return Measured(target, saved.step, evaluate_saved(saved))
+    if not folder.exists() and next(folder.parent.glob("*/config.toml"), None) is not None:
+        raise TelescopeError(f"no run {target}: {folder.parent} has others, but not this one")
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise TelescopeError(
             f"{target} is neither a run nor a model: it has no config.toml and no config.json"

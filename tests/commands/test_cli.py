@@ -166,6 +166,7 @@ def test_flags_of_train_are_refused_elsewhere(capsys: Capture, command: str, fla
 
 def test_a_missing_recipe_is_named(capsys: Capture):
     assert "no recipe nosuch.toml" in refusal(capsys, "train", "nosuch.toml")
+    assert "did you mean `grpo`, which is shipped?" in refusal(capsys, "train", "grop")
 
 
 def test_a_folder_instead_of_a_recipe_is_named(capsys: Capture, tmp_path: Path):

@@ -192,3 +192,12 @@ def test_a_row_longer_than_the_model_s_positions_is_refused(
 def test_a_row_of_exactly_the_model_s_positions_is_trained_on(job: Job, model_copy: Path):
     edit_json(model_copy / "config.json", max_position_embeddings=13)
     Trainer(job(("model.path", str(model_copy)), ("steps", "1")), reward=length).fit()
+
+
+def test_a_folder_of_data_is_answered_with_a_pattern(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "rows").mkdir()
+    monkeypatch.chdir(tmp_path)
+    message = refusal(job(("data.files", "rows")))
+    assert "rows is a folder: name its files, e.g. rows/*.jsonl" in message

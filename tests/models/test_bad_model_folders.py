@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    T5Config,
+)
 
 from telescope.config import ModelConfig
 from telescope.models.load import load_policy, load_tokenizer
@@ -141,3 +148,39 @@ def test_gradient_checkpointing_is_switched_on_without_a_warning(
     config = ModelConfig(path=str(model_copy), gradient_checkpointing=True)
     load_policy(config, torch.device("cpu"))
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_model_that_looks_ahead_is_refused(job: Job, tmp_path: Path, tiny_model: Path):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=600, num_hidden_layers=2, **sizes)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "bert")
+    message = refusal(job(("model.path", str(tmp_path / "bert"))))
+    assert f"{tmp_path / 'bert'} is no causal language model: what it says of a token" in message
+
+
+def test_a_model_without_a_decoder_or_a_tokenizer_is_refused_in_our_words(
+    job: Job, tmp_path: Path, tiny_model: Path
+):
+    folder = tmp_path / "t5"
+    T5Config(vocab_size=600).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    assert "t5 is no causal language model" in refusal(job(("model.path", str(folder))))
+    bare = tmp_path / "bare"
+    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(bare)
+    message = refusal(job(("model.path", str(bare))))
+    assert "it has no tokenizer files, such as tokenizer.json" in message
+
+
+def test_a_policy_that_cannot_write_eos_is_refused(job: Job, tmp_path: Path, tiny_model: Path):
+    folder = tmp_path / "small"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    model.resize_token_embeddings(tokenizer.eos_token_id)
+    model.config.pad_token_id = None
+    model.config.eos_token_id = None
+    model.save_pretrained(folder)
+    assert f"EOS is number {tokenizer.eos_token_id}: no response could end" in refusal(
+        job(("model.path", str(folder)))
+    )

@@ -11,6 +11,7 @@ import torch
 
 from telescope.build import build_reward
 from telescope.errors import TelescopeError
+from telescope.rewards.builtin import builtin_reward
 from telescope.rewards.maths import MathVerify
 from telescope.rewards.terms import exact, format_, json_schema, length, regex, repetition
 from telescope.trainer import Trainer
@@ -132,3 +133,8 @@ def test_wrong_options_are_refused_with_the_right_ones(
 ) -> None:
     config = job(("reward.functions", functions), ("reward.options", options))
     assert message in refusal(config, None)
+
+
+def test_an_option_that_is_a_setting_is_answered_with_the_setting() -> None:
+    with pytest.raises(TelescopeError, match=r"is a setting: set reward\.retries"):
+        builtin_reward("judge", {"judge": {"retries": 1}}, retries=3, timeout=1.0)

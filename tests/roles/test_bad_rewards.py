@@ -284,3 +284,12 @@ def test_a_reward_that_fails_late_leaves_the_checkpoints_before_it(job: Job):
     trainer = Trainer(config, reward=tired, resume=True)
     trainer.fit()
     assert [row["step"] for row in trainer.history()] == [0, 1, 2, 3, 4]
+
+
+def test_a_misspelt_reward_is_answered_with_the_one_that_is_there(job: Job, tmp_path: Path):
+    path = tmp_path / "rewards.py"
+    path.write_text("def digits(completions): return [0.0 for _ in completions]")
+    assert "has no function 'digit'; did you mean 'digits'?" in load_refusal(job, f"{path}:digit")
+    message = load_refusal(job, "exct")
+    assert "name a built-in one: exact, regex, json_schema" in message
+    assert message.endswith("did you mean 'exact'?")

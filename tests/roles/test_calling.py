@@ -176,3 +176,26 @@ def test_a_column_of_the_data_called_step_stays_the_datas() -> None:
     batch = BATCH.with_info(data=[{"step": 7.0}, {"step": 8.0}])
     scored = Reward({"score": lambda step: step}).score(batch)
     assert [own.total for own in scored.scores] == [7.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("completion_ids", "response_ids"),
+        ("solution_str", "completions"),
+        ("completion", "completions"),
+        ("trainer_state", "step"),
+    ],
+)
+def test_another_trainers_name_of_an_argument_is_answered_with_ours(name: str, ours: str) -> None:
+    names: dict[str, object] = {}
+    exec(f"def score({name}): return [0.0, 0.0]", names)
+    with pytest.raises(TelescopeError, match=f"asks for `{name}`.*did you mean `{ours}`"):
+        Reward({"score": names["score"]}).score(BATCH)
+
+
+@pytest.mark.parametrize("returned", [{"a": 1, "b": 2}, "ab"])
+def test_a_table_or_a_text_is_no_list_of_scores(returned: object) -> None:
+    with pytest.raises(TelescopeError) as error:
+        Reward({"score": lambda completions: returned}).score(BATCH)
+    assert f"returned {returned!r} for 2 responses" in str(error.value)

@@ -354,3 +354,59 @@ def test_evaluations_without_held_out_prompts_are_pointed_out(job: Job):
     (said,) = notes(("eval.every", "2"))
     assert "eval.every = 2: there are no held-out prompts" in said
     assert notes() == []
+
+
+# ---- what Trainer does not take
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("reward_funcs", "did you mean `reward`?"),
+        ("processing_class", "did you mean `tokenizer`?"),
+        ("args", "did you mean `config`?"),
+        ("train_datset", "did you mean `train_dataset`?"),
+        ("num_generations", "settings belong in the config: did you mean `rollout.n`"),
+        ("peft_config", "settings belong in the config: did you mean `model.lora_rank`"),
+        ("zzz", "settings belong in the config: `telescope train --help` lists them all"),
+    ],
+)
+def test_another_trainers_argument_is_answered_with_ours(name: str, advice: str) -> None:
+    with pytest.raises(TelescopeError) as error:
+        Trainer(Config(name="x"), **{name: 1})
+    assert str(error.value).startswith(f"Trainer has no argument `{name}`")
+    assert advice in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"), [(None, "Trainer without a config"), ({"steps": 2}, "config={'steps': 2}")]
+)
+def test_a_config_that_is_none_is_refused(config: Any, said: str) -> None:
+    with pytest.raises(TelescopeError, match=re.escape(said)):
+        Trainer(config, reward=length)
+
+
+@pytest.mark.parametrize("given", [print, "mine.py:watch"])
+def test_a_single_callback_is_refused_with_the_list_to_give(given: Any) -> None:
+    with pytest.raises(TelescopeError, match=r"is no list: give \[f\], or several"):
+        Trainer(Config(name="x"), callbacks=given)
+
+
+def test_a_list_of_rewards_is_several_by_their_names(job: Job) -> None:
+    def one(completions):
+        return [1.0] * len(completions)
+
+    with pytest.raises(TelescopeError, match="two reward functions are called 'one'"):
+        Trainer(job(("steps", "1")), reward=[one, one])
+    assert list(Trainer(job(("steps", "1")), reward=[one, length]).roles.reward.functions) == [
+        "one",
+        "length",
+    ]
+
+
+def test_generate_takes_a_list_of_prompts(job: Job) -> None:
+    trainer = Trainer(job(("steps", "1")), reward=length)
+    assert trainer.generate([]) == []
+    for single in ("1+1", [{"role": "user", "content": "1+1"}]):
+        with pytest.raises(TelescopeError, match="prompts is a single prompt: give a list"):
+            trainer.generate(single)

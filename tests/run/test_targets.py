@@ -76,6 +76,7 @@ def test_answers_go_to_a_file(run: Path, tmp_path: Path) -> None:
         (["eval", "RUN", "RUN", "--completions", "x"], "--completions is about one TARGET"),
         (["eval", "RUN/checkpoints/step_x"], "is not a checkpoint"),
         (["eval", "RUN/nothing"], "does not exist"),
+        (["eval", "RUN-2"], "has others, but not this one"),
         (["eval", "RUN/checkpoints"], "is neither a run nor a model"),
         (["eval"], "give a run folder or a model"),
         (["export", "RUN", "x", "--private"], "--private belongs to --push"),

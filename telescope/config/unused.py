@@ -1,0 +1,64 @@
+"""Settings that a run does not read: it starts, and says so once.
+
+What is certainly a misunderstanding is refused instead (checks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from telescope.algorithms.definitions.base import Settings
+from telescope.config.sections import Config
+
+_OF_RAY = ("workers", "workers_per_gpu", "fsdp_size", "address", "timeout", "max_restarts")
+_OF_TRACKERS = ("project", "group", "tags", "samples", "samples_every")
+
+
+def unused(config: Config) -> list[str]:
+    """A line for each reason why settings that were changed do nothing."""
+    lines = []
+    for section, names, reason in _unread(config):
+        changed = [name for name in names if _is_changed(getattr(config, section), name)]
+        if changed:
+            listed = ", ".join(f"{section}.{name}" for name in changed)
+            lines.append(f"{listed}: does nothing here, because {reason}")
+    return lines
+
+
+def _unread(config: Config) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Section, settings, and why this run does not read them."""
+    if not config.credit.by_critic:
+        estimator = config.credit.estimator
+        names = tuple(type(config.critic).model_fields)
+        yield "critic", names, f"credit.estimator = '{estimator}' has no critic"
+    if config.backend == "local":
+        yield "ray", _OF_RAY, "backend = 'local'"
+    if not config.log.trackers:
+        yield "log", _OF_TRACKERS, "log.trackers is empty"
+    elif config.log.trackers == ["tensorboard"]:
+        yield "log", ("project", "group", "tags"), "tensorboard has no such thing"
+    if config.credit.kl_target is None:
+        yield "credit", ("kl_horizon",), "credit.kl_target is not set"
+    if not config.actor.kl_loss_coef:
+        yield "actor", ("kl_loss_kind",), "actor.kl_loss_coef = 0"
+    if config.actor.importance == "off":
+        yield "actor", ("importance_cap",), "actor.importance = 'off'"
+    if config.reward.model is None:
+        yield "reward", ("micro_batch_tokens",), "reward.model is not set"
+    if not any(_asks_a_server(spec) for spec in _functions(config)):
+        yield "reward", ("timeout", "retries"), "no reward is a server or a judge"
+
+
+def _functions(config: Config) -> list[str]:
+    sets = config.eval.sets.values()
+    return [*config.reward.functions, *(spec for own in sets for spec in own.functions)]
+
+
+def _asks_a_server(spec: str) -> bool:
+    return "://" in spec or spec.rpartition("=")[2] == "judge"
+
+
+def _is_changed(section: Settings, name: str) -> bool:
+    default: Any = type(section).model_fields[name].default
+    return bool(getattr(section, name) != default)

@@ -1,0 +1,61 @@
+"""Settings that a run does not read are named once, with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from telescope.config.unused import unused
+from tests.config.configs import given
+
+GRPO = [("credit.estimator", "grpo"), ("rollout.n", "4")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            [*GRPO, ("critic.lr", "1e-4"), ("critic.epochs", "3")],
+            "critic.lr, critic.epochs: does nothing here, because "
+            "credit.estimator = 'grpo' has no critic",
+        ),
+        (
+            [("ray.workers", "2")],
+            "ray.workers: does nothing here, because backend = 'local'",
+        ),
+        ([("log.tags", "a")], "log.tags: does nothing here, because log.trackers is empty"),
+        (
+            [("log.trackers", "tensorboard"), ("log.group", "a")],
+            "log.group: does nothing here, because tensorboard has no such thing",
+        ),
+        (
+            [("credit.kl_horizon", "5")],
+            "credit.kl_horizon: does nothing here, because credit.kl_target is not set",
+        ),
+        (
+            [("actor.importance_cap", "5")],
+            "actor.importance_cap: does nothing here, because actor.importance = 'off'",
+        ),
+        (
+            [("reward.functions", "a.py:f"), ("reward.retries", "9")],
+            "reward.retries: does nothing here, because no reward is a server or a judge",
+        ),
+    ],
+)
+def test_a_setting_that_is_not_read_is_named(settings: list[tuple[str, str]], line: str) -> None:
+    assert unused(given(*settings)) == [line]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        GRPO,
+        [("critic.lr", "1e-4")],
+        [("backend", "ray"), ("ray.workers", "2")],
+        [("log.trackers", "wandb"), ("log.tags", "a")],
+        [("reward.functions", "judge"), ("reward.retries", "9")],
+        [("reward.functions", "s=https://host/x"), ("reward.timeout", "9")],
+    ],
+)
+def test_settings_that_are_read_are_not_named(settings: list[tuple[str, str]]) -> None:
+    assert unused(given(*settings)) == []
