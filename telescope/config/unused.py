@@ -11,7 +11,7 @@ from typing import Any
 from telescope.algorithms.definitions.base import Settings
 from telescope.config.sections import Config
 
-_OF_RAY = ("workers", "workers_per_gpu", "fsdp_size", "address", "timeout", "max_restarts")
+_OF_RAY = ("workers", "fsdp_size", "address", "timeout", "max_restarts")
 _OF_TRACKERS = ("project", "group", "tags", "samples", "samples_every")
 
 
