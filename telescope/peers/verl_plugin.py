@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
+from telescope.algorithms.definitions.base import Actions, Needs
+from telescope.explain.settings import Settings
 from telescope.peers.hooks import numbers
 from telescope.peers.on_import import on_import
 from telescope.peers.recorder import Recorder
@@ -172,6 +174,7 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
     given = _given(found, recorder.settings)
     if "uid" in data.keys():  # noqa: SIM118
         given["group"] = _names(data["uid"])
+        given |= _compared(given, recorder.settings)
     recorder.record(step, metrics=logged, **given)
 
 
@@ -228,6 +231,7 @@ def _record_padded(recorder: Recorder, step: int, data: Any) -> None:
     given["prompts"] = [ids[mask] for ids, mask in zip(batch["prompts"], kept, strict=True)]
     if "uid" in data.non_tensor_batch:
         given["group"] = list(data.non_tensor_batch["uid"])
+        given |= _compared(given, recorder.settings)
     recorder.record(step, **given)
 
 
@@ -245,6 +249,42 @@ def _given(found: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     if "prompts" in found:
         given["prompts"] = found["prompts"]
     return given
+
+
+def _compared(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What each response is compared with and divided by, where the estimator compares scores.
+
+    It is taken from the whole batch: the responses that are kept may not be whole groups. verl's
+    formulas are ours, so its advantages must follow from these numbers.
+    """
+    definition = ESTIMATORS.get(settings["estimator"])
+    if definition is None or definition.compare is None or not _compares_scores(definition.needs):
+        return {}
+    groups: dict[Any, list[int]] = {}
+    for row, name in enumerate(given["group"]):
+        groups.setdefault(name, []).append(row)
+    rewards, masks = given["token_level_rewards"], given["mask"]
+    baselines: list[Any] = [None] * len(rewards)
+    scale = [1.0] * len(rewards)
+    credit = Settings.of(estimator=definition.name).credit
+    for rows in groups.values():
+        members = [_outcome(rewards[row], masks[row]) for row in rows]
+        for row, found in zip(rows, definition.compare(members, credit), strict=True):
+            baselines[row] = [(found.baselines or [0.0])[0]] * len(rewards[row])
+            scale[row] = 1.0 if found.scale is None else found.scale
+    return {"baselines": baselines, "scale": scale}
+
+
+def _compares_scores(needs: Needs) -> bool:
+    """Whether the sums of the rewards of a group are all that the estimator compares."""
+    others = needs.greedy_baseline or needs.sum_pi_squared or needs.attention or needs.score_parts
+    return needs.groups and not others
+
+
+def _outcome(rewards: Any, mask: Any) -> Actions:
+    """A response with its rewards as one number; its length is that of what was written."""
+    total = float((rewards * (mask > 0)).sum())
+    return Actions({"token_level_rewards": [total]}, at=range(int((mask > 0).sum())))
 
 
 def _safely(act: Callable[[], Any]) -> None:

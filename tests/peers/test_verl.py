@@ -251,6 +251,42 @@ def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path
     ].sum(1).tolist()
 
 
+@pytest.mark.parametrize(
+    ("name", "by_std", "advantages"),
+    [
+        ("grpo", True, [0.7071, -0.7071, 0.0, 0.0, 0.7071, -0.7071]),  # ±(1/2)/σ, σ = √(1/2)
+        ("grpo", False, [0.5, -0.5, 0.0, 0.0, 1.0, -1.0]),
+        ("rloo", True, [1.0, -1.0, 0.0, 0.0, 2.0, -2.0]),
+    ],
+)
+def test_advantages_of_groups_are_recomputed_even_if_the_kept_rows_are_no_whole_group(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    by_std: bool,
+    advantages: list[float],
+) -> None:
+    monkeypatch.setenv("TELESCOPE_WATCH_SAMPLES", "5")  # the last group is cut
+    fields = verl_batch()
+    mask = fields["response_mask"]
+    paid = torch.zeros_like(fields["values"])
+    last = fields["attention_mask"][:, 3:].sum(1) - 1
+    paid[torch.arange(6), last] = torch.tensor([1.0, 0.0, 0.25, 0.25, 2.0, 0.0])
+    del fields["values"]
+    fields["token_level_scores"] = fields["token_level_rewards"] = paid
+    fields["advantages"] = fields["returns"] = torch.tensor(advantages)[:, None] * mask
+    settings = config(adv_estimator=name, norm_adv_by_std_in_grpo=by_std)
+    recorder = verl_plugin._recorder(None, settings)
+    verl_plugin._record_padded(recorder, 1, data_proto(fields))
+    recorder.close()
+    found = samples(folder, 1)
+    assert len(found) == 5
+    traces = [trace for sample in found for trace in Tracer(sample).traces(0)]
+    compared = [trace for trace in traces if trace.name == "advantage"]
+    assert [trace.recorded for trace in compared] == pytest.approx(advantages[:5])
+    assert [trace.result for trace in compared] == pytest.approx(advantages[:5], abs=1e-4)
+
+
 @needs_verl
 def test_the_numbers_of_verl_itself_are_recomputed(folder: Path) -> None:
     module: Any = importlib.import_module(verl_plugin.LEGACY)
