@@ -15,6 +15,8 @@ from telescope.peers.rows import Array, WatchedStep
 
 CLOSE = 2e-3
 """Numbers of bfloat16 that should be equal differ by less, relative to 1 or to themselves."""
+EXACT = 1e-5
+"""Numbers of float32 that should be equal differ by less."""
 MOST_PARTS = 64
 Rule = dict[str, str]
 Moments = tuple[float, float] | None
@@ -29,6 +31,7 @@ def rules_of(
     """
     found = (
         _kl_kind(shown, settings),
+        _kl_in_bfloat16(shown, settings),
         _gaps_take_time(shown, settings),
         _whitened_otherwise(whole, settings, moments),
     )
@@ -91,6 +94,36 @@ def _recorded_kl(watched: WatchedStep, settings: Settings) -> Array | None:
     if scores is None or rewards is None or not beta:
         return None
     return np.asarray((scores - rewards) / beta)
+
+
+def _kl_in_bfloat16(watched: WatchedStep, settings: Settings) -> Rule | None:
+    """verl's V1 trainer has log-probs in bfloat16, and so the product of β and their difference."""
+    names = ("old_log_probs", "ref_log_prob", "token_level_scores", "token_level_rewards")
+    columns = [_flat(watched, name) for name in names]
+    beta = settings.credit.kl_coef
+    if not beta or settings.credit.kl_kind != "k1":
+        return None
+    if any(column is None for column in columns):
+        return None
+    old, ref, scores, rewards = (np.asarray(column) for column in columns)
+    off = np.abs(scores - beta * (old - ref) - rewards)
+    rounded = np.abs(scores - _bfloat16(beta * _bfloat16(old - ref)) - rewards)
+    bound = np.maximum(1.0, np.abs(scores))
+    if not (off > EXACT * bound).any() or not (rounded <= EXACT / 10 * bound).all():
+        return None
+    return {
+        "en": "the trainer computes β·KL in bfloat16: a reward is off by up to 0.4 % of its KL "
+        "penalty. Telescope computes it in float64.",
+        "zh": "训练器用 bfloat16 计算 β·KL：一个奖励最多差其 KL 惩罚的 0.4 %。"
+        "Telescope 用 float64。",
+    }
+
+
+def _bfloat16(numbers: Array) -> Array:
+    """The numbers rounded to bfloat16, to even where two are as near."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 # ---- GAE across a tool's tokens ----

@@ -12,6 +12,7 @@ import torch
 from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
 from telescope.peers import Recorder
+from telescope.peers.rules import _bfloat16
 from telescope.viewer.api import Api
 from telescope.viewer.report_data import report_data
 from telescope.viewer.runs import Runs
@@ -52,6 +53,21 @@ def pay_kl(given: dict[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
+def pay_in_bfloat16(given: dict[str, Any]) -> dict[str, Any]:
+    """As verl's V1 trainer: its log-probs are bfloat16, and so is β times their difference."""
+    old, ref = given["old_log_probs"].bfloat16(), given["ref_log_prob"].bfloat16()
+    mask = given["mask"]
+    rewards = (given["token_level_scores"] - 0.1 * (old - ref)) * mask
+    raw, returns = loop_gae(rewards, given["values"] * mask, 1.0, 0.9)
+    return given | {
+        "old_log_probs": old,
+        "ref_log_prob": ref,
+        "token_level_rewards": rewards,
+        "returns": returns,
+        "whitened": masked_whiten(raw, mask),
+    }
+
+
 def gaps(zero: bool) -> dict[str, Any]:
     given = right(tools=True, zeros=False)
     mask = given["mask"]
@@ -80,6 +96,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "k2": (pay_kl(right(), "k2"), "KL per token is k2, not k1"),
     "k3": (pay_kl(right(), "k3"), "KL per token is k3, not k1"),
     "abs": (pay_kl(right(), "abs"), "KL per token is abs, not k1"),
+    "bfloat16": (pay_in_bfloat16(right()), "computes β·KL in bfloat16"),
     "gaps, V = 0": (gaps(True), "counts a tool's tokens as time steps with V = 0"),
     "gaps, V of their own": (gaps(False), "as time steps with a V of their own"),
     "two ranks": (per_rank(2), "whitens in 2 parts of 4 answers each"),
@@ -118,3 +135,10 @@ def test_no_rule_is_named_where_everything_agrees(
     assert "⚠" not in capsys.readouterr().out
     sample = Api(Runs(run)).answer("/api/runs/run/steps/1/samples/0", "")
     assert sample["remarks"] == []
+
+
+def test_numbers_are_rounded_to_bfloat16_as_torch_does() -> None:
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    halves = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 0.0])  # to even
+    for given in (numbers, halves):
+        assert _bfloat16(given.double().numpy()).tolist() == given.bfloat16().double().tolist()
