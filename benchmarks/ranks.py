@@ -31,7 +31,6 @@ import torch
 from telescope.batch import TokenBatch
 from telescope.build import Roles, build_local_roles, build_ray_roles
 from telescope.config import Config
-from telescope.config.sections import RayConfig
 from telescope.credit import compute_advantages
 from telescope.data.build import build_data
 from telescope.run.checkpoint import shards_of
@@ -305,6 +304,7 @@ class CannotRunError(Exception):
 
 
 TWO, FOUR = {"ray.workers": "2"}, {"ray.workers": "4"}
+SHARED = {"ray.sequence_parallel_size": "2"}
 CASES: dict[str, Case] = {
     "2 ranks, float32": updates(**TWO),
     "4 ranks, float32": updates(**FOUR),
@@ -312,6 +312,8 @@ CASES: dict[str, Case] = {
     "4 ranks, bfloat16": updates(**FOUR, **BF16),
     "2 copies of 2 shards, bfloat16": updates(**FOUR, **BF16, **{"ray.fsdp_size": "2"}),
     "2 ranks, critic on 2 others": updates(**TWO, **{"ray.critic_workers": "2"}),
+    "4 ranks, 2 share a row": updates(**FOUR, **SHARED),
+    "4 ranks, 2 share a row, bfloat16": updates(**FOUR, **SHARED, **BF16),
     "LoRA, 2 ranks, float32": updates(**TWO, **LORA),
     "LoRA, 2 ranks, bfloat16": updates(**TWO, **LORA, **BF16),
     "a sampler, float32": samplers("torch"),
@@ -320,10 +322,6 @@ CASES: dict[str, Case] = {
     "checkpoint 2 → 1 → 4 ranks": moved_checkpoints,
     "a killed rank": killed_rank,
 }
-if "sequence_parallel_size" in RayConfig.model_fields:
-    SHARED = {"ray.sequence_parallel_size": "2"}
-    CASES["4 ranks, 2 share a row"] = updates(**FOUR, **SHARED)
-    CASES["4 ranks, 2 share a row, bfloat16"] = updates(**FOUR, **SHARED, **BF16)
 
 
 def main() -> None:

@@ -164,8 +164,20 @@ def _check_ray(config: Config) -> None:
                 f"ray.{name} = {count} is not a multiple of ray.fsdp_size = {ray.fsdp_size}: "
                 "every copy of a model needs all its shards"
             )
+        if count % ray.sequence_parallel_size:
+            raise ValueError(
+                f"ray.{name} = {count} is not a multiple of ray.sequence_parallel_size = "
+                f"{ray.sequence_parallel_size}: that many workers share the same rows"
+            )
+    sizes = (ray.sequence_parallel_size, ray.fsdp_size or 1)
+    if max(sizes) % min(sizes):
+        raise ValueError(
+            f"ray.sequence_parallel_size = {sizes[0]} and ray.fsdp_size = {sizes[1]}: "
+            "the larger must be a multiple of the smaller, so that groups do not straddle"
+        )
     if config.backend == "local":
-        for name in ("samplers", "critic_workers", "reward_workers", "workers_per_gpu"):
+        names = ("samplers", "critic_workers", "reward_workers", "workers_per_gpu")
+        for name in (*names, "sequence_parallel_size"):
             if getattr(ray, name) != type(ray).model_fields[name].default:
                 raise ValueError(f"ray.{name} = {getattr(ray, name)} needs backend = 'ray'")
     if ray.critic_workers and not config.credit.by_critic:

@@ -845,6 +845,12 @@ class RayConfig(Section):
         description="workers that shard one copy of a model, e.g. those of one machine; "
         "default: all workers",
     )
+    sequence_parallel_size: int = Field(
+        1,
+        ge=1,
+        description="workers that share the tokens of the same rows, for long responses: each "
+        "holds 1/N of a micro-batch's tokens (sequence parallelism); 1: none",
+    )
     critic_workers: int = Field(
         0, ge=0, description="workers with only the critic; 0: it shares the actor's workers"
     )

@@ -16,8 +16,10 @@ from torch import Tensor
 from telescope.algorithms import entropy_from_logits, log_probs_from_logits
 from telescope.batch import TokenBatch
 from telescope.models.fast.packed import PackedRows, hidden_states, linear_log_probs
+from telescope.models.fast.token_shard import TokenShard
 from telescope.models.load import is_packable
 from telescope.models.parallel import run_in_forward
+from telescope.models.sequence import SequenceGroup
 from telescope.models.value import ValueModel
 
 Entropy = Literal["none", "value", "gradient"]
@@ -54,7 +56,7 @@ def policy_forward(
     """Log-probs of the response tokens, and the entropy if it is asked for."""
     if is_packable(model):
         return run_in_forward(
-            model, lambda: _packed_policy(model, PackedBatch(batch), temperature, entropy)
+            model, lambda: _packed_policy(model, _packed(model, batch), temperature, entropy)
         )
     width = batch["responses"].shape[1]
     output = model(**_inputs(batch), logits_to_keep=width + 1, use_cache=False)
@@ -72,7 +74,7 @@ def policy_forward(
 def value_forward(model: ValueModel, batch: TokenBatch) -> ValueOutput:
     """V of the state before each response token, and of the state after the last."""
     if is_packable(model.backbone):
-        return run_in_forward(model, lambda: _packed_values(model, PackedBatch(batch)))
+        return run_in_forward(model, lambda: _packed_values(model, _packed(model.backbone, batch)))
 
     def outputs_everywhere() -> Tensor:
         hidden = model.backbone(**_inputs(batch), use_cache=False).last_hidden_state
@@ -112,7 +114,7 @@ def _packed_values(model: ValueModel, rows: PackedBatch) -> ValueOutput:
     values = model.values(outputs)  # [N]
     return ValueOutput(
         values=rows.unpack(values[rows.before]),
-        final=values[rows.last],
+        final=rows.of_rows(values[rows.last]),
         logits=rows.unpack(outputs[rows.before]) if model.bins else None,
     )
 
@@ -139,7 +141,8 @@ class PackedBatch(PackedRows):
         self._in_responses = self.to_device(response_row * self.shape[1] + t)
 
         # The shift: response token t is at starts + prompt + t; what chose it is one to the left.
-        self.before = self.to_device(np.repeat(self.starts + prompt, response) + t - 1)  # [M]
+        self._before = np.repeat(self.starts + prompt, response) + t - 1
+        self.before = self.to_device(self._before)  # [M]
         self.last = self.to_device(self.ends - 1)  # [B]
 
     @property
@@ -147,9 +150,14 @@ class PackedBatch(PackedRows):
         """The response tokens, [M]."""
         return self.batch["responses"].reshape(-1)[self._in_responses]
 
+    @property
+    def ids(self) -> Tensor:
+        """All tokens, [N]."""
+        return self.batch["input_ids"].reshape(-1)[self._in_input_ids]
+
     def hidden(self, backbone: Any) -> Tensor:
         """Last hidden states of all tokens, [N, H]."""
-        ids = self.batch["input_ids"].reshape(-1)[self._in_input_ids]  # [N]
+        ids = self.ids
         runner = getattr(backbone, "graph_runner", None)
         if runner is not None:
             out: Tensor = runner.hidden(backbone, ids, self)
@@ -162,6 +170,51 @@ class PackedBatch(PackedRows):
         rest = values.shape[1:]
         flat = values.new_zeros(rows * width, *rest)
         return flat.index_put((self._in_responses,), values).view(rows, width, *rest)
+
+    def of_rows(self, values: Tensor) -> Tensor:
+        """Values of the rows, [B]."""
+        return values
+
+
+class ShardedBatch(PackedBatch):
+    """The same on one of S ranks that share the tokens.
+
+    `tokens`, `before` and `last` are those of this rank's share: m of M response tokens, and b of B
+    rows. The output before a token may be the last of a share, and its token the first of the next
+    one: every rank knows all tokens. What `unpack` and `of_rows` return is complete on every rank.
+    """
+
+    def __init__(self, batch: TokenBatch, group: SequenceGroup) -> None:
+        super().__init__(batch)
+        self.shard = TokenShard(self, group)
+        self.before, self._chosen = self.shard.own(self._before)  # [m]
+        self.last, self._rows = self.shard.own(self.ends - 1)  # [b]
+
+    @property
+    def tokens(self) -> Tensor:
+        """The response tokens whose outputs this rank has, [m]."""
+        return super().tokens[self._chosen]
+
+    def hidden(self, backbone: Any) -> Tensor:
+        """Last hidden states of this rank's tokens, [c, H]."""
+        shard = self.shard
+        ids = self.ids[shard.tokens]  # [c]
+        return hidden_states(backbone, ids[None], shard.positions[None], shard)
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """[m, ...] of this rank's response tokens to [B, T, ...] of all."""
+        group = self.shard.group
+        return super().unpack(group.complete(values, self._chosen, len(self._before)))
+
+    def of_rows(self, values: Tensor) -> Tensor:
+        """Values of the rows that end here, [b], to those of all, [B]."""
+        return self.shard.group.complete(values, self._rows, len(self.lengths))
+
+
+def _packed(model: Any, batch: TokenBatch) -> PackedBatch:
+    """The batch without its padding: all of it, or this rank's share of its tokens."""
+    group: SequenceGroup | None = getattr(model, "sequence_group", None)
+    return PackedBatch(batch) if group is None else ShardedBatch(batch, group)
 
 
 def _inputs(batch: TokenBatch) -> dict[str, Tensor]:

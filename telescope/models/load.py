@@ -29,6 +29,7 @@ from telescope.errors import TelescopeError
 from telescope.models.fast import packed
 from telescope.models.fast.capture import GraphMemory, GraphRunner, takes_embeddings
 from telescope.models.fast.fuse import join_weights
+from telescope.models.fast.token_shard import share_tokens
 from telescope.models.lora import add_adapters, with_own_adapters
 from telescope.models.parallel import ProcessGroup, fill_shards, reshard, run_in_forward, shard
 from telescope.models.quantize import quantize, quantized_layers, sample_of
@@ -239,6 +240,8 @@ def load_sharded(
     for model in models:
         model.generation_config = settings
         _prepare(model, config, memory=None)  # graphs cannot be captured of shards
+        if ranks.sequence is not None:
+            share_tokens(model, ranks.sequence)
         reshard(model)
     return models, checksum
 

@@ -1,6 +1,7 @@
 """One model in several processes: each holds a shard of every weight (FSDP2) and some rows.
 
-Gathering weights and summing gradients are collectives. So every rank must make the same calls in
+With sequence parallelism, groups of ranks share the tokens of the same rows. Gathering weights,
+summing gradients and exchanging tokens are collectives. So every rank must make the same calls in
 the same order.
 """
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from telescope.errors import TelescopeError
+from telescope.models.sequence import SequenceGroup
 
 if TYPE_CHECKING:
     from telescope.models.weight_files import WeightFiles
@@ -27,6 +29,23 @@ class Ranks:
 
     rank = 0
     size = 1
+    sequence: SequenceGroup | None = None
+    """The ranks with the same rows as this one; None if no other rank has them."""
+
+    @property
+    def row_groups(self) -> int:
+        """Into how many shares rows are split."""
+        return self.size // (self.sequence.size if self.sequence else 1)
+
+    @property
+    def row_group(self) -> int:
+        """Which share of the rows this rank has."""
+        return self.rank // (self.sequence.size if self.sequence else 1)
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank counts its rows: of ranks with the same rows, only the first does."""
+        return self.sequence is None or self.sequence.rank == 0
 
     def sum(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
@@ -41,9 +60,12 @@ class ProcessGroup(Ranks):
     """The ranks of torch.distributed's default group, and the mesh that models are sharded over.
 
     Each `shards` ranks in a row hold one copy of a model; the default is one copy over all ranks.
+    Each `sequence_size` ranks in a row share the tokens of the same rows.
     """
 
-    def __init__(self, device: torch.device, shards: int | None = None) -> None:
+    def __init__(
+        self, device: torch.device, shards: int | None = None, sequence_size: int = 1
+    ) -> None:
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
@@ -58,6 +80,13 @@ class ProcessGroup(Ranks):
             shape = (copies, self.size // copies)
             names = ("replicate", "shard")
         self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+        if sequence_size > 1:
+            groups = init_device_mesh(
+                device.type,
+                (self.size // sequence_size, sequence_size),
+                mesh_dim_names=("rows", "sequence"),
+            )
+            self.sequence = SequenceGroup(groups.get_group("sequence"))
 
     def sum(self, numbers: Tensor) -> Tensor:
         self._dist.all_reduce(numbers)

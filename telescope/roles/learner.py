@@ -159,9 +159,9 @@ class Learner:
 
     def _own_share(self, minibatch: TokenBatch) -> TokenBatch:
         """The rows of this rank, balanced by tokens."""
-        if self.ranks.size == 1:
+        if self.ranks.row_groups == 1:
             return minibatch
-        rows = balance(minibatch.row_lengths(), self.ranks.size)[self.ranks.rank]
+        rows = balance(minibatch.row_lengths(), self.ranks.row_groups)[self.ranks.row_group]
         return minibatch.rows(torch.tensor(rows)) if rows else minibatch.blank()
 
     def accumulate_gradients(self) -> None:

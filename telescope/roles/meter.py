@@ -68,7 +68,10 @@ class Meter:
 
 
 def _means(means: list[Mean], ranks: Ranks) -> list[float]:
+    """The means over all ranks. Rows that several ranks share count once."""
     table = torch.tensor(
         [[float(mean.total), float(mean.count)] for mean in means], dtype=torch.float64
     )
+    if not ranks.counts:
+        table.zero_()
     return [total / max(count, 1.0) for total, count in ranks.sum(table).tolist()]

@@ -27,6 +27,8 @@ class WorkerGroup:
         import ray
 
         self.config = config
+        self.sharing = config.ray.sequence_parallel_size
+        """Workers in a row that share the same rows when they compute or train."""
         self.workers: list[Any] = []
         # With GPUs, machines are filled one after the other: connections within one are fast.
         # Without, the workers share the CPUs of all machines.
@@ -124,10 +126,12 @@ class WorkerGroup:
 
         Returns the batch with the columns that the method added.
         """
-        shares = split_rows(batch.row_lengths(), len(self.workers))
+        shares = split_rows(batch.row_lengths(), len(self.workers) // self.sharing)
         bare = batch.without_info()
         parts = [(bare.rows(torch.tensor(share)),) for share in shares]
-        made = merge(self.call_all("call", role, method, each=parts), shares)
+        each = [part for part in parts for _ in range(self.sharing)]
+        answers = self.call_all("call", role, method, each=each)
+        made = merge(answers[:: self.sharing], shares)  # workers with the same rows agree
         return batch.with_columns(**{name: made[name] for name in made if name not in batch})
 
     def update(self, role: str, batch: TokenBatch, ledger: Notes | None) -> dict[str, float]:
@@ -136,7 +140,9 @@ class WorkerGroup:
 
         limit = ledger.limit if ledger else 0
         shared = ray.put(batch.without_info())
-        answers = self.call_all("update", role, each=[(shared, limit)] * len(self.workers))
+        # Of workers with the same rows, the first notes their terms.
+        limits = [0 if rank % self.sharing else limit for rank in range(len(self.workers))]
+        answers = self.call_all("update", role, each=[(shared, own) for own in limits])
         if ledger:
             for _, notes in answers:
                 ledger.add(notes)

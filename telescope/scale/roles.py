@@ -100,7 +100,8 @@ class RayActor(_RayTrained):
         self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
     ) -> TokenBatch:
         """Responses to `prompts`. With samplers, those to `upcoming` are started meanwhile."""
-        if self.samplers is None:
+        if self.samplers is None and self.group.sharing == 1:
+            # Each worker also computes the log-probs of what it has sampled.
             return self._collect(self._start("generate_sequences", prompts, greedy))
         pending = self.pending
         if pending is None or pending.seed != prompts.seed:

@@ -93,8 +93,10 @@ class Worker:
             world_size=size,
             timeout=timeout,
         )
-        ranks = ProcessGroup(self.device, self.config.ray.fsdp_size)
-        for group in ranks.mesh.get_all_groups():
+        ray = self.config.ray
+        ranks = ProcessGroup(self.device, ray.fsdp_size, ray.sequence_parallel_size)
+        own = [ranks.sequence.group] if ranks.sequence else []
+        for group in [*ranks.mesh.get_all_groups(), *own]:
             _set_pg_timeout(timeout, group)  # torch's own default: 10 minutes for NCCL
         return ranks
 

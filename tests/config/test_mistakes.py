@@ -130,6 +130,25 @@ def test_shards_that_do_not_fill_the_workers_are_refused():
     assert given(("ray.workers", "6"), ("ray.fsdp_size", "3")).ray.fsdp_size == 3
 
 
+def test_ranks_that_share_rows_must_fill_the_workers_and_fit_the_shards():
+    ray = (("backend", "ray"), ("ray.workers", "12"))
+    shared = ("ray.sequence_parallel_size", "4")
+    assert "ray.workers = 1 is not a multiple of ray.sequence_parallel_size = 4" in refusal(
+        ray[0], shared
+    )
+    assert "ray.critic_workers = 2 is not a multiple of ray.sequence" in refusal(
+        *ray, shared, ("ray.critic_workers", "2")
+    )
+    assert "ray.sequence_parallel_size = 4 and ray.fsdp_size = 6: the larger" in refusal(
+        *ray, shared, ("ray.fsdp_size", "6")
+    )
+    assert "ray.sequence_parallel_size = 4 needs backend = 'ray'" in refusal(
+        ("ray.workers", "4"), shared
+    )
+    for size in ("2", "4", "12"):
+        assert given(*ray, shared, ("ray.fsdp_size", size)).ray.sequence_parallel_size == 4
+
+
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_more_minibatches_than_responses_are_refused(role: str):
     message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))

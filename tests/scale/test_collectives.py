@@ -39,6 +39,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     class Group:
         def __init__(self, *_: Any) -> None:
             self.mesh = SimpleNamespace(get_all_groups=lambda: ["copies", "shards"])
+            self.sequence = SimpleNamespace(group="tokens")
 
     def start(backend: str, **settings: Any) -> None:
         calls.append((backend, settings["timeout"]))
@@ -70,7 +71,7 @@ def test_a_worker_joins_with_a_backend_for_every_tensor_it_has(
     assert joined[0] == (backend, timedelta(seconds=45))
 
 
-def test_groups_of_shards_and_copies_wait_as_long_as_the_whole_group(
+def test_groups_of_shards_copies_and_tokens_wait_as_long_as_the_whole_group(
     joined: list[tuple[str, Any]],
 ) -> None:
     """torch gives groups of a mesh its own default: 10 minutes for NCCL, 30 for gloo."""
@@ -79,7 +80,7 @@ def test_groups_of_shards_and_copies_wait_as_long_as_the_whole_group(
     worker.device = GPU
     worker._join_process_group(0, 4, "127.0.0.1:1")
     limit = timedelta(seconds=45)
-    assert joined[1:] == [("copies", limit), ("shards", limit)]
+    assert joined[1:] == [("copies", limit), ("shards", limit), ("tokens", limit)]
 
 
 def test_counts_and_metrics_are_reduced_on_the_cpu() -> None:

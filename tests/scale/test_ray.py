@@ -35,8 +35,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict:
         {"workers": 4},
         {"workers": 4, "fsdp_size": 2},
         {"workers": 2, "critic_workers": 1},
+        {"workers": 2, "sequence_parallel_size": 2},
+        {"workers": 4, "sequence_parallel_size": 2, "fsdp_size": 2},
     ],
-    ids=["one", "four", "two-copies-of-two-slices", "critic-apart"],
+    ids=["one", "four", "two-copies-of-two-slices", "critic-apart", "shared-rows", "two-pairs"],
 )
 def test_ray_equals_local(
     settings: dict[str, int], alone: dict, tmp_path: Path, model: Path
@@ -129,11 +131,14 @@ def test_frozen_bfloat16_weights_are_sliced_beside_float32_adapters(
 def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_then_in_four(
     tmp_path: Path, model: Path
 ) -> None:
-    def train(steps: int, backend: str, name: str, workers: int = 1) -> Trainer:
+    """The two shared their rows; the four do not."""
+
+    def train(steps: int, backend: str, name: str, workers: int = 1, sharing: int = 1) -> Trainer:
         more = (
             ("steps", str(steps)),
             ("backend", backend),
             ("ray.workers", str(workers)),
+            ("ray.sequence_parallel_size", str(sharing)),
             ("name", name),
             ("eval.samples", "4"),
         )
@@ -144,8 +149,12 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one_process_and_then_in_four(
         return trainer
 
     train(3, "local", "alone")
-    for steps, backend, workers in ((1, "ray", 2), (2, "local", 1), (3, "ray", 4)):
-        train(steps, backend, "mixed", workers)
+    for steps, backend, workers, sharing in (
+        (1, "ray", 2, 2),
+        (2, "local", 1, 1),
+        (3, "ray", 4, 1),
+    ):
+        train(steps, backend, "mixed", workers, sharing)
     kinds = ("timing/", "perf/", "eval/", "data/")
     runs = []
     for name in ("alone", "mixed"):
