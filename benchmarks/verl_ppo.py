@@ -43,6 +43,7 @@ DIFFERENCES = [
     "verl pads rows (its packing needs flash-attn), Telescope packs them",
     "verl computes the old log-probs by a forward, the recipe takes the sampler's",
     "verl's learning rates stay constant after their warm-up, the recipe's go linearly to 0",
+    "verl's value head starts at random weights and its value loss is halved, the recipe's starts at 0",
     "verl keeps float32 weights and computes in bfloat16 by FSDP on one GPU",
     "verl shuffles by its own generator and drops the incomplete batch of an epoch",
 ]
@@ -226,7 +227,7 @@ def summary(rows: list[dict], started: float) -> dict:
     steps = [row["data"] | {"step": row["step"]} for row in rows if "timing_s/step" in row["data"]]
     if not steps:
         sys.exit("verl logged no step")
-    phases = [name for name in steps[-1] if name.startswith("timing_s/")]
+    phases = [name for name in steps[-1] if name.startswith("timing_s/") and name.count("/") == 1]
     later = steps[1:] or steps
     trained = 0.0
     curve = []
