@@ -133,6 +133,7 @@ class _Session:
             level=options.level,
             token=options.token,
             batch=source.whitened_with,
+            run=source.run,
         )
         self.log: Log = self._open_log(sample)
 

@@ -162,7 +162,7 @@ class Api:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
         data = self.runs[run]
         found = data.sample(int(step), int(sample))
-        return answer_of(found, read_asked(query), lambda: data.samples_of(int(step)))
+        return answer_of(found, read_asked(query), lambda: data.samples_of(int(step)), data.run)
 
     # ---- the tour ----
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 from telescope.errors import TelescopeError
@@ -68,7 +69,7 @@ def read_asked(query: QueryParams) -> Asked:
 
 
 def answer_of(
-    sample: Sample, asked: Asked, batch: Callable[[], Sequence[Sample]]
+    sample: Sample, asked: Asked, batch: Callable[[], Sequence[Sample]], run: Path | None = None
 ) -> Mapping[str, Any]:
     """The reply as JSON, with the titles of the nearest questions.
 
@@ -81,7 +82,7 @@ def answer_of(
     written = asked.token is not None and asked.token < len(sample) and sample.mask[asked.token]
     token = asked.token if written else None
     conversation = Conversation(
-        sample, lang=asked.lang, level=asked.level, token=token, batch=batch
+        sample, lang=asked.lang, level=asked.level, token=token, batch=batch, run=run
     )
     for text in asked.after:
         conversation.ask(text)

@@ -93,3 +93,10 @@ def test_a_foreign_host_and_other_methods_are_refused(port: int) -> None:
 def test_hostile_text_comes_back_as_data(port: int) -> None:
     status, reply = asked(port, text="<script>alert(1)</script>")
     assert (status, reply["answered"]) == (200, None)
+
+
+def test_a_question_about_the_run_is_answered_with_its_metrics(port: int) -> None:
+    _, reply = asked(port, text="is it learning?")
+    assert reply["answered"] == "run:learning"
+    assert re.search(r"from [\d.−]+ \(step \d+\) (up|down) to [\d.−]+ \(step \d+\)", reply["text"])
+    assert set(reply["titles"]) == set(reply["nearest"])

@@ -10,11 +10,20 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from telescope.algorithms.definitions.notation import num
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
+from telescope.explain.ask.about_run import (
+    RELATED,
+    AboutRun,
+    RunFacts,
+    Topic,
+    read_run,
+    topic_of,
+)
 from telescope.explain.ask.follow_ups import FollowUp, recognise, token_in
 from telescope.explain.ask.index import ENOUGH, Hit, Index
 from telescope.explain.ask.library import look_up, symbol_of
@@ -45,6 +54,8 @@ from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, Level
 
 NEAREST = 3
+ABOUT_THE_SCORE = "q69"
+"""The question why the answer is wrong: the right one is told too, where the data has it."""
 ABOUT_A_CHANGE = "q70"
 """The question that «what if λ = 0.95» is about where none came before it."""
 _BY_NUMBER = re.compile(r"^\s*(?:q|#|问题|question|no\.?)\s*(\d+)\s*[.?？。]?\s*$", re.IGNORECASE)
@@ -103,8 +114,11 @@ class Conversation:
         level: Level = "expert",
         token: int | None = None,
         batch: Callable[[], Sequence[Sample]] = tuple,
+        run: Path | None = None,
     ) -> None:
         self.sample = sample
+        self.run = run
+        """The run's folder, for questions about the run itself."""
         self._read_batch = batch
         """The responses that the sample was whitened with. They are read when a change needs
         them."""
@@ -121,6 +135,8 @@ class Conversation:
         if chosen is not None:
             return self._remember(self._answer(chosen, self._nearest(chosen), self._lang(text)))
         follow_up = recognise(text)
+        if follow_up is not None and self._repeats_topic(follow_up):
+            return self._again(follow_up, text)
         if follow_up is not None and (self._before() is not None or follow_up.changes):
             return self._follow(follow_up, text)
         return self._remember(self._find(text, follow_up))
@@ -163,6 +179,9 @@ class Conversation:
 
     def _find(self, text: str, follow_up: FollowUp | None) -> Reply:
         lang = self._lang(text)
+        topic = topic_of(text)
+        if topic is not None:
+            return self._about_run(topic, lang, self.level, self._named(text))
         hits = search(text)
         nearest = tuple(hit.id for hit in hits if hit.id in questions())[:NEAREST]
         best = hits[0]
@@ -181,6 +200,37 @@ class Conversation:
             return self._answer(best.id, nearest, lang, self._named(text))
         return self._refusal(nearest, lang)
 
+    def _about_run(self, topic: Topic, lang: Lang, level: Level, named: int | None) -> Reply:
+        token = self.token if named is None else named
+        found = Answer((self._about(lang, token, level).answer(topic),))
+        return Reply(f"run:{topic}", RELATED[topic], found, lang, level, token)
+
+    def _repeats_topic(self, follow_up: FollowUp) -> bool:
+        """Whether a question about the run is asked again: of another token, or said otherwise."""
+        before = self.last is not None and (self.last.answered or "").startswith("run:")
+        return before and follow_up.kind == "again" and not follow_up.changes
+
+    def _again(self, follow_up: FollowUp, text: str) -> Reply:
+        assert self.last is not None
+        before = self.last
+        topic = cast(Topic, str(before.answered).removeprefix("run:"))
+        lang = follow_up.lang or self.lang or self._lang(text)
+        try:
+            token = before.token
+            if follow_up.token is not None:
+                token = self._token(follow_up.token, lang)
+        except TelescopeError as error:
+            return replace(before, answer=Answer((str(error),)), lang=lang)
+        reply = self._about_run(topic, lang, follow_up.level or before.level, token)
+        return self._remember(replace(reply, follows=True))
+
+    def _about(self, lang: Lang, token: int | None, level: Level) -> AboutRun:
+        return AboutRun(self.sample, lang, level, token, self._run_facts, lambda: self._batch)
+
+    @functools.cached_property
+    def _run_facts(self) -> RunFacts | None:
+        return None if self.run is None else read_run(self.run)
+
     def _refusal(self, nearest: tuple[str, ...], lang: Lang) -> Reply:
         lines = [say("no answer", lang)]
         for number, key in enumerate(nearest, 1):
@@ -194,6 +244,11 @@ class Conversation:
         """The answer about the token that the question names, or that of the conversation."""
         token = self.token if named is None else named
         found = answer(key, self.sample, lang, self.level, token)
+        right = (
+            self._about(lang, token, self.level).right_answer() if key == ABOUT_THE_SCORE else None
+        )
+        if right is not None:
+            found = Answer((*found.blocks, right))
         return Reply(key, nearest, found, lang, self.level, token)
 
     def _named(self, text: str) -> int | None:

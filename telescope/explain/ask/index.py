@@ -104,6 +104,10 @@ class Index:
         """The wordings of a question."""
         return [self.wordings[at] for at in self._of[key]]
 
+    def knows(self, token: str) -> bool:
+        """Whether a word (as `tokens.words` gives it) is in any wording."""
+        return token in self._meaning.frequency
+
     def search(self, text: str) -> list[Hit]:
         """Every question, the best first."""
         scores = (1 - FORM) * self._meaning.scores(text) + FORM * self._form.scores(text)
