@@ -38,6 +38,8 @@ RECIPE = ROOT / "recipes" / "gsm8k.toml"
 PACKAGES = ("verl", "torch", "transformers", "vllm", "ray", "tensordict", "TransferQueue")
 GROUP = 4
 """Responses to one question for GRPO; PPO has one."""
+EVALUATED = [[name, "mean@1"] for name in ("acc", "form", "lenient")]
+"""How verl's names of a validation end; `acc` is strict."""
 DIFFERENCES = [
     "verl samples with vLLM in a process of its own, Telescope with CUDA graphs in the trainer's",
     "verl pads rows (its packing needs flash-attn), Telescope packs them",
@@ -138,7 +140,11 @@ def on_gpu(args: argparse.Namespace, rows: int, length: int) -> dict[str, object
         "actor_rollout_ref.rollout.gpu_memory_utilization": args.vllm_memory,
         "actor_rollout_ref.rollout.max_model_len": length,
         "actor_rollout_ref.rollout.max_num_seqs": rows,
-        "ray_kwargs.ray_init.num_cpus": os.cpu_count(),
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes": 512,
+        "actor_rollout_ref.rollout.agent.num_workers": 8,
+        "reward.num_workers": 4,
+        "data.dataloader_num_workers": 2,
+        "ray_kwargs.ray_init.num_cpus": 16,  # as many as these workers want; Ray only counts
         "+ray_kwargs.ray_init.object_store_memory": 4_000_000_000,
     }
 
@@ -244,7 +250,7 @@ def summary(rows: list[dict], started: float) -> dict:
             | {
                 key.split("/")[-2]: value
                 for key, value in data.items()
-                if key.startswith("val-") and key.endswith("/mean@1")
+                if key.startswith("val-") and key.split("/")[-2:] in EVALUATED
             }
         )
     first = steps[0]

@@ -56,12 +56,13 @@ def log(step: int, at: float, seconds: float, **more: float) -> dict[str, Any]:
 
 
 def test_validations_are_no_training_time_and_the_first_step_is_in_no_median() -> None:
+    score = {"critic/score/mean": 0.2, "val-aux/openai/gsm8k/score/mean@1": 0.9}
     accuracy = {"val-core/openai/gsm8k/acc/mean@1": 0.5, "val-aux/openai/gsm8k/form/mean@1": 0.7}
     rows = [
         {"step": 0, "data": accuracy},
         log(1, 150.0, 40.0, **{"clock/validated": 30.0}),
         log(2, 160.0, 9.0, **{"clock/validated": 30.0}),
-        log(3, 190.0, 10.0, **{"clock/validated": 50.0}, **accuracy),
+        log(3, 190.0, 10.0, **{"clock/validated": 50.0}, **accuracy, **score),
     ]
     found = verl_ppo.summary(rows, started=100.0)
     assert found["start_to_first_update_seconds"] == 20.0  # 150 − 100 − 30
@@ -71,6 +72,7 @@ def test_validations_are_no_training_time_and_the_first_step_is_in_no_median() -
     assert found["curve"][0] == {"step": 0, "seconds": 0.0, "acc": 0.5, "form": 0.7}
     assert found["curve"][-1]["seconds"] == 59.0
     assert found["curve"][-1]["acc"] == 0.5
+    assert found["curve"][-1]["score"] == 0.2  # of training, not of the validation
 
 
 def test_what_was_watched_is_recomputed_and_a_wrong_number_is_counted(tmp_path: Path) -> None:
