@@ -19,13 +19,25 @@ from telescope.commands import COMMANDS, main
 from telescope.commands.language import choose, from_environment, language
 
 PACKAGE = Path(telescope.__file__).parent
-COMMAND_FILES = [file for file in (PACKAGE / "commands").glob("*.py") if file.stem != "train"]
+COMMAND_FILES = sorted((PACKAGE / "commands").glob("*.py"))
 EXPLAIN_FILES = sorted((PACKAGE / "explain").rglob("*.py"))
 OTHER_FILES = [
     PACKAGE / "ledger" / "reader.py",
     *(PACKAGE / "run" / f"{name}.py" for name in ("live", "evaluate", "export", "saved")),
     *(PACKAGE / "viewer").glob("*.py"),
 ]
+START_FILES = [
+    PACKAGE / name
+    for name in (
+        "config/load.py",
+        "data/recipes.py",
+        "data/files.py",
+        "run/folder.py",
+        "roles/functions.py",
+        "roles/calling.py",
+    )
+]
+"""What the start of a run may refuse. Rules between settings (config/checks.py) are English."""
 PASSED_ON = {"{}: {}", "{}{}", "{}; usage: {}"}
 """Errors that only carry another one."""
 HAN = re.compile("[一-鿿]")
@@ -90,7 +102,9 @@ def without_entry(texts: Iterator[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def test_every_error_of_the_commands_has_a_chinese_entry() -> None:
-    assert without_entry(errors([*COMMAND_FILES, *EXPLAIN_FILES, *OTHER_FILES])) == set()
+    assert (
+        without_entry(errors([*COMMAND_FILES, *EXPLAIN_FILES, *OTHER_FILES, *START_FILES])) == set()
+    )
 
 
 def test_every_help_text_has_a_chinese_entry() -> None:
@@ -154,6 +168,23 @@ def test_the_option_wins_over_the_locale(
             "the responses",
             "lam 在第 0 条回答里是 1，在第 3 条里是 0.9：一批只有一个，写一次，放在 responses 外面",
         ),
+        (
+            "command line: no setting `actor.learning_rate`; did you mean `actor.lr`?",
+            "命令行：没有设置 `actor.learning_rate`；是不是 `actor.lr`？",
+        ),
+        (
+            "command line: actor.lr = -1: input should be greater than 0",
+            "命令行：actor.lr = -1：应大于 0",
+        ),
+        (
+            "my.toml: steps = 'x': input should be a valid integer, unable to parse string as an "
+            "integer",
+            "my.toml: steps = 'x'：应是整数",
+        ),
+        (
+            "reward function 'f' returned 3 for 8 responses: return one score for each",
+            "奖励函数 'f' 对 8 条回答返回了 3：请每条返回一个得分",
+        ),
         ("something nobody wrote an entry for", "something nobody wrote an entry for"),
     ],
 )
@@ -161,7 +192,7 @@ def test_an_error_is_filled_in(said: str, expected: str) -> None:
     assert chinese(said) == expected
 
 
-@pytest.mark.parametrize("command", ["", "explain", "report", "view", "eval", "export"])
+@pytest.mark.parametrize("command", ["", "explain", "report", "view", "eval", "export", "sweep"])
 def test_the_help_is_chinese(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*([command] if command else []), "--help", "--lang", "zh"])
