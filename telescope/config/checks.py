@@ -194,6 +194,25 @@ def _check_ray(config: Config) -> None:
 
 def _check_rollout(config: Config) -> None:
     rollout = config.rollout
+    shared_by = rollout.tensor_parallel_size
+    if shared_by > 1:
+        chosen = f"rollout.tensor_parallel_size = {shared_by}"
+        if rollout.engine != "vllm":
+            raise ValueError(
+                f"{chosen} is for vLLM, and rollout.engine = {rollout.engine!r}: "
+                "set rollout.engine = 'vllm', or leave it out"
+            )
+        if not config.ray.samplers or config.ray.samplers % shared_by:
+            raise ValueError(
+                f"{chosen} workers hold one policy together, and ray.samplers = "
+                f"{config.ray.samplers} is no multiple of it: "
+                f"set ray.samplers = {shared_by} or 2 × {shared_by}, …"
+            )
+        if config.ray.workers_per_gpu > 1:
+            raise ValueError(
+                f"{chosen} needs a GPU for each worker, and ray.workers_per_gpu = "
+                f"{config.ray.workers_per_gpu}: leave one of them out"
+            )
     if rollout.one_step_off_policy and not (config.backend == "ray" and config.ray.samplers):
         raise ValueError(
             "rollout.one_step_off_policy needs workers that only sample: "

@@ -203,6 +203,12 @@ class RolloutConfig(Section):
         description="torch samples with the actor's own weights; vllm (extra `vllm`) with a copy "
         "of them, refreshed before each rollout",
     )
+    tensor_parallel_size: int = Field(
+        1,
+        ge=1,
+        description="vllm: sampling workers that share one copy of the policy; ray.samplers is a "
+        "multiple of it",
+    )
     environment: str | None = Field(
         None,
         description="tools that answer while the policy writes: 'calculator', 'search', "
@@ -837,7 +843,8 @@ class RayConfig(Section):
     samplers: int = Field(
         0,
         ge=0,
-        description="sampling workers: they only sample, each with the whole policy; 0: none",
+        description="sampling workers: they only sample, each with the whole policy, or its part "
+        "(rollout.tensor_parallel_size); 0: none",
     )
     fsdp_size: int | None = Field(
         None,

@@ -136,16 +136,19 @@ class Actor:
             self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools
         )
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
         """All weights by their names in Hugging Face files, with adapters merged.
 
-        Sharded weights are gathered one by one. Every rank must take part: it is a collective.
+        Sharded weights are gathered one by one, in `dtype` if it is given. Every rank must take
+        part: it is a collective.
         """
         for name, value, adapter in self.stored_weights():
-            weight = full_tensor(value)
-            if adapter is not None:
-                weight = weight + full_tensor(adapter.get_delta_weight("default"))
-            yield name, weight
+            if adapter is None:
+                yield name, full_tensor(value.to(dtype or value.dtype))
+            else:
+                delta = full_tensor(adapter.get_delta_weight("default"))
+                weight = full_tensor(value) + delta
+                yield name, weight.to(dtype or weight.dtype)
 
     def stored_weights(self) -> Iterator[tuple[str, Tensor, Any]]:
         """Name, weight or this rank's shard of it, and the layer of its adapter or None.

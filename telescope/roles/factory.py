@@ -28,6 +28,7 @@ from telescope.rollout.environments import ENVIRONMENTS, Environment, Search
 from telescope.rollout.episodes import Episodes
 from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.rollout.tools import Tools
+from telescope.rollout.vllm import Team, VllmSampler
 
 
 def choose_device(name: str) -> torch.device:
@@ -117,18 +118,21 @@ def make_actor(config: Config, policy: Any, ranks: Ranks | None = None) -> Actor
 
 
 def make_sampler(
-    config: Config, policy: Any, tokenizer: Any, device: torch.device, tools: Tools | None
+    config: Config,
+    policy: Any,
+    tokenizer: Any,
+    device: torch.device,
+    tools: Tools | None,
+    team: Team | None = None,
 ) -> Sampler:
     """What writes responses: the policy's own weights, or vLLM.
 
     vLLM takes its first weights from the model's folder. It is told that it shares the GPU with
-    training if there is a `policy`.
+    training if there is a `policy`, and its weights with the other workers of a `team`.
     """
     stop = _stop_tokens(policy, tokenizer, tools)
     pad = tokenizer.pad_token_id
     if config.rollout.engine == "vllm":
-        from telescope.rollout.vllm import VllmSampler
-
         return VllmSampler(
             resolve_model(config).path,
             config,
@@ -136,6 +140,7 @@ def make_sampler(
             pad=pad,
             device=device,
             colocated=policy is not None,
+            team=team,
         )
     if device.type == "cuda" and config.rollout.cuda_graphs and is_packable(policy):
         from telescope.rollout.engine import GraphSampler

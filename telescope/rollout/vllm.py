@@ -10,6 +10,7 @@ import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,11 +26,24 @@ MOST_ROWS = 1024  # that run at a time; further ones wait
 _BLOCK = 128  # tokens: a multiple of vLLM's block size on any device
 
 
+@dataclass(frozen=True)
+class Team:
+    """The processes that run one engine, each with its part of every weight."""
+
+    rank: int
+    size: int
+    address: str
+    """Host and port at which the first one waits for the others."""
+
+
 class VllmSampler:
     """Starts the engine on first use. On a GPU shared with training it uses vLLM's sleep mode.
 
     In sleep mode, between rollouts, the cache is freed and the weights are in CPU memory. The
     memory of the CUDA graphs stays on the GPU. `colocated`: training uses the same GPU.
+
+    In a `team` the first process is asked for responses, and the others `follow` it: each runs the
+    same requests on its part of the weights, so all draw the same tokens.
     """
 
     def __init__(
@@ -41,6 +55,7 @@ class VllmSampler:
         pad: int,
         device: torch.device | str,
         colocated: bool = False,
+        team: Team | None = None,
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise TelescopeError(f"rollout.engine = 'vllm' needs vLLM: {pip_install('vllm')}")
@@ -54,6 +69,7 @@ class VllmSampler:
                 f"set CUDA_VISIBLE_DEVICES={self.device.index} and device = 'cuda'"
             )
         self.stop = torch.tensor(list(stop))
+        self.team = team
         self.sleeps = colocated and self.device.type == "cuda"
         self.asleep = False
         self.version = 0  # the weights in the folder
@@ -85,6 +101,31 @@ class VllmSampler:
         numbers = range(len(prompts)) if rows is None else rows
         seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
         limits = limits or [self.config.rollout.max_response_tokens] * len(prompts)
+        asked = (prompts, seeds, limits)
+        if self.team is not None:
+            self._share(asked)
+        return self._as_rollout(self._answer(*asked))
+
+    def follow(self) -> None:
+        """Does what the first of the team does, until that one calls `dismiss`."""
+        while (asked := self._share(None)) is not None:
+            self._answer(*asked)
+
+    def dismiss(self) -> None:
+        """Lets the rest of the team return from `follow`."""
+        self._share(None)
+
+    def _share(self, asked: Any) -> Any:
+        """What the first of the team gives here, in every process of the team."""
+        with self._running():
+            from vllm.distributed.parallel_state import get_world_group
+
+            return get_world_group().broadcast_object(asked, src=0)
+
+    def _answer(
+        self, prompts: Sequence[list[int]], seeds: Sequence[int | None], limits: Sequence[int]
+    ) -> list[Any]:
+        """What vLLM writes after each of the prompts."""
         with self._running() as engine:
             sampling = [
                 self._sampling(own, max_tokens=limit)
@@ -96,7 +137,7 @@ class VllmSampler:
                 self._synchronize()  # a step whose result is not needed may still run
                 engine.sleep(level=1)
                 self.asleep = True
-        return self._as_rollout([answer.outputs[0] for answer in answers])
+        return [answer.outputs[0] for answer in answers]
 
     def _as_rollout(self, outputs: Sequence[Any]) -> Rollout:
         ids = [torch.tensor(list(output.token_ids)) for output in outputs]
@@ -193,6 +234,7 @@ class VllmSampler:
             enforce_eager=self.device.type == "cpu" or not config.cuda_graphs,
             use_tqdm_on_load=False,
             **memory,
+            **self._parallel(),
         )
         if config.temperature != 1:
             divide = functools.partial(_divide_logits, temperature=config.temperature)
@@ -200,6 +242,29 @@ class VllmSampler:
         one_token = self._sampling(None, max_tokens=1)
         engine.generate([{"prompt_token_ids": [0]}], one_token, use_tqdm=False)
         return engine
+
+    def _parallel(self) -> dict[str, Any]:
+        """vLLM's settings for a team.
+
+        Each process schedules for itself, and all schedule alike.
+        """
+        if self.team is None:
+            return {}
+        from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
+
+        place = f"tcp://{self.team.address}", self.team.rank, 0  # 0: each sees one GPU
+        # vLLM's own class reads its place from the environment.
+        executor = type(
+            "TeamExecutor",
+            (ExecutorWithExternalLauncher,),
+            {"_distributed_args": lambda _: place},
+        )
+        return {
+            "tensor_parallel_size": self.team.size,
+            "distributed_executor_backend": executor,
+            # It would look for the others' GPUs, which this process cannot see.
+            "disable_custom_all_reduce": True,
+        }
 
     def _sizes(self) -> tuple[int, int, dict[str, float]]:
         """Tokens of the longest row, bytes of the cache, and vLLM's memory setting.
@@ -214,6 +279,8 @@ class VllmSampler:
         length = self.config.data.max_prompt_tokens + self.config.rollout.max_response_tokens
         length = min(length, getattr(config.get_text_config(), "max_position_embeddings", length))
         (heads, size), layers = cache_shape(config)
+        if self.team is not None:
+            heads = max(heads // self.team.size, 1)
         itemsize = getattr(torch, model.dtype).itemsize
         blocks = -(-length // _BLOCK)  # rounded up
         bytes_per_row = blocks * _BLOCK * 2 * layers * heads * size * itemsize
@@ -228,7 +295,10 @@ class VllmSampler:
 
 def rows_at_once(config: Config) -> int:
     """Rows of a step that one engine writes: its share of them, which several engines divide."""
-    engines = config.ray.samplers or config.ray.workers if config.backend == "ray" else 1
+    engines = 1
+    if config.backend == "ray":
+        samplers = config.ray.samplers // config.rollout.tensor_parallel_size
+        engines = samplers or config.ray.workers
     rows = -(-config.rollout.batch_size * config.rollout.n // engines)  # rounded up
     return min(rows, MOST_ROWS)
 

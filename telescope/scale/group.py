@@ -30,6 +30,8 @@ class WorkerGroup:
         self.sharing = config.ray.sequence_parallel_size
         """Workers in a row that share the same rows when they compute or train."""
         self.workers: list[Any] = []
+        self.team_size = config.rollout.tensor_parallel_size if "sampler" in roles else size
+        """Workers in a row that compute together: all, or those of one sampler."""
         # With GPUs, machines are filled one after the other: connections within one are fast.
         # Without, the workers share the CPUs of all machines.
         resources: dict[str, float] = {"CPU": 1}
@@ -41,8 +43,9 @@ class WorkerGroup:
         try:
             self._wait_for_placement(resources, size, roles)
             self.workers = self._start_workers(kind, size, resources.get("GPU", 0))
-            address = self.wait_for([self.workers[0].address.remote()], "start")[0]
-            own = [(rank, size, address) for rank in range(size)]
+            leaders = self.workers[:: self.team_size]
+            addresses = self.wait_for([leader.address.remote() for leader in leaders], "start")
+            own = [(rank, size, addresses[rank // self.team_size]) for rank in range(size)]
             self.origin: dict[str, str] = self.call_all("build", config, roles, each=own)[0]
         except TelescopeError:
             self.close()

@@ -33,6 +33,8 @@ class PendingSample:
     """Ray references of the workers' parts."""
     rows: list[list[int]]
     """The rows of each part."""
+    workers_per_part: int
+    """The first of them answers."""
     what: str
     """What errors call it."""
 
@@ -129,18 +131,21 @@ class RayActor(_RayTrained):
         """Asks the samplers, or without them the actor's workers, for responses."""
         group = self.group
         role = "actor"
+        team_size = 1
         if self.samplers is not None:
             self._send_weights(self.samplers)
             group = self.samplers
             role = "sampler"
-        rows = split_rows([len(ids) for ids in prompts.ids], len(group.workers))
-        parts = [(prompts.part(share),) for share in rows]
+            team_size = group.team_size
+        rows = split_rows([len(ids) for ids in prompts.ids], len(group.workers) // team_size)
+        parts = [(prompts.part(share),) for share in rows for _ in range(team_size)]
         refs = group.start_all("call", role, method, each=parts, greedy=greedy)
-        return PendingSample(prompts.seed, refs, rows, f"call {role} {method}")
+        return PendingSample(prompts.seed, refs, rows, team_size, f"call {role} {method}")
 
     def _collect(self, pending: PendingSample) -> TokenBatch:
         """Waits for the responses and puts them together."""
-        return merge(self.group.wait_for(pending.refs, pending.what), pending.rows)
+        answers = self.group.wait_for(pending.refs, pending.what)
+        return merge(answers[:: pending.workers_per_part], pending.rows)
 
     def _send_weights(self, samplers: WorkerGroup) -> None:
         """Sends the policy to the samplers, if it has changed since the last time."""

@@ -15,12 +15,16 @@ from telescope.data.loader import Prompts
 from telescope.models.load import load_policy, load_tokenizer_of
 from telescope.roles.factory import make_sampler, make_tools, resolve_model
 from telescope.rollout.sampler import sample_batch
+from telescope.rollout.vllm import Team
 
 
 class SamplingRole:
-    """A policy that is not trained here: vLLM's, or one of ours whose weights are overwritten."""
+    """A policy that is not trained here: vLLM's, or one of ours whose weights are overwritten.
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+    `team`: the workers that hold one policy together. The first of them samples for all.
+    """
+
+    def __init__(self, config: Config, device: torch.device, team: Team | None = None) -> None:
         source = resolve_model(config)
         self.device = device
         self.tokenizer = load_tokenizer_of(source)
@@ -29,13 +33,22 @@ class SamplingRole:
             without_lora = source.model_copy(update={"lora_rank": 0})  # adapters come merged
             self.policy = load_policy(without_lora, device).requires_grad_(False)
         self.tools = make_tools(config, self.tokenizer)
-        self.sampler = make_sampler(config, self.policy, self.tokenizer, device, self.tools)
+        self.sampler: Any = make_sampler(
+            config, self.policy, self.tokenizer, device, self.tools, team
+        )
+        self.team = team
 
-    def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        """Responses to the prompts."""
-        return sample_batch(
+    def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch | None:
+        """Responses to the prompts; None in all but the first worker of a team."""
+        if self.team is not None and self.team.rank:
+            self.sampler.follow()
+            return None
+        batch = sample_batch(
             self.sampler, prompts, self.tokenizer, self.device, greedy=greedy, tools=self.tools
         )
+        if self.team is not None:
+            self.sampler.dismiss()
+        return batch
 
     @torch.no_grad()
     def load_weights(self, named: Iterable[tuple[str, Tensor]], version: int) -> None:

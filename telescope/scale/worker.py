@@ -27,6 +27,7 @@ from telescope.roles.factory import (
     resolve_model,
 )
 from telescope.roles.reference import Reference
+from telescope.rollout.vllm import Team
 from telescope.scale.samplers import SamplingRole, WeightChannel, uses_nccl
 
 
@@ -61,14 +62,17 @@ class Worker:
     ) -> dict[str, str]:
         """Joins the process group and loads the models of `roles`.
 
+        `address` is where the workers that compute together meet: all, or those of one sampler.
         Returns checksums of the weights that they start from.
         """
         self.config = config
         self.device = choose_device(config.device)
         self.roles = {}
         torch.set_num_threads(max((os.cpu_count() or 1) // size, 1))
-        if "sampler" in roles:  # no process group: each samples alone, and vLLM makes its own
-            self.roles["sampler"] = SamplingRole(config, self.device)
+        if "sampler" in roles:  # no process group: vLLM makes its own where it needs one
+            team_size = config.rollout.tensor_parallel_size
+            team = Team(rank % team_size, team_size, address) if team_size > 1 else None
+            self.roles["sampler"] = SamplingRole(config, self.device, team)
             return {}
         if "reward" in roles:
             source = resolve_model(config)
@@ -170,9 +174,9 @@ class Worker:
     def send_weights(self) -> None:
         """Gathers each weight over all training ranks; rank 0 sends it to the samplers."""
         dtype = getattr(torch, self.config.model.dtype)
-        for _, value in self.roles["actor"].weights():
+        for _, value in self.roles["actor"].weights(dtype):
             if self.channel is not None:
-                self.channel.broadcast(value.to(dtype).contiguous())
+                self.channel.broadcast(value.contiguous())
         if self.channel is not None:
             self.channel.finish()
 

@@ -149,6 +149,19 @@ def test_ranks_that_share_rows_must_fill_the_workers_and_fit_the_shards():
         assert given(*ray, shared, ("ray.fsdp_size", size)).ray.sequence_parallel_size == 4
 
 
+def test_workers_that_share_a_policy_must_be_vllms_samplers_and_fill_engines():
+    shared = ("rollout.tensor_parallel_size", "4")
+    assert "rollout.tensor_parallel_size = 4 is for vLLM" in refusal(shared)
+    vllm = (("backend", "ray"), ("rollout.engine", "vllm"), shared)
+    for samplers in ("0", "2", "6"):
+        message = refusal(*vllm, ("ray.samplers", samplers))
+        assert f"and ray.samplers = {samplers} is no multiple of it" in message
+        assert "set ray.samplers = 4 or 2 × 4" in message
+    eight = ("ray.samplers", "8")
+    assert "needs a GPU for each worker" in refusal(*vllm, eight, ("ray.workers_per_gpu", "2"))
+    assert given(*vllm, eight).rollout.tensor_parallel_size == 4
+
+
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_more_minibatches_than_responses_are_refused(role: str):
     message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))

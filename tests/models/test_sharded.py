@@ -24,6 +24,7 @@ from telescope.models.load import (
     new_value_model,
 )
 from telescope.models.parallel import ProcessGroup
+from telescope.roles.actor import Actor
 from tests.fakes import hand_batch
 from tests.models.test_families import FAMILIES, write_family
 
@@ -63,6 +64,18 @@ def test_a_sharded_family_computes_what_the_full_model_does(
         for head in (values.head.weight, critic.head.weight):
             head.fill_(1.0)
         assert torch.equal(value_forward(values, batch).values, value_forward(critic, batch).values)
+
+
+def test_weights_are_sent_as_they_are_once_rounded(tmp_path: Path, ranks: ProcessGroup) -> None:
+    config = ModelConfig(path=str(write_family("llama, tied", tmp_path / "model")))
+    actor = Actor.__new__(Actor)
+    (actor.model,), _ = load_sharded(new_policy, config, ranks)
+    sent = dict(actor.weights(torch.bfloat16))
+    whole = dict(load_policy(config, CPU).named_parameters())
+    assert sent.keys() == whole.keys()
+    for name, value in sent.items():
+        assert value.dtype is torch.bfloat16
+        assert torch.equal(value, whole[name].bfloat16())
 
 
 @pytest.mark.parametrize("lora", [0, 3], ids=["full", "lora"])

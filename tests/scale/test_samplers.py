@@ -7,17 +7,22 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from telescope import ledger
+from telescope.batch import TokenBatch
 from telescope.build import build_local_roles, build_ray_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.data.build import build_data
+from telescope.data.loader import Prompts
+from telescope.scale.roles import RayActor
 from telescope.trainer import Trainer
-from tests.fakes import write_tiny_model
+from tests.fakes import hand_batch, write_tiny_model
 from tests.scale.on_ray import close, config_for, reward, three_updates
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra `ray`")
@@ -118,23 +123,42 @@ def test_a_sampler_that_dies_is_replaced_and_the_run_goes_on(tmp_path: Path, mod
     assert [row["step"] for row in trainer.history() if "actor/pg_loss" in row] == [1, 2]
 
 
-@pytest.mark.skipif(
+needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm"
 )
+
+
+@needs_vllm
 @pytest.mark.parametrize("samplers", ["1", "0"], ids=["own workers", "colocated"])
 def test_vllm_on_ray_follows_the_policy(samplers: str, tmp_path: Path) -> None:
     """What it says of its tokens is what the sliced policy says of them, after updates too."""
-    folder = write_tiny_model(
-        tmp_path / "model", hidden=64
-    )  # heads of 32: the smallest that vLLM has for CPUs
+    three_steps_with_vllm(tmp_path, ("ray.samplers", samplers))
+
+
+@needs_vllm
+def test_two_vllm_ranks_that_share_the_weights_write_what_one_would(tmp_path: Path) -> None:
+    shared = ("ray.samplers", "2"), ("rollout.tensor_parallel_size", "2")
+    together = three_steps_with_vllm(tmp_path / "together", *shared)
+    alone = three_steps_with_vllm(tmp_path / "alone", ("ray.samplers", "1"))
+    for one, other in zip(together, alone, strict=True):
+        assert torch.equal(one["responses"], other["responses"])
+        torch.testing.assert_close(
+            one["rollout_log_probs"], other["rollout_log_probs"], rtol=1e-4, atol=1e-4
+        )
+
+
+def three_steps_with_vllm(folder: Path, *more: tuple[str, str]) -> list[TokenBatch]:
+    """The batches; the sharded policy must say the same of vLLM's tokens as vLLM."""
+    model = write_tiny_model(folder / "model", hidden=64)  # the smallest heads that vLLM has: 32
     config = apart(
-        tmp_path,
         folder,
+        model,
         ("rollout.engine", "vllm"),
-        ("ray.samplers", samplers),
         ("ray.workers", "2"),
         ("actor.lr", "1e-2"),
+        *more,
     )
+    batches = []
     roles = build_ray_roles(config, reward)
     train, _ = build_data(config, roles.actor.tokenizer)
     try:
@@ -147,6 +171,31 @@ def test_vllm_on_ray_follows_the_policy(samplers: str, tmp_path: Path) -> None:
             batch = roles.reward.compute_reward(
                 roles.reference.compute_log_prob(roles.critic.compute_values(batch))
             )
+            batches.append(batch)
             roles.actor.update_actor(compute_advantages(batch, config.credit, kl_coef=0.05))
     finally:
         roles.close()
+    return batches
+
+
+def test_a_team_answers_the_same_rows_and_its_first_worker_reports_them() -> None:
+    """Four workers, two to a sampler: each sampler gets half of the four prompts."""
+    asked: list[Any] = []
+    teams = SimpleNamespace(
+        workers=[0, 1, 2, 3],
+        team_size=2,
+        start_all=lambda *_, each, **__: asked.extend(part.rows for (part,) in each) or [0] * 4,
+    )
+    actor = RayActor.__new__(RayActor)
+    actor.samplers = teams  # type: ignore[assignment]
+    actor.sent_version = 0
+    actor.group = SimpleNamespace(  # type: ignore[assignment]
+        call_all=lambda _: [0],
+        wait_for=lambda *_: [hand_batch([[1], [1]], prompt=p) for p in (1, 2, 1, 2)],
+    )
+    prompts = Prompts(ids=[[5]] * 4, info={"prompt_index": [0, 1, 2, 3]}, seed=0)
+    pending = actor._start("sample", prompts, greedy=False)
+    assert asked[0] == asked[1]
+    assert asked[2] == asked[3]
+    assert sorted([*asked[0], *asked[2]]) == [0, 1, 2, 3]
+    assert actor._collect(pending)["prompts"].shape == (4, 1)  # those of 0 and 2
