@@ -14,7 +14,7 @@ from telescope.config import Config, load_config
 from telescope.errors import TelescopeError
 from telescope.models.load import load_policy
 from telescope.rollout.sampler import Rollout, TorchSampler, restrict
-from telescope.rollout.vllm import VllmSampler
+from telescope.rollout.vllm import Team, VllmSampler
 from telescope.trainer import Trainer
 from tests.fakes import EOS, tiny_config, write_tiny_model
 
@@ -248,6 +248,34 @@ def test_it_sleeps_after_a_rollout_and_wakes_for_weights_and_rollouts(
 def test_a_model_without_kernels_is_refused_in_one_line(tiny_model: Path) -> None:
     with pytest.raises(TelescopeError, match=r"^vLLM cannot run .*head"):
         vllm(tiny_model).generate(PROMPTS, MASK, seed=0)  # heads of 8
+
+
+def test_a_follower_does_what_the_first_of_its_team_is_asked_until_dismissed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two turns of an environment, the second with fewer rows and other limits."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    shared, done, followed = [], [], []
+    first, second = (
+        VllmSampler(
+            str(folder), config(folder), stop=[EOS], pad=0, device="cpu", team=Team(rank, 2, "h:1")
+        )
+        for rank in (0, 1)
+    )
+    monkeypatch.setattr(first, "_share", shared.append)
+    monkeypatch.setattr(first, "_answer", lambda *asked: done.append(asked))
+    monkeypatch.setattr(first, "_as_rollout", lambda outputs: None)
+    monkeypatch.setattr(second, "_share", lambda _: shared.pop(0))
+    monkeypatch.setattr(second, "_answer", lambda *asked: followed.append(asked))
+    first.generate(PROMPTS, MASK, seed=3)
+    first.generate(PROMPTS[[2]], MASK[[2]], seed=3, rows=[2], limits=[5])
+    first.dismiss()
+    second.follow()
+    assert followed == done
+    assert shared == []
+    everything, some = done
+    assert everything[0] == [[5, 6], [3, 4, 5, 6], [7, 8, 9]]
+    assert some == ([[7, 8, 9]], [everything[1][2]], [5])  # the row keeps its seed
 
 
 def test_where_vllm_is_not_installed_the_error_says_what_to_install(
