@@ -22,8 +22,8 @@ from telescope.models.load import quiet
 from telescope.models.quantize import quantized_layers
 from telescope.roles.functions import load_function
 from telescope.run.evaluate import evaluate_run
-from telescope.scale.plan.job import Job
-from telescope.scale.plan.memory import memory_of
+from telescope.scale.plan.job import Job, all_gpus
+from telescope.scale.plan.memory import memories, memory_of
 from telescope.scale.plan.shapes import GIB, SHAPES
 from tests import ROOT
 
@@ -80,6 +80,25 @@ def test_the_memory_in_a_header_is_the_plans(name: str, shape: str, gpus: int) -
             round(memory.saving / GIB),
         ]
     assert memory.peak / GIB < (0.9 * 80 if gpus == 8 else 24)
+
+
+def test_the_memory_in_the_70b_header_is_the_plans() -> None:
+    path = ROOT / "recipes" / "llama-70b-64gpu.toml"
+    config, header = load_config(path), path.read_text("utf-8")
+    sizes = (config.data.max_prompt_tokens, config.rollout.max_response_tokens)
+    kinds = memories(Job(config, all_gpus(config), SHAPES["70B"], SHAPES["70B"], *sizes))
+    said = re.search(
+        r"loading takes (\d+) GiB.*passes (\d+), updating (\d+), sending weights (\d+) and "
+        r"saving (\d+); on one that\n# samples sampling takes (\d+)",
+        header,
+    )
+    assert said is not None
+    trains = [
+        getattr(kinds["trains"], phase)
+        for phase in ("loading", "forward", "updating", "sending", "saving")
+    ]
+    expected = [*trains, kinds["samples"].sampling]
+    assert [int(number) for number in said.groups()] == [round(of / GIB) for of in expected]
 
 
 def test_the_gsm8k_recipe_trains_as_verls_quickstart_does() -> None:

@@ -16,7 +16,7 @@ from telescope import commands as cli
 from telescope.config import load_config
 from telescope.errors import TelescopeError
 from telescope.scale.plan import memory as plan_memory
-from telescope.scale.plan.job import Job, Rates
+from telescope.scale.plan.job import Job, Rates, all_gpus
 from telescope.scale.plan.memory import (
     MAX_LOGITS,
     MAX_WORK,
@@ -120,10 +120,9 @@ def test_shards_take_what_a_weight_takes_divided_by_the_gpus():
 
 def test_sharding_does_not_help_where_a_gpu_holds_a_full_tensor():
     few, many = memory_of(job("7B", 8)), memory_of(job("7B", 512))
-    weights, table = SHAPES["7B"].policy, SHAPES["7B"].table
+    weights = SHAPES["7B"].policy
     assert many.sampling > 2 * weights  # the gathered actor, to sample
-    # Shards, and the largest tensor on its way.
-    assert many.loading == pytest.approx(few.loading / 64 + (1 - 1 / 64) * 8 * table)
+    assert many.loading == pytest.approx(few.loading / 64)  # its own rows of every tensor
     assert many.saving == pytest.approx(few.saving / 64)  # shards only
 
 
@@ -360,13 +359,13 @@ def test_samplers_hold_the_policy_and_its_cache_and_trainers_do_not():
     assert samples.sending == 2 * policy + 2 * 40  # one weight more at a time
     assert (trains.sampling, trains.cache) == (0, 0)
     assert trains.updating == memory_of(together).updating
-    assert trains.sending == trains.saving + (4 + 2) * 40
+    assert trains.sending == trains.saving + 2 * 40
     assert memory_of(together).sampling > 2 * policy
 
 
-def test_weights_for_samplers_are_gathered_as_stored_and_arrive_as_computed_with():
+def test_weights_for_samplers_are_gathered_and_arrive_as_computed_with():
     trains, samples = networks(on_ray(4, ray__samplers="2")).values()
-    assert trains.sampling == 4 * (2 * 144 + 80) / 2
+    assert trains.sampling == 2 * (2 * 144 + 80) / 2
     assert samples.sampling == 2 * (2 * 144 + 80)
     assert (samples.gathers, samples.scatters, samples.batch) == (0, 0, 0)
 
@@ -430,6 +429,32 @@ def test_tensor_parallelism_divides_the_cache_as_far_as_there_are_heads():
     assert split == [1, 2, 4, 8, 8]
 
 
+def test_gpus_of_one_vllm_hold_equal_parts_of_the_policy():
+    settings = {"ray__samplers": "4", "rollout__engine": "vllm"}
+    whole, halves = (
+        memories(on_ray(6, **settings, rollout__tensor_parallel_size=size))["samples"]
+        for size in ("1", "2")
+    )
+    assert halves.sampling_weights == whole.sampling_weights / 2 == 2 * (2 * 144 + 80) / 2
+    # Half as many engines: each has twice the rows, and the one K/V head is on both GPUs.
+    row = 128 * 2 * (2 * 2 * 1 * 2)
+    assert (whole.cache, halves.cache) == ((1 + 1) * row, (2 + 1) * row)
+    assert on_ray(6, **settings, rollout__tensor_parallel_size="2").samplers == 2
+    # A weight still arrives whole.
+    assert halves.sending - halves.cache - VLLM_KEPT == halves.sampling_weights + 2 * 40
+
+
+def test_ranks_that_share_rows_hold_a_part_of_their_tokens():
+    """Two groups of two: each group has half of the rows, each GPU half of a row's tokens."""
+    alone = on_ray(4, ray__workers="4")
+    shared = on_ray(4, ray__workers="4", ray__sequence_parallel_size="2")
+    assert (alone.rows, shared.rows) == (1, 2)
+    long = dict(rows=4, prompt=2, response=16382, backend="ray", ray__workers="4")
+    whole = memory_of(job(TINY, 4, **long))
+    halves = memory_of(job(TINY, 4, **long, ray__sequence_parallel_size="2"))
+    assert halves.activations == whole.activations / 2  # one row at a time in both
+
+
 def test_sampling_ahead_takes_the_longer_of_decoding_and_training():
     plain = on_ray(3, ray__samplers="1")
     ahead = on_ray(3, ray__samplers="1", rollout__one_step_off_policy="true")
@@ -453,11 +478,19 @@ def test_the_7b_recipe_fits_8_gpus_of_139_gib():
     assert planned("qwen2.5-7b-8gpu.toml", "7B", 8).peak / GIB < 0.9 * 139
 
 
-def test_the_70b_recipe_fits_64_gpus_of_80_gib_except_for_the_gathered_actor():
-    memory = planned("llama-70b-64gpu.toml", "70B", 64)
-    assert max(memory.updating, memory.forward) / GIB < 0.9 * 80
-    assert max(memory.loading, memory.saving) / GIB < 0.9 * 80
-    assert memory.sampling / GIB > 139
+def test_the_70b_recipe_fits_64_gpus_of_80_gib_in_every_phase():
+    config = load_config(ROOT / "recipes" / "llama-70b-64gpu.toml")
+    prompt = config.data.max_prompt_tokens
+    response = config.rollout.max_response_tokens
+    of = Job(config, all_gpus(config), SHAPES["70B"], SHAPES["70B"], prompt, response)
+    assert (of.gpus, of.workers, of.samplers, of.tensor_parallel) == (64, 48, 2, 8)
+    kinds = memories(of)
+    assert set(kinds) == {"trains", "samples"}
+    for memory in kinds.values():
+        assert memory.peak / GIB < 0.9 * 80
+    # Without tensor parallelism a sampler would hold 131 GiB of weights.
+    whole = replace(of, config=load_config(None, [("backend", "ray"), ("ray.samplers", "16")]))
+    assert memories(whole)["samples"].sampling_weights / GIB > 131
 
 
 def test_the_tables_of_the_page_are_what_the_command_prints(

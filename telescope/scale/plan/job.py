@@ -92,12 +92,12 @@ class Job:
     @property
     def tensor_parallel(self) -> int:
         """GPUs of one sampler."""
-        return tensor_parallel(self.config)
+        return self.config.rollout.tensor_parallel_size
 
     @property
     def sequence_parallel(self) -> int:
         """GPUs that share a row in training."""
-        return getattr(self.config.ray, "sequence_parallel_size", 1) if self.is_sharded else 1
+        return self.config.ray.sequence_parallel_size if self.is_sharded else 1
 
     @property
     def samples_apart(self) -> bool:
@@ -199,11 +199,6 @@ class Job:
             forwards=forwards,
             forward_rows=ceil_div(rows, forwards),
         )
-
-
-def tensor_parallel(config: Config) -> int:
-    """GPUs of one sampler."""
-    return getattr(config.rollout, "tensor_parallel_size", 1)
 
 
 def others(config: Config) -> int:

@@ -135,18 +135,18 @@ def _training(job: Job, roles: Sequence[Trained], *, with_actor: bool) -> Memory
         vllm=sampling.besides if is_vllm(job) else 0,
         host=offloaded + offloaded_reference + (sampling.weights if is_vllm(job) else 0),
         slots=sampling.slots,
-        # The largest tensor, in full and sharded. An offloaded reference is made on the GPU.
+        # Rows of the largest tensor as they are read. An offloaded reference is made on the GPU.
         loading=weights
         + scorer
         + offloaded_reference
         + job.unpacked
-        + (8 * largest if job.is_sharded else 0),
+        + (4 * largest / max(role.shards for role in roles) if job.is_sharded else 0),
         sampling=held + graphs + sampling.total + job.unpacked if samples else 0,
         scoring=always + _scoring(job, job.reward) if job.reward and scorer else 0,
         forward=forward + graphs,
         updating=always + update.peak,
-        # The largest weight, gathered and in the sampler's dtype.
-        sending=always + (4 + job.bytes) * largest if sends else 0,
+        # The largest weight, gathered; beside a vLLM it is gathered as it is stored.
+        sending=always + (job.bytes if job.samples_apart else job.stored) * largest if sends else 0,
         saving=always,  # shards are copied to the host a few at a time
     )
 

@@ -129,7 +129,7 @@ def _vllm(job: Job, at_start: float) -> Sampling:
 
 def cached_per_token(shape: Shape, split: int = 1) -> int:
     """Numbers of a token in the cache of one of `split` GPUs: K/V heads are divided, not cut."""
-    return 2 * shape.layers * ceil_div(shape.kv_heads, split) * shape.head_dim
+    return 2 * shape.layers * max(shape.kv_heads // split, 1) * shape.head_dim
 
 
 def decode_seconds(job: Job, slots: int) -> float:

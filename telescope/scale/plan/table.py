@@ -12,7 +12,7 @@ from telescope.scale.plan.sampling import is_vllm
 from telescope.scale.plan.shapes import GIB, NO_CRITIC
 from telescope.scale.plan.times import Network, networks, seconds_of
 
-ALWAYS = {"weights", "optimizer", "gradients", "gathered", "activations", "logits", "cache"}
+ALWAYS = {"weights", "optimizer", "gradients", "gathered", "activations", "logits"}
 """Parts that are shown of a GPU that trains even where they are zero."""
 
 NETWORK = {
@@ -49,18 +49,20 @@ def table(jobs: Sequence[Job]) -> str:
     ]
     for kind in _kinds(found):
         columns = [column.get(kind, Memory()) for column in found]
-        name = _name(kind, found)
+        several = len(_kinds(found)) > 1
         lines += [
-            f"memory per GPU{name}, GiB",
+            f"memory of a GPU that {kind}, GiB" if several else "memory per GPU, GiB",
             *_rows(columns, GIB, ".1f", _parts(config), shown=ALWAYS if kind == "trains" else ()),
-            f"peak of each phase{name}, GiB",
+            f"peak of each phase, GPU that {kind}, GiB" if several else "peak of each phase, GiB",
             *_rows(columns, GIB, ".1f", PHASES),
         ]
     lines.append(_row(f"fits in {gib:g} GiB", ["yes" if fit else "no" for fit in fits]))
     received = [networks(job) for job in jobs]
     for kind in _kinds(received):
         traffic = [column.get(kind, Network()) for column in received]
-        title = f"network per GPU{_name(kind, received)} and step, GB"
+        title = "network per GPU and step, GB"
+        if len(_kinds(received)) > 1:
+            title = f"network per step, GPU that {kind}, GB"
         shown = NETWORK if kind == "trains" else ()
         lines += [title, *_rows(traffic, 1e9, ".2f", NETWORK, shown=shown)]
     lines += [
@@ -98,11 +100,6 @@ def _notes(jobs: Sequence[Job]) -> list[str]:
 
 def _kinds(columns: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(kind for column in columns for kind in column))
-
-
-def _name(kind: str, columns: Sequence[Mapping[str, Any]]) -> str:
-    """What a block is of; there is nothing to tell apart if all GPUs do the same."""
-    return f" that {kind}" if len(_kinds(columns)) > 1 else ""
 
 
 def _kinds_of_gpus(jobs: Sequence[Job]) -> list[str]:

@@ -40,8 +40,8 @@ def networks(job: Job) -> dict[str, Network]:
     if job.is_sharded and job.config.ray.critic_workers:
         found["trains the critic"] = _training(job, job.roles[:1])
     if job.samples_apart:
-        part = job.bytes * job.actor.policy / job.tensor_parallel
-        found["samples"] = Network(sampling=part)
+        # Each GPU of a sampler receives every weight whole, and keeps its part.
+        found["samples"] = Network(sampling=job.bytes * job.actor.policy)
     return found
 
 
@@ -77,12 +77,11 @@ def _training(job: Job, roles: Sequence[Trained]) -> Network:
 
 
 def _gathered_to_sample(job: Job, actor: Trained) -> float:
-    """Bytes of the policy: as it is computed with, or one stored weight after the other."""
-    if not (job.samples_apart or is_vllm(job)):
-        return job.bytes * actor.weights
+    """Bytes of the policy: as it is computed with, or as it is stored for a vLLM beside it."""
     if job.lora:
         return job.bytes * actor.weights + job.stored * actor.trained
-    return job.stored * actor.weights
+    beside = is_vllm(job) and not job.samples_apart
+    return (job.stored if beside else job.bytes) * actor.weights
 
 
 def _policy_forwards(config: Config) -> int:
