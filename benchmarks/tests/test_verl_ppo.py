@@ -35,6 +35,29 @@ def test_verl_gets_the_batch_of_the_recipe_whatever_the_estimator() -> None:
     assert not any("critic" in name for name in grpo)
 
 
+def test_only_a_watched_run_has_the_plugin_and_only_a_dry_run_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TELESCOPE_WATCH", raising=False)
+
+    def variables(*given: str) -> dict[str, str]:
+        args = verl_ppo.parse(["model", "--steps", "1", "--out", str(tmp_path), *given])
+        return verl_ppo.environment(args, ["poll"])
+
+    plain = variables()
+    assert plain["VERL_USE_EXTERNAL_MODULES"] == "benchmarks._verl_patches"
+    assert "TELESCOPE_WATCH" not in plain
+    assert "VERL_PLATFORM" not in plain
+    dry = variables("--watch", "--device", "cpu")
+    assert dry["VERL_USE_EXTERNAL_MODULES"].split(",") == [
+        "benchmarks._verl_cpu",
+        "benchmarks._verl_patches",
+        "telescope.peers.verl_plugin",
+    ]
+    assert dry["TELESCOPE_WATCH"] == str(tmp_path / "watched")
+    assert dry["TELESCOPE_VERL_PATCHES"] == "poll"
+
+
 def test_verl_rewards_as_the_recipe_does() -> None:
     def of(text: str) -> float:
         return compute_score("gsm8k", text, "1000")["score"]
@@ -134,3 +157,9 @@ def test_an_unknown_patch_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         verl_ppo.parse(["model", "--steps", "1", "--without", "magic"])
     assert "critic-attention" in capsys.readouterr().err
+
+
+def test_a_run_is_not_written_over_another(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("", "utf-8")
+    with pytest.raises(SystemExit, match="holds a run: give another folder with --out"):
+        verl_ppo.main(verl_ppo.parse(["tiny", "--steps", "1", "--out", str(tmp_path)]))
