@@ -5,37 +5,15 @@ A case changes settings, multiplies some, or breaks the trainer by a patch of _d
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import _doctor_patches as patches
 
-if TYPE_CHECKING:
-    from telescope.config import Config
-
 HERE = Path(__file__).resolve().parent
 REWARDS = HERE / "_doctor_rewards.py"
-RECIPE = HERE.parent / "recipes" / "smollm2-arithmetic.toml"
-SEEDS = (0, 1, 2)
-
-SMALL: dict[str, Any] = {
-    "steps": 40,
-    "rollout": {"batch_size": 32},
-    "actor": {"lr": 4e-4, "epochs": 1, "minibatches": 2},
-    "critic": {"epochs": 1, "minibatches": 2},
-    "eval": {"every": 10, "samples": 64, "prompts": 64},
-    "checkpoint": {"every": 0, "keep": 1},
-    "ledger": {"samples": "all"},
-    "log": {"every": 1000},
-}
-"""What makes the built-in job small enough for one core: it still learns."""
-
 
 # ---- cases
 
@@ -149,7 +127,12 @@ EARLIER = (
         patch=patches.broken_tool,
         toy="calculator",
     ),
-    Case("form", "prompts in a foreign form", ("prompt_format",), patch=patches.foreign_form),
+    Case(
+        "form",
+        "prompts in a foreign form",
+        ("prompt_format", "prompt_ids"),
+        patch=patches.foreign_form,
+    ),
 )
 """Faults besides the twelve that rules were not tuned on."""
 
@@ -272,98 +255,3 @@ OTHER = (
     Case("gamma-99", "γ = 0.99", settings={"credit.gamma": 0.99}),
 )
 """Healthy runs with settings that the twelve do not have; never tuned on."""
-
-UNSEEN = EARLIER + LOOKED_AT + BLIND + OTHER
-CASES = FAULTS + HEALTHY + UNSEEN
-
-
-def group_of(case: Case, seed: int) -> str:
-    """The group of _doctor_table.GROUPS that a run is counted in.
-
-    Thresholds may look at half of the runs of the twelve and twelve: at seeds 0 and 2 of even
-    cases, and at seed 1 of odd ones.
-    """
-    further = {"earlier": EARLIER, "read": LOOKED_AT, "blind": BLIND, "other": OTHER}
-    for name, cases in further.items():
-        if case in cases:
-            return name
-    return "tuning" if (CASES.index(case) + seed) % 2 == 0 else "held out"
-
-
-# ---- settings
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{"actor.lr": 1} as {"actor": {"lr": 1}}."""
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        *sections, name = key.split(".")
-        section = reduce(lambda inner, part: inner.setdefault(part, {}), sections, tree)
-        section[name] = value
-    return tree
-
-
-def base_settings(case: Case, model: str, device: str) -> dict[str, Any]:
-    """The job that a case changes: the built-in one, or the SmolLM2 recipe with `model`."""
-    import tomllib
-
-    from telescope.config import BUILTIN_RECIPE
-    from telescope.config.load import merge
-
-    if case.toy:
-        tool = {"rollout.environment": case.toy, "rollout.max_response_tokens": 32}
-        recipe = merge(tomllib.loads(BUILTIN_RECIPE.read_text("utf-8")), nested(tool))
-    elif model == "builtin":
-        recipe = tomllib.loads(BUILTIN_RECIPE.read_text("utf-8"))
-    else:
-        recipe = tomllib.loads(RECIPE.read_text("utf-8"))
-        large = {**SMALL, "rollout": {"batch_size": 128}, "actor": {}, "critic": {}}
-        return merge(merge(recipe, large), {"model": {"path": model}, "device": device})
-    return merge(merge(recipe, SMALL), {"device": device})
-
-
-def settings_of(case: Case, seed: int, *, model: str, device: str) -> dict[str, Any]:
-    """Everything that a case's run sets, besides where it is."""
-    from telescope.config.load import merge
-
-    base = base_settings(case, model, device)
-    changed = dict(case.settings)
-    for key, factor in case.factors.items():
-        section, name = key.split(".")
-        changed[key] = base[section][name] * factor
-    if case.reward:
-        changed["reward.functions"] = [f"{REWARDS}:{case.reward}"]
-    if case.name == "reward-scale":
-        parts = ("verdict", "sum") if model == "builtin" else ("gym_score",)
-        changed["reward.weights"] = dict.fromkeys(parts, 100.0 / len(parts))
-        changed["eval.correct_score"] = 100.0
-    return merge(merge(base, nested(changed)), {"seed": seed})
-
-
-def config_of(
-    case: Case, seed: int, folder: Path, *, model: str = "builtin", device: str = "cpu"
-) -> Config:
-    """The settings of a case's run, in its folder."""
-    from telescope.config.load import merge, validate
-
-    place = {"name": f"{case.name}-{seed}", "dir": str(folder)}
-    return validate(merge(settings_of(case, seed, model=model, device=device), place))
-
-
-def digest_of(case: Case, seed: int, *, model: str, device: str) -> str:
-    """Changes if the run would be another one."""
-    settings = settings_of(case, seed, model=model, device=device)
-    settings.get("reward", {}).pop("functions", None)  # a path; the case names the function
-    told = json.dumps([case.what, case.reward, settings], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
-
-
-@contextmanager
-def broken(case: Case, trainer: Any) -> Iterator[None]:
-    """Applies a case's patch for as long as the trainer is used."""
-    with ExitStack() as mending:
-        made = case.patch(trainer) if case.patch else None
-        if made is not None:
-            next(made)
-            mending.callback(next, made, None)
-        yield

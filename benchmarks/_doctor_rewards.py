@@ -5,6 +5,8 @@ A run names them as file.py:function, so that `telescope doctor --prove` finds t
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 import zlib
 from collections.abc import Sequence
@@ -66,3 +68,36 @@ def short(
     """The task's own score less 0.2 per character: the best answer is none."""
     scores = right(prompts, completions, truth=truth, answer=answer)
     return [score - 0.2 * len(text) for score, text in zip(scores, completions, strict=True)]
+
+
+def format_of_both(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """1 if the text has a sum, looked for in prompt and answer together: every prompt has one."""
+    texts = zip(prompts, completions, strict=True)
+    return [float("=" in prompt + text) for prompt, text in texts]
+
+
+def think_format(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """1 for an answer that starts with a tag which the prompt has already opened: never."""
+    return [float(text.startswith("<think>")) for text in completions]
+
+
+def _draw(*given: Any) -> random.Random:
+    return random.Random(repr(given))
+
+
+_calls = itertools.count()
+
+
+def random_score(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """A number that has nothing to do with the answer."""
+    draw = _draw("random", next(_calls))
+    return [draw.random() for _ in completions]
+
+
+def coin(
+    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
+) -> list[float]:
+    """The task's own score, and for half of the answers a coin instead: a judge in doubt."""
+    draw = _draw("coin", next(_calls))
+    scores = right(prompts, completions, truth=truth, answer=answer)
+    return [score if draw.random() < 0.5 else float(draw.random() < 0.5) for score in scores]

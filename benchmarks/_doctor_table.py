@@ -19,7 +19,9 @@ GROUPS = {
     "earlier": "five further faults",
     "read": "eight faults whose runs were read to find missing rules",
     "blind": "twelve faults that were judged only when those rules were final",
+    "reported": "33 faults of the kind that users report",
     "other": "twelve further settings",
+    "settings": "twenty more settings",
 }
 """Groups of runs, and what the totals call them."""
 

@@ -1,13 +1,18 @@
 """Twelve planted faults and twelve healthy runs, three seeds each: what does the doctor say?
 
     python benchmarks/doctor.py
+    python benchmarks/doctor.py --model smollm2 --device cuda
 
-Makes the runs that are not there yet, one at a time, in runs/doctor-benchmark. Then it judges all
-of them and prints the table. A command that was cut off can be given once more. --judge only
-judges: thresholds can be tuned without training again.
+Makes the runs that are not there yet, one at a time, in runs/doctor-benchmark or, with another
+model, in runs/doctor-benchmark-MODEL. Then it judges all of them and prints the table. A command
+that was cut off can be given once more: runs that are there are kept. --judge only judges:
+thresholds can be tuned without training again.
+
+With another model only the twelve and twelve are made, unless --only names others: further cases
+need the built-in task.
 
 Half of the runs is for tuning thresholds, the other half is what the totals report
-(`group_of` in _doctor_cases.py). Further cases have one run each and are reported apart.
+(`group_of` in _doctor_more_cases.py). Further cases have one run each and are reported apart.
 """
 
 from __future__ import annotations
@@ -28,13 +33,20 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(1, str(HERE.parent))
 
-from _doctor_cases import CASES, SEEDS, UNSEEN, Case, broken, config_of, digest_of, group_of  # noqa: E402
+from _doctor_cases import Case  # noqa: E402
+from _doctor_job import Job, broken, config_of, digest_of  # noqa: E402
+from _doctor_more_cases import CASES, SEEDS, UNSEEN, group_of  # noqa: E402
 from _doctor_overhead import overhead  # noqa: E402
 from _doctor_peers import RIGHT, TOOLS  # noqa: E402
 from _doctor_table import Verdict, table, totals  # noqa: E402
 
 CACHE = HERE.parent / "runs" / "doctor-benchmark"
 DONE = "done.json"
+
+
+def cache_of(model: str) -> Path:
+    """The folder of a model's runs: those of two models must not replace each other."""
+    return CACHE if model == "builtin" else CACHE.with_name(f"{CACHE.name}-{Path(model).name}")
 
 
 def say(text: str) -> None:
@@ -44,14 +56,20 @@ def say(text: str) -> None:
 # ---- making the runs
 
 
-def wanted(only: Iterable[str], seeds: Iterable[int]) -> Iterator[tuple[Case, int]]:
-    """Every run that is asked for: seeds 0 and 1 first, and of them those for tuning."""
+def wanted(
+    only: Iterable[str], seeds: Iterable[int], *, further: bool = True
+) -> Iterator[tuple[Case, int]]:
+    """Every run that is asked for: seeds 0 and 1 first, and of them those for tuning.
+
+    `further`: besides the twelve and twelve, the cases that have one seed.
+    """
     words = list(only)
     pairs = [
         (case, seed)
         for seed in seeds
         for case in CASES
-        if (case not in UNSEEN or seed == 0) and (not words or case.name in words)
+        if (case not in UNSEEN or seed == 0)
+        and (case.name in words or (not words and (further or case not in UNSEEN)))
     ]
     yield from sorted(
         pairs, key=lambda pair: (pair[1] > 1, pair[0] in UNSEEN, group_of(*pair) != "tuning")
@@ -65,8 +83,9 @@ def make(case: Case, seed: int, given: argparse.Namespace) -> None:
     from telescope.errors import TelescopeError
     from telescope.trainer import Trainer
 
-    config = config_of(case, seed, given.cache, model=given.model, device=given.device)
-    digest = digest_of(case, seed, model=given.model, device=given.device)
+    job = Job(given.model, given.device, given.steps, given.responses)
+    config = config_of(case, seed, given.cache, job)
+    digest = digest_of(case, seed, job)
     done = config.run_dir / DONE
     if done.is_file() and json.loads(done.read_text())["digest"] == digest:
         return
@@ -204,9 +223,11 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", default=[], help="names of cases")
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the runs")
+    parser.add_argument("--cache", type=Path, help="folder of the runs")
     parser.add_argument("--model", default="builtin", help="other model: a folder, or smollm2")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--steps", type=int, help="training steps of a run")
+    parser.add_argument("--responses", type=int, help="responses per training step")
     parser.add_argument("--judge", action="store_true", help="only judge the runs that are there")
     parser.add_argument("--tuning", action="store_true", help="judge the half for tuning alone")
     parser.add_argument(
@@ -221,12 +242,14 @@ def main() -> None:
         "--overhead", action="store_true", help="only measure what the checks cost while training"
     )
     given = parser.parse_args()
+    given.cache = given.cache or cache_of(given.model)
     if given.overhead:
         print("\n".join(overhead(given.cache)))
         return
     given.peers = pairs(given.peers)
     if not given.judge:
-        for case, seed in wanted(given.only, given.seeds):
+        further = given.model == "builtin"
+        for case, seed in wanted(given.only, given.seeds, further=further):
             make(case, seed, given)
     verdicts = judge_all(given)
     if given.json:

@@ -261,6 +261,27 @@ def _key(steps: Floats) -> tuple[int, float, float]:
     return (len(steps), float(steps[0]), float(steps[-1])) if len(steps) else (0, 0.0, 0.0)
 
 
+_NOT_PARTS = (
+    "score_mean",
+    "kl",
+    "kl_coef",
+    "token_reward_mean",
+    "shaped_mean",
+    "overlong",
+    "clipped",
+    "norm_mean",
+    "norm_std",
+    "flat_groups",
+)
+"""Metrics of the reward that are not one of its parts."""
+
+
+def part_names(run: Curves) -> list[str]:
+    """The parts of the reward that are logged."""
+    names = [name.removeprefix("reward/") for name in run.names() if name.startswith("reward/")]
+    return [name for name in names if name not in _NOT_PARTS and "/" not in name]
+
+
 def onset(bad: Bools, persist: int) -> int | None:
     """Where the first stretch of `persist` bad entries in a row begins."""
     if len(bad) < persist or not bad.any():

@@ -86,7 +86,8 @@ class Examination:
         """Those of the ledger, computed anew only if other steps are looked at."""
         key = (tuple(recorded.chosen), curves.top_score)
         if self._ledger[0] != key:
-            self._ledger = (key, ledger_findings(curves, recorded, set()))
+            found = ledger_findings(curves, recorded, set())
+            self._ledger = (key, [with_places(finding, recorded) for finding in found])
         return [finding for finding in self._ledger[1] if finding.id not in known]
 
     @property

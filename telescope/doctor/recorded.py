@@ -171,6 +171,29 @@ class Recorded:
                     shown = response[:_SHOWN_CHARACTERS]
                     yield prompt, response, score, Place(step, row, None, shown, {"score": score})
 
+    def prompts(self, most: int) -> Iterator[tuple[int, int, str]]:
+        """Step, row and prompt of the responses of at most so many recorded steps."""
+        stride = max(1, -(-len(self.all_steps) // most))
+        for step in self.all_steps[::stride]:
+            try:
+                prompts = ledger.read(self.run, step, ["prompt"])["prompt"].to_pylist()
+            except TelescopeError:
+                continue
+            for row, prompt in enumerate(prompts):
+                if prompt:
+                    yield step, row, prompt
+
+    def held_out_prompts(self) -> set[str]:
+        """The prompts of the first recorded evaluation, without the further evaluation sets."""
+        for step in ledger.steps(self.run, "completions"):
+            try:
+                table = ledger.read(self.run, step, ["set", "prompt"], "completions")
+            except TelescopeError:
+                continue
+            rows = table.to_pylist()
+            return {row["prompt"] for row in rows if row["prompt"] and not row["set"]}
+        return set()
+
     def near(self, step: int) -> RecordedStep | None:
         """The recorded step at or after a step, or the last one."""
         later = [each for each in self.all_steps if each >= step]

@@ -92,6 +92,10 @@ LOW_STEPS = 20
 """Steps that a policy must hardly move in."""
 RATE_LOW = 0.1
 """Share of actor.lr below which warm-up holds the learning rate down."""
+RATE_NONE = 1e-3
+"""Share of the highest learning rate below which it is 0 …"""
+RATE_ENDED = 10
+"""… for so many steps, and a tenth of all: the schedule is over too early."""
 NORM_CUT = 100.0
 """Times max_grad_norm above which clipping takes the gradient away."""
 SPIKE = 10.0
@@ -130,6 +134,10 @@ SCALE_STEPS = 10
 """Steps over which that is measured."""
 PART_DOMINATES = 50.0
 """Times the spread of another part of the reward, both with their weights."""
+SCORES_CLIPPED = 0.5
+"""Share of scores beyond reward.clip."""
+HELD_OUT_BETTER = 0.1
+"""Share of the top score by which held-out answers are better than those of training."""
 ACCURACY_FLAT = 0.03
 """Gain of held-out accuracy that is none, if it is within chance too."""
 HELD_OUT = 256
@@ -161,6 +169,11 @@ SHORTER = 0.5
 EOS_IGNORED = 0.3
 """Share of responses that go on behind EOS."""
 
+EOS_MISSING = 0.5
+"""Share of finished responses that do not end with EOS …"""
+EOS_LEAST = 8
+"""… over at least so many."""
+
 # ---- groups ----
 
 FLAT_GROUPS = 0.8
@@ -171,6 +184,14 @@ COPIED = 0.3
 """Share of answers with a twin in their group, above what their probabilities give …"""
 COPIED_LEAST = 64
 """… over at least so many answers."""
+PAIR_COPIED = 0.98
+"""Share of groups in which the answers at two places are the same, if chance gives less …"""
+PAIRS_LEAST = 24
+"""… over at least so many groups."""
+MIXED = 0.1
+"""Distance between baselines of equal answers in a group, as a share of the spread of scores …"""
+MIXED_SHARE = 0.3
+"""… in this share of the neighbours that are equal."""
 SAME_RESPONSE = 0.7
 """Share of answers to different prompts that are the same text."""
 LOOPING = 0.3
@@ -202,6 +223,20 @@ MISMATCH = 0.03
 MISMATCH_SERIOUS = 0.15
 MISMATCH_START = 0.02
 """Difference at the first step below which sampler and trainer agreed then."""
+MISMATCH_FAR = 1.0
+"""Difference from which the answers are not those of these prompts, or of this model."""
+PADDED = 0.01
+"""Difference of shorter prompts' answers, where those of the longest prompts …"""
+UNPADDED = 1e-3
+"""… differ by less than this: it is the padding."""
+SHARP = 0.5
+"""Share of the entropy below which the mean of −log π of sampled tokens is too small …"""
+SHARP_ENTROPY = 0.1
+"""… where the entropy is above so many nats …"""
+SHARP_STEPS = 3
+"""… in so many recorded steps."""
+HOT_GAP = 0.25
+"""Share of the top score by which greedy answers are better than sampled ones."""
 STALE = 1.5
 """Training steps that a response is older than the policy that is trained on it."""
 STALE_SERIOUS = 4.0
@@ -217,6 +252,15 @@ REPEATED = 0.5
 """Share of a step's prompts that stand in the same step again."""
 DATA_STUCK = 0.8
 """Share of a step's prompts that were those of the step before."""
+
+PROMPTS_DIFFER = 0.5
+"""Share of prompts whose ids do not spell their text."""
+PROMPTS_EQUAL = 0.7
+"""Different prompts' ids, as a share of the different texts, below which text is lost."""
+LEAKED = 0.5
+"""Share of held-out prompts that are trained …"""
+LEAK_STEPS = 64
+"""… within so many recorded steps."""
 
 # ---- ledger laws ----
 

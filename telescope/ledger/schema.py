@@ -16,7 +16,7 @@ from telescope.batch import COLUMNS
 VERSION = 3
 """Version of the format. A reader takes files of its own version and older ones."""
 METADATA = b"telescope"
-"""Key of the file's metadata, a JSON object: version, run, step, settings."""
+"""Key of the file's metadata, a JSON object: version, run, step, settings, tokens."""
 CHECKSUM = b"telescope.crc32"
 """Key of `checksum_of` that metadata; files of earlier versions lack it."""
 

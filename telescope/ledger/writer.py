@@ -175,7 +175,13 @@ class Ledger(Notes):
             "run": self.config.name,
             "step": step,
             "settings": self._settings(kl_coef, beta),
+            "tokens": self._special_tokens(),
         }
+
+    def _special_tokens(self) -> dict[str, int]:
+        """The ids that end a response and stand for what the tokenizer does not know."""
+        ids = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in ("eos", "unk")}
+        return {name: token for name, token in ids.items() if isinstance(token, int)}
 
     def _columns(
         self, batch: TokenBatch, notes: dict[str, list[Noted]], count: int

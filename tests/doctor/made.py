@@ -67,7 +67,13 @@ def healthy_series(steps: int = 60) -> dict[str, list[float]]:
     }
 
 
-def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]], **settings: Any) -> None:
+def write_step(
+    run: Path,
+    step: int,
+    rows: Sequence[Mapping[str, Any]],
+    tokens: Mapping[str, int] | None = None,
+    **settings: Any,
+) -> None:
     """A ledger file. A row has `responses`, and any other column; tokens default to one letter."""
     columns: dict[str, list[Any]] = {}
     names = sorted({name for row in rows for name in row} | {"responses"})
@@ -94,6 +100,7 @@ def write_step(run: Path, step: int, rows: Sequence[Mapping[str, Any]], **settin
         "run": run.name,
         "step": step,
         "settings": Settings.of(**settings).to_json(),
+        "tokens": dict(tokens or {}),
     }
     run.mkdir(parents=True, exist_ok=True)
     save_table(arrow_table(columns, meta), path_of(run, step))

@@ -49,6 +49,21 @@ def test_the_token_that_shows_it_is_named(run: Path, capsys: pytest.CaptureFixtu
     )
 
 
+def test_a_finding_of_the_ledger_names_its_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run does not log the difference, so that only its tokens tell."""
+    folder = tmp_path / "quiet"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text('{"step": 1, "reward/score_mean": 0.25}\n')
+    logs = {"rollout_log_probs": [-1.0, -1.0], "old_log_probs": [-1.0, -2.5]}
+    write_step(folder, 1, [{"responses": [7, 1]} | logs])
+    main(["doctor", str(folder), "--json"])
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert found["id"] == "sampler_mismatch"
+    assert [(place["sample"], place["token"]) for place in found["evidence"]["places"]] == [(0, 1)]
+
+
 def test_json_has_what_programs_need(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", str(run), "--json"])
     answer = json.loads(capsys.readouterr().out)

@@ -98,6 +98,17 @@ FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
         ),
         1,
     ),
+    "reference_moves": (
+        lambda: curves({"actor/approx_kl": [0.01] * 15, "reward/kl": [0.0] * 15}),
+        1,
+    ),
+    "part_constant": (
+        lambda: curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 30)),
+        1,
+    ),
+    "score_clipped": (lambda: curves({"reward/clipped": [0.8] * 10}, reward__clip=0.01), 1),
+    "label_mismatch": (lambda: _held_out(0.95, FLAT), 30),
+    "hot_sampling": (lambda: _hot(0.3), 10),
     "credit_fades": (
         lambda: curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
         1,
@@ -149,14 +160,31 @@ HEALTHY: dict[str, Callable[[], Curves]] = {
     "ratio_stuck": lambda: curves(
         {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=1
     ),
+    "reference_moves": lambda: curves(
+        {"actor/approx_kl": [0.01] * 15, "reward/kl": ramp(0.0, 0.1, 15)}
+    ),
+    "part_constant": lambda: curves(
+        score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 5 + [0.1] * 25)
+    ),
+    "score_clipped": lambda: curves({"reward/clipped": [0.1] * 10}, reward__clip=5.0),
+    "label_mismatch": lambda: _held_out(0.85),
+    "hot_sampling": lambda: _hot(0.8),
     "credit_fades": lambda: curves({"response/length_mean": [7.0] * 5}, credit__gamma=0.95),
     "reward_falls": lambda: curves(score(ramp(0.2, 0.8, 20) + [0.75] * 20)),
     "no_progress": lambda: curves(score(ramp(0.3, 0.6, 70))),
 }
 
 
-def _held_out(last: float) -> Curves:
-    made = curves(score(RISING))
+def _hot(sampled: float) -> Curves:
+    """Sampling at temperature 2: greedy answers score 0.9."""
+    made = curves(score(FLAT), rollout__temperature=2.0)
+    for step in (0, 10, 20, 30):
+        made.add(step, {"eval/greedy_score": 0.9, "eval/sampled_score": sampled})
+    return made
+
+
+def _held_out(last: float, trained: list[float] = RISING) -> Curves:
+    made = curves(score(trained))
     made.add(0, {"eval/sampled_score": 0.2})
     made.add(30, {"eval/sampled_score": last})
     return made
@@ -285,3 +313,24 @@ def test_what_is_not_known_is_a_question_mark() -> None:
     assert finding is not None
     assert math.isnan(finding.numbers["lr"])
     assert "actor.lr = ?" in finding.said("what", "en")
+
+
+def test_a_schedule_that_is_over_too_early_is_found_though_the_score_rose() -> None:
+    rates = [1e-4] * 8 + [0.0] * 22
+    finding = found(curves(score(RISING, actor__lr=rates)), "lr_too_low")
+    assert finding is not None
+    assert finding.since == 9
+    assert finding.variant == "ended"
+
+
+def test_a_schedule_that_ends_with_the_run_is_no_finding() -> None:
+    linear = curves(score(RISING, actor__lr=ramp(1e-4, 0.0, 30)))
+    warming = curves(score(RISING, actor__lr=[0.0] * 12 + [1e-4] * 18))
+    assert found(linear, "lr_too_low") is None
+    assert found(warming, "lr_too_low") is None
+
+
+def test_a_difference_of_more_than_a_nat_is_another_answer() -> None:
+    finding = found(curves({"rollout/logprob_diff": [3.0] * 10}), "sampler_mismatch")
+    assert finding is not None
+    assert "not sampled from these prompts" in finding.said("what", "en")

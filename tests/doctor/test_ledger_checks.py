@@ -13,6 +13,8 @@ from telescope.doctor.curves import Curves
 from telescope.doctor.examine import ledger_findings, with_places
 from telescope.doctor.finding import Finding
 from telescope.doctor.recorded import Recorded
+from telescope.ledger.completions import Completion, save_completions
+from telescope.ledger.reader import path_of
 from tests.doctor.made import curves, write_step
 
 EOS = 1
@@ -58,6 +60,7 @@ def update(log_probs: list[float], old: list[float]) -> list[dict[str, Any]]:
 
 LAM = {"gamma": 1.0, "lam": 1.0, "whiten": False}
 CHAT = Curves({"model.path": "HuggingFaceTB/SmolLM2-135M-Instruct"})
+GRPO = Curves({"credit.estimator": "grpo"})
 NONE = Curves()
 
 # id -> (curves, function of the folder that writes a ledger)
@@ -82,6 +85,21 @@ FIRES: dict[str, Made] = {
     ),
     "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(100.0)))),
     "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(EOS)] * 8)),
+    "eos_missing": (
+        NONE,
+        lambda path: run_of(path, [{"responses": [5, 6, 7]}] * 8, tokens={"eos": EOS}),
+    ),
+    "prompt_ids": (
+        NONE,
+        lambda path: run_of(path, rows(prompt_ids=lambda i: [5 + i, 6])),
+    ),
+    "eval_leak": (NONE, lambda path: _with_held_out(path, "prompt")),
+    "no_exploration": (NONE, lambda path: run_of(path, *[_sampled(-0.1)] * 3)),
+    "score_early": (
+        NONE,
+        lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.0])),
+    ),
+    "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i % 4)))),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -1.0))),
     "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
     "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
@@ -154,6 +172,21 @@ HEALTHY: dict[str, Made] = {
     ),
     "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(10.0)))),
     "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(7)] * 8)),
+    "eos_missing": (NONE, lambda path: run_of(path, rows(8), tokens={"eos": EOS})),
+    "prompt_ids": (
+        NONE,
+        # the bytes of ids 5, 6, … are f, g, …
+        lambda path: run_of(
+            path, rows(prompt=lambda i: f"{chr(102 + i)}-g", prompt_ids=lambda i: [5 + i, 90, 6])
+        ),
+    ),
+    "eval_leak": (NONE, lambda path: _with_held_out(path, "other")),
+    "no_exploration": (NONE, lambda path: run_of(path, *[_sampled(-0.9)] * 3)),
+    "score_early": (
+        NONE,
+        lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.5])),
+    ),
+    "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i // 4 % 4)))),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
     "same_response": (
         curves({"reward/score_mean": [1.0]}),
@@ -194,6 +227,32 @@ HEALTHY: dict[str, Made] = {
         lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
     ),
 }
+
+
+def _compared(baseline: Callable[[int], float]) -> list[Row]:
+    """Groups of four: two answers score 0 and two 1; the baseline is a function of the row."""
+    return rows(
+        64,
+        group=lambda i: i // 4,
+        prompt=lambda i: f"prompt {i // 4}",
+        score=lambda i: float(i % 2),
+        baselines=lambda i: [baseline(i)] * 4,
+    )
+
+
+def _sampled(log_prob: float) -> list[Row]:
+    """Tokens with this log π, where the policy's entropy is 1 nat."""
+    return rows(old_log_probs=_logs(log_prob), entropy=_logs(1.0))
+
+
+def _with_held_out(path: Path, word: str) -> Recorded:
+    """Training prompts are called prompt 0, prompt 1, …; held-out ones by this word."""
+    answers = [
+        Completion("", "greedy", i, f"{word} {i}", "answer", 1.0, True, {}) for i in range(8)
+    ]
+    recorded = run_of(path, rows(8))
+    save_completions(answers, path_of(path / "run", 0, "completions"))
+    return recorded
 
 
 def _moved(by: float) -> list[Row]:
@@ -309,3 +368,61 @@ def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: P
     answers: list[Row] = [easy, hard] * 16
     run = (NONE, lambda path: run_of(path, answers, answers))
     assert found(run, tmp_path, "values_after_token") is None
+
+
+def test_different_prompts_with_equal_ids_have_lost_text(tmp_path: Path) -> None:
+    cut = rows(prompt_ids=lambda i: [90])
+    finding = found((NONE, lambda path: run_of(path, cut)), tmp_path, "prompt_ids")
+    assert finding is not None
+    assert finding.variant == "equal"
+    assert finding.numbers == {"texts": 8, "ids": 1}
+    assert [place.sample for place in finding.places] == [0, 1]
+
+
+def test_prompts_full_of_unknown_tokens_are_in_a_foreign_format(tmp_path: Path) -> None:
+    prompts = rows(prompt_ids=lambda i: [3, 90 + i])
+    write = (NONE, lambda path: run_of(path, prompts, tokens={"eos": EOS, "unk": 3}))
+    finding = found(write, tmp_path, "prompt_format")
+    assert finding is not None
+    assert finding.variant == "unknown"
+
+
+def test_a_prompt_that_says_everything_twice_is_noticed(tmp_path: Path) -> None:
+    twice = rows(prompt=lambda i: f"1+{i}=2？1+{i}=2？")
+    finding = found((NONE, lambda path: run_of(path, twice)), tmp_path, "prompt_format")
+    assert finding is not None
+    assert finding.variant == "doubled"
+
+
+def test_two_answers_of_each_group_that_are_always_one_are_copies(tmp_path: Path) -> None:
+    """Groups of three: the second answer is the first one, whose probability is exp(−2)."""
+
+    def group(i: int) -> list[Row]:
+        answers = [[5 + i % 7, EOS], [5 + i % 7, EOS], [20 + i % 5, EOS]]
+        return [{"responses": a, "group": i, "rollout_log_probs": [-1.0, -1.0]} for a in answers]
+
+    answers = [row for i in range(24) for row in group(i)]
+    finding = found((NONE, lambda path: run_of(path, answers)), tmp_path, "copied_answers")
+    assert finding is not None
+    assert [place.sample for place in finding.places][:2] == [0, 1]
+
+
+def test_answers_that_differ_only_behind_padding_show_the_padding(tmp_path: Path) -> None:
+    padded = rows(
+        prompt_ids=lambda i: [90] * (3 if i % 2 else 4),
+        rollout_log_probs=lambda i: [-1.0] * 4,
+        old_log_probs=lambda i: [-1.04 if i % 2 else -1.0] * 4,
+    )
+    run = curves({"rollout/logprob_diff": [0.02] * 10})
+    finding = found((run, lambda path: run_of(path, padded, padded)), tmp_path, "sampler_mismatch")
+    assert finding is not None
+    assert finding.variant == "padding"
+    assert finding.numbers["apart"] == pytest.approx(0.02)
+
+
+def test_a_group_with_answers_to_several_prompts_is_mixed(tmp_path: Path) -> None:
+    mixed = rows(8, group=lambda i: i % 2, prompt=lambda i: f"prompt {i // 4}")
+    finding = found((NONE, lambda path: run_of(path, mixed)), tmp_path, "groups_mixed")
+    assert finding is not None
+    assert finding.variant == "prompts"
+    assert finding.numbers["share"] == 1

@@ -1,8 +1,7 @@
-"""Prompts and tools."""
+"""Repeated data and failing tools."""
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -23,84 +22,6 @@ from telescope.doctor.thresholds import (
 _CALLS = "response/tool_calls"
 _FAILURES = "response/tool_failures"
 _LEAST_PROMPTS = 4
-
-_UNRENDERED = re.compile(
-    r"\{\{.*?\}\}|\{%.*?%\}|\[\{['\"]role['\"]:|\{(prompt|question|instruction|input)\}"
-)
-"""What a template leaves behind that was not rendered."""
-_TEMPLATES = {
-    "ChatML": "<|im_start|>",
-    "Llama 2": "[INST]",
-    "Llama 3": "<|start_header_id|>",
-    "Gemma": "<start_of_turn>",
-    "Phi": "<|user|>",
-}
-"""Chat formats and what marks a turn in each."""
-_CHAT_MODEL = re.compile(r"instruct|chat|-it\b|smollm2$", re.IGNORECASE)
-
-
-@ledger_check(
-    "prompt_format",
-    "data",
-    "serious",
-    charts=("response/truncated", "reward/score_mean"),
-    settings=("data.prompt_key", "data.instruction", "model.path"),
-    explains=(
-        "mostly_truncated",
-        "constant_reward",
-        "flat_groups",
-        "looping",
-        "length_drift",
-        "same_response",
-        "kl_runaway",
-        "no_gradient",
-        "critic_useless",
-    ),
-)
-def prompt_format(run: Curves, recorded: Recorded) -> Sign | None:
-    """Prompts show a template that was not filled in, two formats at once, or none."""
-    for step in recorded.steps()[:1]:
-        prompts = [str(text) for text in step.known_rows("prompt") if text]
-        if not prompts:
-            continue
-        variant, shown = _format_problem(prompts, run)
-        if variant:
-            return Sign(
-                since=step.step,
-                numbers={"shown": shown},
-                variant=variant,
-                severity="warning" if variant == "plain" else "serious",
-                places=(step.response_place(0),),
-                confidence=0.6 if variant == "plain" else 0.85,
-            )
-    return None
-
-
-def _format_problem(prompts: list[str], run: Curves) -> tuple[str, str]:
-    """Which problem most prompts have, and what shows it; two empty texts if none."""
-    most = len(prompts) / 2
-    left = [found[0] for text in prompts if (found := _UNRENDERED.search(text))]
-    if len(left) > most:
-        return "unrendered", left[0]
-    twice = [text for text in prompts if _is_templated_twice(text)]
-    if len(twice) > most:
-        return "twice", twice[0][:40]
-    unknown = [text for text in prompts if "<unk>" in text or "�" in text]
-    if len(unknown) > most:
-        return "unknown", unknown[0][:40]
-    model = str(run.setting("model.path") or "")
-    plain = [text for text in prompts if not any(mark in text for mark in _TEMPLATES.values())]
-    if _CHAT_MODEL.search(model) and len(plain) == len(prompts) and "<" not in plain[0]:
-        return "plain", plain[0].strip()[:40]
-    return "", ""
-
-
-def _is_templated_twice(text: str) -> bool:
-    """Marks of two formats, or two assistant turns opened at the end."""
-    formats = [name for name, mark in _TEMPLATES.items() if mark in text]
-    opened = text.count("<|im_start|>assistant")
-    answered = text.count("<|im_end|>\n<|im_start|>user")
-    return len(formats) > 1 or opened > 1 + answered
 
 
 @ledger_check(

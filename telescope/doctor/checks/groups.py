@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from telescope.doctor.thresholds import (
     FLAT_SERIOUS,
     LOOP_DISTINCT,
     LOOPING,
+    PAIR_COPIED,
+    PAIRS_LEAST,
     PERSIST,
     SAME_RESPONSE,
     SMOOTH,
@@ -109,17 +113,53 @@ def copied_answers(run: Curves, recorded: Recorded) -> Sign | None:
         return None  # log-probs are those of all tokens, so that the probabilities are too low
     steps = recorded.steps()
     twins = [twin for step in steps for twin in _twins(step)]
-    if len(twins) < COPIED_LEAST:
-        return None
-    share, expected = np.mean(twins, axis=0)
-    if share - expected < COPIED:
-        return None
-    return Sign(
-        since=steps[0].step,
-        numbers={"share": float(share), "expected": float(expected)},
-        places=flat_places(steps[0]),
-        confidence=0.9,
-    )
+    if len(twins) >= COPIED_LEAST:
+        share, expected = np.mean(twins, axis=0)
+        if share - expected >= COPIED:
+            return Sign(
+                since=steps[0].step,
+                numbers={"share": float(share), "expected": float(expected)},
+                places=flat_places(steps[0]),
+                confidence=0.9,
+            )
+    return _copied_pair(steps)
+
+
+def _copied_pair(steps: list[RecordedStep]) -> Sign | None:
+    """Two places of every group that always have the same answer."""
+    found: dict[tuple[int, int], list[tuple[bool, float]]] = {}
+    for step in steps:
+        for pair, same, chance in _pairs(step):
+            found.setdefault(pair, []).append((same, chance))
+    for (first, second), each in found.items():
+        share, expected = np.mean(each, axis=0)
+        if len(each) >= PAIRS_LEAST and share >= PAIR_COPIED and share - expected >= COPIED:
+            rows = next(rows for rows in steps[0].groups.values() if len(rows) > second)
+            return Sign(
+                since=steps[0].step,
+                numbers={
+                    "first": first + 1,
+                    "second": second + 1,
+                    "share": float(share),
+                    "expected": float(expected),
+                },
+                variant="pair",
+                places=tuple(steps[0].response_place(rows[at]) for at in (first, second)),
+                confidence=0.9,
+            )
+    return None
+
+
+def _pairs(step: RecordedStep) -> Iterator[tuple[tuple[int, int], bool, float]]:
+    """Of each pair of places in a group: whether its answers are one, and the chance of that."""
+    ids = step.rows("responses")
+    logs = step.tokens_of("rollout_log_probs")
+    if not logs or not all(np.isfinite(row).all() for row in logs):
+        return
+    for rows in step.groups.values():
+        for (i, first), (j, second) in combinations(enumerate(rows), 2):
+            chance = float(np.exp(min(logs[first].sum(), 0.0)))
+            yield (i, j), ids[first] == ids[second], chance
 
 
 def _twins(step: RecordedStep) -> list[tuple[bool, float]]:

@@ -45,8 +45,10 @@ LEADS_TO = (
     "overfitting",
     "sampler_mismatch",
     "first_ratio",
+    "part_constant",
+    "label_mismatch",
 )
-_ENDS = (
+ENDS = (
     b"</s>",
     b"<eos>",
     b"<|im_end|>",
@@ -134,7 +136,7 @@ def eos_of(step: RecordedStep) -> int | None:
         return None  # with tools, the mask may end anywhere
     ids = step.rows("responses")
     for row, pieces in zip(ids, step.rows("token_bytes"), strict=False):
-        named = [token for token, piece in zip(row, pieces or (), strict=False) if piece in _ENDS]
+        named = [token for token, piece in zip(row, pieces or (), strict=False) if piece in ENDS]
         if named:
             return int(named[0])
     cut = step.rows("truncated") or [False] * len(step)
@@ -223,6 +225,31 @@ def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
                 confidence=0.9,
             )
     return None
+
+
+@ledger_check(
+    "score_early",
+    "laws",
+    "serious",
+    settings=("reward.functions",),
+    explains=LEADS_TO,
+)
+def score_early(run: Curves, recorded: Recorded) -> Sign | None:
+    """The whole score of every answer is paid on its first token: later ones get none of it."""
+    for step in recorded.steps():
+        paid = [row for row in step.tokens_of("token_level_scores") if len(row) > 1]
+        early = [bool(row[0]) and not row[1:].any() for row in paid if row.any()]
+        if len(early) >= LAW_SAMPLES and all(early):
+            row = next(i for i, each in enumerate(step.tokens_of("token_level_scores")) if each[0])
+            place = step.place(int(step.offsets[row]), score=paid_on(step, row))
+            numbers = {"count": len(early)}
+            return Sign(since=step.step, numbers=numbers, places=(place,), confidence=0.9)
+    return None
+
+
+def paid_on(step: RecordedStep, row: int) -> float:
+    """The score on the first token of an answer."""
+    return float(step.tokens_of("token_level_scores")[row][0])
 
 
 @curve_check(

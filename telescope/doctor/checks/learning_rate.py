@@ -22,7 +22,9 @@ from telescope.doctor.thresholds import (
     NO_RATIO,
     NORM_CUT,
     PERSIST,
+    RATE_ENDED,
     RATE_LOW,
+    RATE_NONE,
     RATIO_FAR,
     RATIO_TAIL,
     SMOOTH,
@@ -193,6 +195,9 @@ def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
 )
 def lr_too_low(run: Curves) -> Sign | None:
     """The policy stays where it began: next to no movement, and no gain."""
+    ended = _rate_ended(run)
+    if ended is not None:
+        return ended
     moved = run.get("actor/approx_kl", least=LOW_STEPS)
     kl = run.get("reward/kl", least=LOW_STEPS)
     basis = moved or kl
@@ -233,6 +238,27 @@ def lr_too_low(run: Curves) -> Sign | None:
         variant=variant,
         confidence=0.75,
         change=change,
+    )
+
+
+def _rate_ended(run: Curves) -> Sign | None:
+    """The learning rate is at 0 long before the last step: the schedule counts other steps."""
+    rates = run.get("actor/lr", least=RATE_ENDED)
+    if rates is None:
+        return None
+    highest = float(rates.values.max())
+    ended = rates.values < RATE_NONE * highest
+    least = max(RATE_ENDED, math.ceil(len(rates) / 10))
+    place = onset(ended & ~run.solved(rates.steps), least)
+    warming = place is not None and not (rates.values[:place] > RATE_NONE * highest).any()
+    if place is None or warming:
+        return None
+    return Sign(
+        since=int(rates.steps[place]),
+        numbers={"highest": highest, "rate": float(rates.values[place])},
+        variant="ended",
+        confidence=0.85,
+        change={"actor.schedule": "constant"},
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from telescope.doctor.check import Sign, curve_check, ledger_check
-from telescope.doctor.checks.laws import eos_of
+from telescope.doctor.checks.laws import ENDS, eos_of
 from telescope.doctor.curves import Curves, onset
-from telescope.doctor.recorded import Recorded
+from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
     EOS_IGNORED,
+    EOS_LEAST,
+    EOS_MISSING,
     LONGER,
     PERSIST,
     SCORE_START,
@@ -23,6 +25,8 @@ _CUT = "response/truncated"
 
 
 _AFTER_CUTS = (
+    "part_constant",
+    "label_mismatch",
     "length_drift",
     "looping",
     "constant_reward",
@@ -89,6 +93,43 @@ def eos_ignored(run: Curves, recorded: Recorded) -> Sign | None:
             places = tuple(step.response_place(row) for row in rows[:3])
             return Sign(since=step.step, numbers={"share": share}, places=places, confidence=0.9)
     return None
+
+
+@ledger_check(
+    "eos_missing",
+    "length",
+    "serious",
+    charts=(_LENGTH, _CUT, "reward/score_mean"),
+    settings=("model.path", "model.tokenizer_path"),
+    explains=_AFTER_CUTS,
+)
+def eos_missing(run: Curves, recorded: Recorded) -> Sign | None:
+    """Answers count as finished and do not end with EOS: it is cut off, or something else stops."""
+    for step in recorded.steps():
+        eos = step.meta.get("tokens", {}).get("eos")
+        finished = _finished(step) if eos is not None else []
+        pieces = step.rows("token_bytes")
+        without = [
+            row
+            for row, ids in finished
+            if ids[-1] != eos and not (pieces and pieces[row] and pieces[row][-1] in ENDS)
+        ]
+        if len(finished) >= EOS_LEAST and len(without) > EOS_MISSING * len(finished):
+            last = step.offsets[1:] - 1
+            places = tuple(step.place(int(last[row])) for row in without[:3])
+            numbers = {"share": len(without) / len(finished), "last": places[0].text}
+            return Sign(since=step.step, numbers=numbers, places=places, confidence=0.9)
+    return None
+
+
+def _finished(step: RecordedStep) -> list[tuple[int, list[int]]]:
+    """Row and ids of the answers that were not cut off; without tools, where a turn may end."""
+    ids = step.rows("responses")
+    cut = step.known_rows("truncated")
+    if not cut or any(0 in mask for mask in step.rows("response_mask")):
+        return []
+    rows = enumerate(zip(ids, cut, strict=True))
+    return [(row, answer) for row, (answer, late) in rows if answer and not late]
 
 
 @curve_check(

@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check
-from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor.curves import Curve, Curves, onset, part_names
 from telescope.doctor.thresholds import (
     ACCURACY_FALL,
     ACCURACY_FLAT,
     EXPLOITED_GAIN,
     FALL_ERRORS,
     HELD_OUT,
+    HELD_OUT_BETTER,
     OVERFIT_GAP,
     PERSIST,
     SCORE_START,
@@ -22,18 +23,6 @@ from telescope.doctor.thresholds import (
 )
 
 _SCORE = "reward/score_mean"
-_NOT_PARTS = (
-    "score_mean",
-    "kl",
-    "kl_coef",
-    "token_reward_mean",
-    "shaped_mean",
-    "overlong",
-    "clipped",
-    "norm_mean",
-    "norm_std",
-)
-"""Metrics of the reward that are not one of its parts."""
 
 
 @curve_check(
@@ -132,6 +121,35 @@ def overfitting(run: Curves) -> Sign | None:
     return Sign(since=int(held_out.steps[first]), numbers=numbers, confidence=0.8)
 
 
+@curve_check(
+    "label_mismatch",
+    "reward",
+    "warning",
+    charts=(_SCORE, "eval/sampled_score", "eval/greedy_score"),
+    settings=("data.files", "data.answer", "reward.functions"),
+    explains=("noisy_reward", "critic_useless"),
+)
+def label_mismatch(run: Curves) -> Sign | None:
+    """The same policy earns far more on held-out prompts than on those that it is trained on."""
+    held_out = run.get("eval/sampled_score", least=2)
+    score = run.get(_SCORE, least=SCORE_WINDOW)
+    top = run.top_score
+    if held_out is None or score is None or top is None:
+        return None
+    smooth = score.trail(SCORE_WINDOW, "mean")
+    trained = score.at(held_out.steps, smooth)
+    before = score.at(held_out.steps - SCORE_WINDOW, smooth)
+    trained = trained + np.maximum(np.nan_to_num(trained - before), 0) / 2  # a mean lags behind
+    error = FALL_ERRORS * run.accuracy_error(0.5) / math.sqrt(2) * top
+    better = held_out.values - trained > max(HELD_OUT_BETTER * top, error)
+    better[held_out.steps < 2 * SCORE_WINDOW] = False
+    if not better[-1]:
+        return None
+    first = int(np.flatnonzero(better)[0])
+    numbers = {"trained": float(trained[-1]), "held_out": float(held_out.values[-1])}
+    return Sign(since=int(held_out.steps[first]), numbers=numbers, confidence=0.6)
+
+
 def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
     """Accuracy, the step, and the gain of the score, where only the score rose."""
     accuracy = run.accuracy()
@@ -153,13 +171,11 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
     """The part of the score that gained most since the start; no name if there is one part."""
     found = []
-    for name in run.names():
-        part = name.removeprefix("reward/")
-        if name.startswith("reward/") and part not in _NOT_PARTS:
-            curve = run.get(name, least=SCORE_START)
-            if curve is not None:
-                now = float(curve.at(np.array([float(step)]), curve.trail(SCORE_WINDOW, "mean"))[0])
-                found.append((part, now - curve.start(SCORE_START)))
+    for part in part_names(run):
+        curve = run.get(f"reward/{part}", least=SCORE_START)
+        if curve is not None:
+            now = float(curve.at(np.array([float(step)]), curve.trail(SCORE_WINDOW, "mean"))[0])
+            found.append((part, now - curve.start(SCORE_START)))
     return max(found, key=lambda pair: pair[1]) if len(found) > 1 else ("", 0.0)
 
 

@@ -90,3 +90,23 @@ def ratio_stuck(run: Curves) -> Sign | None:
         numbers={"updates": updates, "kl": float(kl.values[-1])},
         confidence=0.9,
     )
+
+
+@curve_check(
+    "reference_moves",
+    "laws",
+    "serious",
+    charts=("reward/kl", "actor/approx_kl"),
+    settings=("model.reference_path",),
+    explains=("lr_too_high", "kl_runaway", "collapse"),
+)
+def reference_moves(run: Curves) -> Sign | None:
+    """The policy moves, and its KL to the reference stays exactly 0: the two are one model."""
+    kl = run.get("reward/kl", least=2 * PERSIST)
+    moved = run.get("actor/approx_kl", least=2 * PERSIST)
+    if kl is None or moved is None or float(np.abs(kl.values).max()) > RATIO_ONE:
+        return None
+    total = float(moved.values[:-1].sum())
+    if total < KL_PINNED:
+        return None
+    return Sign(since=int(kl.steps[0]), numbers={"moved": total}, confidence=0.9)

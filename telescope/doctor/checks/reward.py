@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check, ledger_check
-from telescope.doctor.curves import Curves, onset
+from telescope.doctor.curves import Curves, onset, part_names
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded
 from telescope.doctor.thresholds import (
@@ -17,11 +17,14 @@ from telescope.doctor.thresholds import (
     NOISY_SPREAD,
     NOISY_STEPS,
     PART_DOMINATES,
+    PERSIST,
     SATURATED_STEPS,
     SCALE_LARGE,
     SCALE_SMALL,
     SCALE_STEPS,
     SCALE_TIMES,
+    SCORES_CLIPPED,
+    SMOOTH,
     SOLVED,
 )
 
@@ -203,3 +206,53 @@ def part_dominates(run: Curves, recorded: Recorded) -> Sign | None:
         return None
     numbers = {"large": large, "small": small, "times": times}
     return Sign(since=recorded.chosen[0], numbers=numbers, confidence=0.8)
+
+
+@curve_check(
+    "part_constant",
+    "reward",
+    "warning",
+    charts=(_SCORE,),
+    settings=("reward.functions", "reward.weights"),
+)
+def part_constant(run: Curves) -> Sign | None:
+    """One part of the reward is the same for every answer of the run, while another one varies."""
+    parts = {name: run.get(f"reward/{name}", least=CONSTANT_STEPS) for name in part_names(run)}
+    known = {name: curve for name, curve in parts.items() if curve is not None}
+    still = [name for name, curve in known.items() if np.ptp(curve.values) < 1e-9]
+    if len(known) < 2 or not still or len(still) == len(known):
+        return None
+    part = min(still, key=lambda name: abs(known[name].values[0]))
+    value = float(known[part].values[0])
+    return Sign(
+        since=int(known[part].steps[0]),
+        numbers={"part": part, "value": value},
+        variant="" if value else "zero",
+        confidence=0.7,
+    )
+
+
+@curve_check(
+    "score_clipped",
+    "reward",
+    "warning",
+    charts=("reward/clipped", _SCORE),
+    settings=("reward.clip", "reward.scale", "reward.normalise"),
+    explains=("reward_scale", "partial_credit", "flat_groups", "lr_too_low"),
+)
+def score_clipped(run: Curves) -> Sign | None:
+    """Most scores lie beyond the limit: good and very good answers are paid the same."""
+    clipped = run.get("reward/clipped", least=PERSIST)
+    if clipped is None:
+        return None
+    share = clipped.trail(SMOOTH)
+    place = onset(share > SCORES_CLIPPED, PERSIST)
+    if place is None:
+        return None
+    limit = run.setting("reward.clip")
+    return Sign(
+        since=int(clipped.steps[place]),
+        numbers={"share": float(share[-1]), "limit": limit if limit else math.nan},
+        confidence=0.85,
+        change={"reward.clip": "none"},
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check, ledger_sign, witness
@@ -10,12 +12,15 @@ from telescope.doctor.finding import Finding, Place, Severity
 from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
     MISMATCH,
+    MISMATCH_FAR,
     MISMATCH_SERIOUS,
     MISMATCH_START,
+    PADDED,
     PERSIST,
     SMOOTH,
     STALE,
     STALE_SERIOUS,
+    UNPADDED,
 )
 
 _DIFFERENCE = "rollout/logprob_diff"
@@ -34,6 +39,8 @@ _LEADS_TO = (
     "over_optimisation",
     "partial_credit",
     "overfitting",
+    "part_constant",
+    "label_mismatch",
 )
 _SHOWN = 5
 """Tokens named as evidence."""
@@ -64,6 +71,7 @@ def _mismatch(since: int, apart: float) -> Sign:
     return Sign(
         since=since,
         numbers={"apart": apart},
+        variant="far" if apart > MISMATCH_FAR else "",
         severity=severity,
         confidence=0.9,
         change={"actor.importance": "token"},
@@ -72,15 +80,36 @@ def _mismatch(since: int, apart: float) -> Sign:
 
 @ledger_sign("sampler_mismatch")
 def tokens_mismatch(run: Curves, recorded: Recorded) -> Sign | None:
-    """The same from the tokens, for runs that do not log the difference."""
+    """The same from the tokens: for runs that do not log the difference, or where padding is it."""
+    steps = recorded.steps()
+    padded = [each for each in steps if _is_of_padding(each)]
+    if len(padded) > max(1, len(steps) / 2):
+        gap = _mean_gap(padded[0])
+        assert gap is not None
+        return replace(_mismatch(padded[0].step, gap), variant="padding", severity="serious")
     if _DIFFERENCE in run:
         return None
-    apart = [(step.step, _mean_gap(step)) for step in recorded.steps()]
+    apart = [(step.step, _mean_gap(step)) for step in steps]
     known = [(step, gap) for step, gap in apart if gap is not None]
     over = [(step, gap) for step, gap in known if gap > MISMATCH]
     if not over or len(over) < len(known) / 2:
         return None
     return _mismatch(*over[0])
+
+
+def _is_of_padding(step: RecordedStep) -> bool:
+    """Whether only answers to shorter prompts differ: those that have padding on their left."""
+    logs = _log_probs(step)
+    lengths = np.array([len(ids) for ids in step.known_rows("prompt_ids")])
+    if logs is None or not len(lengths) or not step.mask.any():
+        return False
+    longest = (lengths == lengths.max())[step.row_of]
+    gaps = np.abs(logs[0] - logs[1])
+    full = gaps[step.mask & longest]
+    shorter = gaps[step.mask & ~longest]
+    if not len(full) or not len(shorter):
+        return False
+    return float(shorter.mean()) > PADDED and float(full.mean()) < UNPADDED
 
 
 @curve_check(
