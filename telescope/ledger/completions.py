@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,9 +44,12 @@ _SCHEMA = pa.schema(
 )
 
 
-def save_completions(completions: Sequence[Completion], path: Path) -> None:
-    """Writes one row per answer."""
+def save_completions(
+    completions: Sequence[Completion], path: Path, step: int | None = None
+) -> None:
+    """Writes one row per answer. `step`: the step of the run that was evaluated."""
     rows = [asdict(each) | {"parts": list(each.parts.items())} for each in completions]
     table = pa.Table.from_pylist(rows, _SCHEMA)
-    checksum = checksum_of(b"{}", table.schema, table.num_rows)
-    save_table(table.replace_schema_metadata({METADATA: b"{}", CHECKSUM: checksum}), path)
+    meta = json.dumps({} if step is None else {"step": step}).encode()
+    checksum = checksum_of(meta, table.schema, table.num_rows)
+    save_table(table.replace_schema_metadata({METADATA: meta, CHECKSUM: checksum}), path)

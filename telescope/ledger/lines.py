@@ -61,8 +61,8 @@ def damage_of(run: Path, *, live: bool = False) -> list[str]:
     metrics = run / "metrics.jsonl"
     if _is_odd(metrics):
         found.append(f"{metrics} is damaged: it is not a file")
-    elif metrics.exists():
-        written = metrics.read_bytes()
+    else:
+        written = metrics.read_bytes() if metrics.exists() else b""
         if live:
             written = written[: written.rfind(b"\n") + 1]
         rows = [read_line(line) for line in written.splitlines()]

@@ -108,7 +108,10 @@ def _open(run: Path | str, step: int, kind: Kind) -> parquet.ParquetFile:
             now = checksum_of(described, file.schema_arrow, file.metadata.num_rows)
             if metadata.get(CHECKSUM, now) != now:
                 raise ValueError("it is not what was written (its checksum differs)")
-            version = int(json.loads(described).get("version", 0))
+            written = json.loads(described)
+            if written.get("step", step) != step:
+                raise ValueError(f"it is the file of step {written['step']}")
+            version = int(written.get("version", 0))
     except FileNotFoundError:
         recorded = steps(run, kind)
         has = "it has no ledger (ledger.samples = off?)"

@@ -66,6 +66,11 @@ class RunLock:
         self.busy = False
         self._file: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._file is not None
+
     def take(self, *, busy: bool = False) -> None:
         """Takes the lock, unless this object holds it. The file's content is left alone."""
         if self._file is None:
@@ -76,21 +81,38 @@ class RunLock:
         other = self._held.get(self.path)
         if other is not None and not other.busy:
             other.release()
+        while self._file is None:
+            file = self._open()
+            try:
+                if not self._try(file):
+                    raise TelescopeError(
+                        f"another process is training {self.run}: "
+                        "wait for it, or use another --name"
+                    )
+                if self._is_there(file):
+                    self._file = file
+            finally:
+                if self._file is None:
+                    os.close(file)
+        self._held[self.path] = self
+
+    def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            file = os.open(self.path, flags, 0o644)
+            return os.open(self.path, flags, 0o644)
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _is_there(self, file: int) -> bool:
+        """Whether the locked file is still the one of this name.
+
+        A start that was refused removes the lock of its new folder. Who waited for it has a lock
+        that nobody else would see.
+        """
         try:
-            if not self._try(file):
-                raise TelescopeError(
-                    f"another process is training {self.run}: wait for it, or use another --name"
-                )
-        except BaseException:
-            os.close(file)
-            raise
-        self._file = file
-        self._held[self.path] = self
+            return os.path.samestat(os.fstat(file), os.stat(self.path))
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Gives the lock back, if it is held."""

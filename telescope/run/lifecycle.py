@@ -99,9 +99,10 @@ class Lifecycle:
         except BaseException:
             if hasattr(self, "roles"):
                 self.roles.close()
-            if new_folders:
-                remove_objects(config, self.given)
-            remove_unused(new_folders)
+            if self._lock.is_held:  # else another process has just begun in these folders
+                if new_folders:
+                    remove_objects(config, self.given)
+                remove_unused(new_folders)
             self._lock.release()
             raise
 
@@ -277,7 +278,7 @@ class Lifecycle:
         found = evaluate_sets(self.roles.actor, self.roles.reward, sets, self.config)
         if self.config.eval.completions and sets:
             path = path_of(self.config.run_dir, self.step, "completions")
-            save_completions(found.completions, path)
+            save_completions(found.completions, path, self.step)
         metrics = self.callbacks.send("evaluate", self, found.metrics) if sets else {}
         self.best.check(metrics)
         # The evaluation after `fit(until=…)` does not count: a run that went on would not make it.

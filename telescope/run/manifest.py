@@ -73,6 +73,9 @@ def read_manifest(folder: Path) -> Manifest:
             f"checkpoint {folder} was written by another version of telescope, and this one cannot "
             "read it: use that version"
         )
+    step = content.get("step")
+    if folder.name.startswith("step_") and step != step_of(folder):
+        raise damaged(folder, f"{NAME} is that of step {step}")
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:

@@ -39,6 +39,14 @@ def path(run: Path) -> Path:
     return reader.path_of(run, STEP)
 
 
+def copy_to(run: Path, target: Path, step: int) -> None:
+    """The file as that of another step."""
+    table = parquet.read_table(path(run))
+    meta = json.loads(table.schema.metadata[METADATA]) | {"step": step}
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    save_table(arrow_table(columns, meta), target)
+
+
 def everything(run: Path) -> tuple[Any, list[Any]]:
     table = reader.read(run, STEP)
     return table.to_pydict(), [reader.sample_of(table, i) for i in range(table.num_rows)]
@@ -110,7 +118,7 @@ def test_damaged_files_are_named_in_one_line(run: Path, tmp_path: Path):
         for kind in get_args(reader.Kind):
             target = reader.path_of(tmp_path, step, kind)
             target.parent.mkdir(exist_ok=True)
-            target.write_bytes(path(run).read_bytes())
+            copy_to(run, target, step)
     assert ledger_damage(tmp_path) == []
     cut = path(run).read_bytes()[:-50]
     reader.path_of(tmp_path, 2, "eval").write_bytes(cut)
@@ -125,6 +133,24 @@ def test_damaged_files_are_named_in_one_line(run: Path, tmp_path: Path):
     (line,) = ledger_damage(tmp_path)
     assert line.startswith(f"damaged files of {folder} are left out: step_000001.parquet, step_")
     assert line.endswith(" and 2 more")
+
+
+def test_a_file_in_the_place_of_another_steps_is_damage(run: Path, tmp_path: Path):
+    for step in (1, 2):
+        copy_to(run, reader.path_of(tmp_path, step), step)
+        answer = Completion("", "greedy", 0, "1+1=", "2", 1.0, True, {"exact": 1.0})
+        save_completions([answer], reader.path_of(tmp_path, step, "completions"), step)
+    assert ledger_damage(tmp_path) == []
+    for kind in ("step", "completions"):
+        first, second = (reader.path_of(tmp_path, step, kind) for step in (1, 2))
+        first.rename(tmp_path / "aside")
+        second.rename(first)
+        (tmp_path / "aside").rename(second)
+        with pytest.raises(TelescopeError, match="it is the file of step 2"):
+            reader.read(tmp_path, 1, kind=kind)
+    (line,) = ledger_damage(tmp_path)
+    named = "step_000001.parquet, step_000002.parquet, completions_000001.parquet, completions_"
+    assert named in line
 
 
 def test_a_file_of_a_newer_version_is_not_called_damaged(run: Path, tmp_path: Path):

@@ -105,6 +105,15 @@ def test_damage_is_told_and_left_out(recipe: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("telescope: ") == 3
 
 
+def test_missing_metrics_of_a_run_with_checkpoints_are_told(recipe: Path):
+    run = recipe.parent
+    assert damage_of(run) == []
+    (run / "checkpoints" / "step_000007").mkdir(parents=True)
+    assert damage_of(run) == [
+        f"{run / 'metrics.jsonl'} is damaged: it ends at step 0, before step 7"
+    ]
+
+
 def test_an_empty_config_is_told(recipe: Path):
     recipe.write_text("")
     assert damage_of(recipe.parent) == [f"{recipe} is empty"]

@@ -120,6 +120,14 @@ def test_an_older_checkpoint_does_not_take_the_place_of_a_damaged_one_unnoticed(
     assert "move step_000002 away to continue from step_000001" in message
 
 
+def test_a_checkpoint_under_the_name_of_another_step_is_refused(two_checkpoints: Config):
+    folder = two_checkpoints.run_dir / "checkpoints"
+    (folder / "step_000002").rename(folder / "aside")
+    (folder / "step_000001").rename(folder / "step_000002")
+    message = refusal(two_checkpoints, resume=True)
+    assert "step_000002 is damaged: checkpoint.json is that of step 1" in message
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

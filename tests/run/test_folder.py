@@ -13,7 +13,7 @@ import pytest
 
 from telescope.config import Config
 from telescope.errors import TelescopeError
-from telescope.run import checkpoint
+from telescope.run import checkpoint, lifecycle
 from telescope.run.folder import RunLock, config_changes, create_folder, write_config
 from telescope.run.manifest import list_checkpoints
 from telescope.trainer import Trainer
@@ -175,6 +175,41 @@ def test_a_file_in_the_place_of_the_checkpoints_is_no_empty_folder(tmp_path: Pat
     with pytest.raises(TelescopeError, match="Not a directory"):
         list_checkpoints(tmp_path / "checkpoints")
     assert list_checkpoints(tmp_path / "nowhere") == []
+
+
+def test_a_refused_start_leaves_the_folder_that_another_has_just_begun(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+):
+    """Two starts at the same moment: both find the folder new."""
+    config = job()
+    new = create_folder(config)
+    monkeypatch.setattr(lifecycle, "create_folder", lambda config: new)
+    with (config.run_dir / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another process is training" in refusal(config)
+    assert (config.run_dir / ".lock").exists()
+    assert (config.run_dir / "checkpoints").is_dir()
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / ".lock"
+    flock = fcntl.flock
+    removed = []
+
+    def waits(file: int, how: int) -> None:
+        flock(file, how)
+        if not removed:
+            removed.append(path.unlink())
+
+    monkeypatch.setattr(fcntl, "flock", waits)
+    lock = RunLock(tmp_path)
+    lock.take()
+    monkeypatch.undo()
+    with path.open("rb") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    lock.release()
 
 
 def test_a_checkpoint_is_chosen_by_name_or_number(tmp_path: Path):

@@ -15,7 +15,7 @@ from telescope.ledger.reader import path_of
 from telescope.run.folder import RunLock
 from telescope.viewer.report import write_report
 from telescope.viewer.runs import Runs
-from tests.viewer.fake import data_of_report, fake_run, lesson
+from tests.viewer.fake import data_of_report, fake_run, lesson, write_step
 
 
 def cut_run(tmp_path: Path) -> Path:
@@ -57,7 +57,7 @@ def test_a_file_that_is_mended_or_damaged_later_is_noticed(tmp_path: Path):
     run = cut_run(tmp_path)
     data = Runs(run).first()
     assert len(data.damage(wait=True)) == 1
-    path_of(run, 20).write_bytes(path_of(run, 10).read_bytes())
+    write_step(run, 20, lesson(20))
     assert data.damage(wait=True) == []
     path_of(run, 30).write_bytes(b"")
     (line,) = data.damage(wait=True)
