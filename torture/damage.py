@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def torture(shop: Workshop, count: int) -> Row:
         if reader not in known:
             known[reader] = _read(shop, copy(whole, shop.folder / "damage"), reader)[1]
         run = copy(whole, shop.folder / "damage")
-        how = _damage(shop, run / name)
+        how = _damage(shop, run, run / name)
         what = f"{reader} with {how} in {name}"
         ended, result = _read(shop, run, reader)
         row.faults += 1
@@ -46,12 +47,18 @@ def torture(shop: Workshop, count: int) -> Row:
     return row
 
 
-def _damage(shop: Workshop, path: Path) -> str:
-    """Mostly one flipped bit; sometimes the end is missing, or a block is zeros."""
+def _damage(shop: Workshop, run: Path, path: Path) -> str:
+    """Mostly one flipped bit; sometimes the end is missing, or it is another step's file."""
     chance = shop.chance
     data = bytearray(path.read_bytes())
     place = chance.randrange(len(data))
-    how = chance.choice(["a flipped bit"] * 6 + ["a missing end", "zeros"])
+    others = _of_other_steps(run, path)
+    kinds = ["a flipped bit"] * 6 + ["a missing end", "zeros", "a pipe", "a folder"]
+    how = chance.choice(kinds + ["another step's file"] * bool(others))
+    if how in ("a pipe", "a folder"):
+        path.unlink()
+        os.mkfifo(path) if how == "a pipe" else path.mkdir()
+        return how
     if how == "a flipped bit":
         bit = chance.randrange(8)
         data[place] ^= 1 << bit
@@ -59,6 +66,8 @@ def _damage(shop: Workshop, path: Path) -> str:
     elif how == "a missing end":
         del data[place:]
         how = f"the end after byte {place} missing"
+    elif how == "another step's file":
+        data = bytearray(chance.choice(others).read_bytes())
     else:
         zeros = bytes(min(512, len(data) - place))
         data[place : place + len(zeros)] = zeros
@@ -67,6 +76,18 @@ def _damage(shop: Workshop, path: Path) -> str:
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # a disk does not say when it rots
     return how
+
+
+def _of_other_steps(run: Path, path: Path) -> list[Path]:
+    """The same file of other steps."""
+    alike = [
+        other for other in sorted(run.rglob("*")) if _without_step(other) == _without_step(path)
+    ]
+    return [other for other in alike if other.is_file() and other != path]
+
+
+def _without_step(path: Path) -> str:
+    return re.sub(r"_[0-9]{6}", "", str(path))
 
 
 def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, Any]:
