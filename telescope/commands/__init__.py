@@ -6,8 +6,11 @@ functions: `telescope --help` and mistakes in the arguments must not wait for to
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -53,12 +56,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from telescope.commands.language import choose
 
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             _use_utf8_if_needed(stream)
     choose(arguments)
     try:
         _dispatch(arguments)
+        with contextlib.suppress(ValueError):  # a reward may have closed it
+            sys.stdout.flush()  # here a full disk can still be told
     except TelescopeError as error:
         _exit(2, " ".join(str(error).split()))
     except KeyboardInterrupt:
@@ -77,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
+        if error.filename is None and error.errno == errno.ENOSPC:
+            with open(os.devnull, "w") as nowhere:  # what is left of the output
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            _exit(2, "cannot write the output: the disk is full")
         if error.filename is None or error.strerror is None:
             raise
         _exit(2, f"{error.filename}: {error.strerror}; check that it exists and may be read")
@@ -126,6 +136,14 @@ def _exit(code: int, message: str) -> NoReturn:
 
     tell(message)
     sys.exit(code)
+
+
+def _replace_closed_streams() -> None:
+    """Opens what `>&-` has closed, to nowhere: else a file of ours would take its number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _use_utf8_if_needed(stream: io.TextIOWrapper) -> None:
