@@ -283,8 +283,8 @@ def _compares_scores(needs: Needs) -> bool:
 
 def _outcome(rewards: Any, mask: Any) -> Actions:
     """A response with its rewards as one number; its length is that of what was written."""
-    total = float((rewards * (mask > 0)).sum())
-    return Actions({"token_level_rewards": [total]}, at=range(int((mask > 0).sum())))
+    written = rewards[mask > 0]
+    return Actions({"token_level_rewards": [float(written.sum())]}, at=range(len(written)))
 
 
 def _safely(act: Callable[[], Any]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,6 +23,7 @@ from telescope.explain.trace import Tracer
 from telescope.ledger.reader import samples, steps
 from telescope.peers import verl_plugin
 from telescope.peers.on_import import on_import
+from tests import ROOT
 from tests.peers.test_record import batch
 
 needs_verl = pytest.mark.skipif(
@@ -274,6 +277,7 @@ def test_advantages_of_groups_are_recomputed_even_if_the_kept_rows_are_no_whole_
     paid[torch.arange(6), last] = torch.tensor([1.0, 0.0, 0.25, 0.25, 2.0, 0.0])
     del fields["values"]
     fields["token_level_scores"] = fields["token_level_rewards"] = paid
+    paid[mask == 0] = torch.nan  # verl leaves anything there
     fields["advantages"] = fields["returns"] = torch.tensor(advantages)[:, None] * mask
     settings = config(adv_estimator=name, norm_adv_by_std_in_grpo=by_std)
     recorder = verl_plugin._recorder(None, settings)
@@ -299,6 +303,27 @@ def test_the_numbers_of_verl_itself_are_recomputed(folder: Path) -> None:
     verl_plugin._record_padded(recorder, 1, data)
     recorder.close()
     assert verdicts(folder, 1) == {("reward", True), ("return", True), ("whitened", True)}
+
+
+@needs_verl
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("trainer", [[], ["--legacy"], ["--estimator", "grpo"]], ids=str)
+def test_a_whole_run_of_verl_is_recomputed(trainer: list[str], tmp_path: Path) -> None:
+    """verl's own main_ppo on the CPU: Ray, its queue, its workers. Takes minutes."""
+    command = "-m benchmarks.verl_ppo tiny --device cpu --steps 2 --watch --out"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), *trainer], cwd=ROOT, check=False
+    )
+    log = tmp_path / "log.txt"
+    assert done.returncode == 0, log.read_text("utf-8")[-3000:] if log.exists() else ""
+    watched = json.loads((tmp_path / "result.json").read_text("utf-8"))["watched"]
+    assert (watched["steps"], watched["responses"]) == (1, 16)
+    names = {"reward", "advantage"} if "grpo" in trainer else {"reward", "return", "whitened"}
+    assert watched["columns"].keys() == names
+    for found in watched["columns"].values():
+        assert found["wrong"] == 0
+        assert found["worst"] < 1e-5
 
 
 def test_a_module_is_patched_when_it_is_imported(
