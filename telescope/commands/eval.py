@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,13 @@ def run(arguments: list[str]) -> None:
 
         save_completions(measured[0].evaluation.completions, options.completions)
     print_json(measured) if options.json else print_table(measured)
+    guessed = [each.target for each in measured if each.on_builtin_data]
+    if guessed and recipe is None:
+        print(
+            f"{', '.join(guessed)}: measured on the built-in prompts, such as 请问1+1=2？; "
+            "--recipe names other data and its reward",
+            file=sys.stderr,
+        )
 
 
 def print_json(measured: Sequence[Measured]) -> None:

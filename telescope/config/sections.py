@@ -968,6 +968,13 @@ class Config(Section):
         return environment if built_in and environment in ("calculator", "search") else None
 
     @property
+    def lacks_data(self) -> bool:
+        """Whether a model of the user's own gets the built-in prompts, as no data is named."""
+        data = self.data
+        named = data.files or data.task or self.verifiers_id
+        return self.model.path != "builtin" and not named
+
+    @property
     def verifiers_id(self) -> str | None:
         """The environment of the verifiers library that the run uses."""
         kind, _, name = (self.rollout.environment or "").partition(":")

@@ -57,6 +57,11 @@ def warnings(
     `cost` is the actor's if it runs on a CPU here.
     """
     found = unused(config)
+    if config.lacks_data:
+        found.append(
+            "no data is named, so the prompts are the built-in ones, such as 请问1+1=2？: "
+            "set data.files or data.task"
+        )
     for name, headers in config.reward.headers.items():
         for header, value in headers.items():
             if "${" not in value and _SECRET.search(header):

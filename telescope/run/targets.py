@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from telescope.build import build_actor
-from telescope.config import load_config
+from telescope.config import Config, load_config
 from telescope.data.recipes import find_recipe
 from telescope.errors import TelescopeError
 from telescope.run.evaluate import Evaluation, check_reward, evaluate_actor, evaluate_saved
@@ -26,6 +26,8 @@ class Measured:
     step: int | None
     """Step of the checkpoint; None for a model."""
     evaluation: Evaluation
+    on_builtin_data: bool = False
+    """A model that was measured on the built-in prompts, as no recipe or data was named."""
 
 
 def evaluate_target(
@@ -56,21 +58,21 @@ def evaluate_target(
         raise TelescopeError(
             f"{target} is neither a run nor a model: it has no config.toml and no config.json"
         )
-    return Measured(target, None, _evaluate_model(target, settings, recipe, trusted=trusted))
+    config = _config_of_model(target, settings, recipe, trusted=trusted)
+    evaluation = evaluate_actor(build_actor(config), config)
+    return Measured(target, None, evaluation, on_builtin_data=config.lacks_data)
 
 
-def _evaluate_model(
+def _config_of_model(
     target: str, settings: Settings, recipe: str | None, *, trusted: bool
-) -> Evaluation:
+) -> Config:
     model = [("model.path", target), ("model.lora_rank", "0")]
     model += [("model.lora_alpha", "none"), ("model.lora_targets", "[]")]
     given = [*settings, *model]
     if recipe is None:
-        config = load_config(None, given)
-    elif (Path(recipe) / "config.toml").is_file():
+        return load_config(None, given)
+    if (Path(recipe) / "config.toml").is_file():
         saved = open_run(Path(recipe), given, trusted=trusted)
         check_reward(saved)
-        config = saved.config
-    else:
-        config = load_config(find_recipe(recipe), given)
-    return evaluate_actor(build_actor(config), config)
+        return saved.config
+    return load_config(find_recipe(recipe), given)

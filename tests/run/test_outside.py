@@ -238,6 +238,13 @@ def test_a_model_with_weights_that_are_not_finite_is_refused(model_copy: Path):
         load_policy(ModelConfig(path=str(model_copy)), torch.device("cpu"))
 
 
+def test_a_model_of_ones_own_without_data_is_told_what_it_trains_on():
+    (said,) = warnings(load_config(None, [("model.path", "org/name")]), 0, None, [])
+    assert "the prompts are the built-in ones, such as 请问1+1=2？" in said
+    for given in ([], [("model.path", "org/name"), ("data.files", "a.jsonl")]):
+        assert warnings(load_config(None, given), 0, None, []) == []
+
+
 def test_a_key_in_an_address_is_pointed_out_and_not_sent_to_trackers():
     spec = "https://host/score?key=secret"
     config = load_config(None, [("reward.functions", spec)])

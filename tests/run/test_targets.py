@@ -31,6 +31,20 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     return config.run_dir
 
 
+def test_a_model_without_a_recipe_says_what_it_was_measured_on(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = str(run.parent / "exported")
+    few = ["--eval.prompts", "4", "--eval.samples", "4", "--rollout.max_response_tokens", "8"]
+    capsys.readouterr()
+    main(["eval", exported, *few])
+    assert (
+        "exported: measured on the built-in prompts, such as 请问1+1=2？" in capsys.readouterr().err
+    )
+    main(["eval", str(run), exported, *few])
+    assert "built-in prompts" not in capsys.readouterr().err  # the run says which
+
+
 def test_a_run_a_step_and_an_exported_folder_are_measured_alike(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
