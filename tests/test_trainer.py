@@ -300,6 +300,8 @@ def test_documented_metrics_are_the_logged_ones(make_config, tmp_path: Path) -> 
         ("actor.importance", "token"),
         ("actor.reject", "token"),
         ("actor.off_policy_mask", "0.5"),
+        ("actor.entropy_coef", "0.01"),
+        ("actor.entropy_target", "1"),
         ("actor.loss", "kl_penalty"),
         ("eval.k", "2"),
         ("warm_start.files", str(taught)),

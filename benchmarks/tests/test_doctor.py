@@ -13,7 +13,9 @@ from telescope.config import changes
 from tests import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-cases = importlib.import_module("_doctor_cases")
+first = importlib.import_module("_doctor_cases")
+cases = importlib.import_module("_doctor_more_cases")
+jobs = importlib.import_module("_doctor_job")
 peers = importlib.import_module("_doctor_peers")
 rewards = importlib.import_module("_doctor_rewards")
 tables = importlib.import_module("_doctor_table")
@@ -24,23 +26,23 @@ BY_NAME = {case.name: case for case in cases.CASES}
 def differences(name: str) -> list[str]:
     """What a case's run sets differently from the healthy base."""
     folder = Path("somewhere")
-    base = cases.config_of(BY_NAME["base"], 0, folder)
+    base = jobs.config_of(BY_NAME["base"], 0, folder)
     return [
         change
-        for change in changes(base, cases.config_of(BY_NAME[name], 0, folder))
+        for change in changes(base, jobs.config_of(BY_NAME[name], 0, folder))
         if not change.startswith("name:")
     ]
 
 
 def test_there_are_twelve_of_each() -> None:
-    assert (len(cases.FAULTS), len(cases.HEALTHY)) == (12, 12)
+    assert (len(first.FAULTS), len(first.HEALTHY)) == (12, 12)
     assert len(BY_NAME) == len(cases.CASES)
 
 
 def test_half_of_the_runs_is_for_tuning_and_every_case_is_in_both_halves() -> None:
     halves = {
         case.name: [cases.group_of(case, seed) == "tuning" for seed in cases.SEEDS]
-        for case in cases.FAULTS + cases.HEALTHY
+        for case in first.FAULTS + first.HEALTHY
     }
     flat = [each for half in halves.values() for each in half]
     assert sum(flat) * 2 == len(flat)
@@ -49,7 +51,7 @@ def test_half_of_the_runs_is_for_tuning_and_every_case_is_in_both_halves() -> No
 
 def test_further_cases_are_never_tuned_on() -> None:
     groups = {cases.group_of(case, seed) for case in cases.UNSEEN for seed in cases.SEEDS}
-    assert groups == {"earlier", "read", "blind", "other"}
+    assert groups == {"earlier", "read", "blind", "reported", "other", "settings"}
     assert groups < set(tables.GROUPS)
 
 
@@ -69,17 +71,15 @@ def test_a_case_changes_what_it_says_and_nothing_else(name: str, expected: list[
 
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
 def test_every_case_is_a_valid_run_also_with_another_model(case: Any) -> None:
-    assert cases.config_of(case, 1, Path("x")).seed == 1
+    assert jobs.config_of(case, 1, Path("x")).seed == 1
     if not case.toy:
-        other = cases.config_of(case, 1, Path("x"), model="some/model", device="cuda")
+        other = jobs.config_of(case, 1, Path("x"), jobs.Job("some/model", "cuda"))
         assert (other.model.path, other.device) == ("some/model", "cuda")
 
 
 def test_the_digest_knows_the_seed_and_not_the_place() -> None:
     digests = {
-        cases.digest_of(case, seed, model="builtin", device="cpu")
-        for case in cases.CASES
-        for seed in cases.SEEDS
+        jobs.digest_of(case, seed, jobs.Job()) for case in cases.CASES for seed in cases.SEEDS
     }
     assert len(digests) == len(cases.CASES) * len(cases.SEEDS)
 

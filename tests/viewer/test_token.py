@@ -207,12 +207,12 @@ def test_without_a_critic_there_is_no_fence_of_zeros(
     from tests.viewer.real_step import credited, real_batch, table_of
 
     run = fake_run(tmp_path / "run", {})
-    path = path_of(run, 1)
+    path = path_of(run, 0)
     path.parent.mkdir(parents=True)
     batch = real_batch()
     batch = credited(batch.with_columns(values=batch["values"] * 0), estimator="grpo")
     parquet.write_table(table_of(batch, estimator="grpo"), path)
-    page = open_page(f"{serve_run(run)}#view=samples&step=1&sample=0&token=0&lang=en")
+    page = open_page(f"{serve_run(run)}#view=samples&step=0&sample=0&token=0&lang=en")
     page.locator(".terms [data-trace]").first.wait_for()
     assert page.locator("#picture .post").count() == 0
     assert page.locator("#v0").count() == 0
