@@ -2,9 +2,10 @@
 
     python benchmarks/gsm8k_trl.py --model MODEL --seconds 720 --out runs/gsm8k-trl [--vllm]
 
-Reads the parquet files that benchmarks/gsm8k.py leaves in runs/gsm8k/data. Saves the policy --marks times, evenly spread
-over the seconds of training; those of saving do not count. `telescope eval` then measures each
-saved policy with the recipe's own data and scorer, so that both sides are judged by the same code.
+Reads the parquet files that benchmarks/gsm8k.py leaves in runs/gsm8k/data. Saves the policy
+--marks times, evenly spread over the seconds of training; those of saving do not count. `telescope
+eval` then measures each saved policy with the recipe's own data and scorer, so that both sides are
+judged by the same code.
 Writes summary.json: time to the first update, seconds per step, accuracy against seconds of
 training, peak memory, versions and settings. Needs trl and datasets; --vllm also vLLM.
 
