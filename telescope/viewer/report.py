@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ from telescope.viewer.runs import Runs
 
 MAX_BYTES = 4_800_000
 """Of the whole file."""
-FORGOTTEN_SECONDS = 3600.0
-"""A temporary file that is older belongs to a process that was killed."""
 
 
 def write_report(run: Path, out: Path) -> Path:
@@ -43,26 +41,31 @@ def write_report(run: Path, out: Path) -> Path:
         _remove_leftovers(out)
         handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_SH)
             file.write(html)
             file.flush()
             os.fsync(handle)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, out)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, out)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise TelescopeError(
             f"cannot write the report {out}: {error.strerror}; choose another path with -o"
         ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
     return out
 
 
 def _remove_leftovers(out: Path) -> None:
-    """Removes what a killed process was writing an hour ago or earlier."""
+    """Removes what killed processes were writing: a living one holds a lock on its file."""
     for path in out.parent.glob(f".{out.name}.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > FORGOTTEN_SECONDS:
-                path.unlink()
+        if not path.is_file():
+            continue
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _plain_size(size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import signal
@@ -27,6 +28,7 @@ from telescope.run.summary import warnings
 from telescope.run.trackers import _without_keys
 from telescope.viewer import report
 from telescope.viewer.server import _listen, serve
+from tests.viewer.fake import fake_run
 
 
 def test_a_reader_that_leaves_does_not_end_training(monkeypatch: pytest.MonkeyPatch):
@@ -212,13 +214,28 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path):
 
 
 def test_what_a_killed_report_left_is_removed(tmp_path: Path):
-    old, new = tmp_path / ".report.html.abc", tmp_path / ".report.html.def"
-    for path in (old, new):
-        path.write_text("")
-    os.utime(old, (0, 0))
-    report._remove_leftovers(tmp_path / "report.html")
-    assert not old.exists()
-    assert new.exists()
+    left, ours = tmp_path / ".report.html.abc", tmp_path / ".report.html.def"
+    left.write_text("half")
+    with ours.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        report._remove_leftovers(tmp_path / "report.html")
+        assert not left.exists()
+        assert ours.exists()
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, OSError])
+def test_a_report_that_was_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[BaseException]
+):
+    run = fake_run(tmp_path / "run")
+
+    def stop(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(report.os, "replace", stop)
+    with pytest.raises((KeyboardInterrupt, TelescopeError)):
+        report.write_report(run, tmp_path / "out" / "report.html")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 # ---- models and keys ----
