@@ -152,6 +152,8 @@ class DecodeState:
 class Decode:
     """One token of each of the first `count` rows, attending to the row's slot of the cache."""
 
+    rounds_once = True
+
     def __init__(self, state: DecodeState, count: int) -> None:
         self.table = state.table
         self.slots = state.slot[:count]

@@ -1,8 +1,9 @@
 """Replaces a Hugging Face model's small operations by single kernels, module by module.
 
 The model's own code still runs. Only its norms, gated units and rotary embeddings are computed in
-one pass each, and linear layers that read the same input in one product. An operation is replaced
-only where the result is known to be the same; `packed.enable` checks the whole model.
+one pass each, and linear layers that read the same input in one product. A layer written like
+Llama's adds the attention's output and norms the sum in one pass. An operation is replaced only
+where the result is known to be the same; `packed.enable` checks the whole model.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 _GATED_UNIT = ("gate_proj", "up_proj", "down_proj", "act_fn")
 _SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_WIDE_NORM = 512
+"""Narrower norms, such as those of single heads, are left to torch: ours has a program per row."""
+_OVERRIDES = ("forward", "after_sum", "onto")
+"""What `fuse` gives to modules."""
 
 
 def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
@@ -39,13 +45,16 @@ def fuse(backbone: nn.Module, dtype: torch.dtype | None = None) -> None:
             _fuse_attention(module)
         elif hasattr(module, "lora_A"):
             _fuse_adapter(module)
+        elif _is_written_like_llama(module):
+            _fuse_layer(module)
     join_weights(backbone)
 
 
 def unfuse(backbone: nn.Module) -> None:
     """Lets every module run its own forward again."""
     for module in backbone.modules():
-        module.__dict__.pop("forward", None)
+        for name in _OVERRIDES:
+            module.__dict__.pop(name, None)
 
 
 def _compile_ahead(backbone: Any, dtype: torch.dtype, device: torch.device) -> None:
@@ -61,6 +70,7 @@ def _compile_ahead(backbone: Any, dtype: torch.dtype, device: torch.device) -> N
         heads=heads,
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        hidden=config.hidden_size,
         width=width,
         vocabulary=config.vocab_size,
         gelu="gelu" in str(activation),
@@ -222,8 +232,11 @@ def _fuse_norm(
 ) -> None:
     """Fuses weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x), whichever the module computes.
 
-    `offsets` remembers which it was for modules like it.
+    `offsets` remembers which it was for modules like it. `after_sum` norms x + added, and returns
+    the sum too.
     """
+    from telescope.models.fast.kernels import add_rms_norm, rms_norm
+
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     weight = getattr(module, "weight", None)
     if epsilon is None or weight is None:
@@ -236,11 +249,22 @@ def _fuse_norm(
     if offset is None:
         return
 
+    is_wide = weight.numel() >= _WIDE_NORM
+
+    def scale(self: Any) -> Tensor:
+        weight: Tensor = self.weight
+        return weight + offset if offset else weight
+
     def forward(self: Any, x: Tensor) -> Tensor:
-        weight = self.weight + offset if offset else self.weight
-        return F.rms_norm(x, self.weight.shape, weight, epsilon)
+        if is_wide:
+            return rms_norm(x, scale(self), epsilon)
+        return F.rms_norm(x, self.weight.shape, scale(self), epsilon)
+
+    def after_sum(self: Any, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+        return add_rms_norm(x, added, scale(self), epsilon)
 
     module.forward = types.MethodType(forward, module)
+    module.after_sum = types.MethodType(after_sum, module)
 
 
 def _weight_offset(
@@ -269,10 +293,65 @@ def _fuse_gated_unit(module: Any) -> None:
         return
     gelu = "GELU" in activation
 
-    def forward(self: Any, x: Tensor) -> Tensor:
+    def gated(self: Any, x: Tensor) -> Tensor:
         gate, up = joined_linear(x.reshape(-1, x.shape[-1]), (self.gate_proj, self.up_proj))
-        out: Tensor = self.down_proj(gated_unit(gate, up, gelu))
+        return gated_unit(gate, up, gelu)
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(gated(self, x))
         return out.view(*x.shape[:-1], -1)
+
+    def onto(self: Any, total: Tensor, x: Tensor) -> Tensor:
+        """Adds the output for x to `total`, in place if one product can."""
+        down = self.down_proj
+        if not _is_plain_linear(down) or down.bias is not None:
+            out: Tensor = self(x)
+            return total + out
+        total.view(-1, total.shape[-1]).addmm_(gated(self, x), down.weight.T)
+        return total
+
+    module.forward = types.MethodType(forward, module)
+    module.onto = types.MethodType(onto, module)
+
+
+# ---- layers
+
+
+def _is_written_like_llama(module: nn.Module) -> bool:
+    """Whether a decoder layer's forward is, instruction by instruction, that of Llama.
+
+    So are those of Qwen 2 and 3, Mistral, Gemma 1 and SmolLM.
+    """
+    llama = inspect.unwrap(LlamaDecoderLayer.forward).__code__
+    own = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return own is not None and all(
+        getattr(own, part) == getattr(llama, part)
+        for part in ("co_code", "co_names", "co_varnames", "co_argcount", "co_consts")
+    )
+
+
+def _fuse_layer(module: Any) -> None:
+    """Adds the attention's output and norms the sum in one pass.
+
+    A `layout` that says so gets the gated unit's output added within its last product, which
+    rounds once less than training does.
+    """
+
+    def forward(self: Any, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+        norm = self.post_attention_layernorm
+        layout = kwargs.get("layout")
+        total: Tensor
+        attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **kwargs)
+        if hasattr(norm, "after_sum"):
+            total, normed = norm.after_sum(hidden_states, attended)
+        else:
+            total = hidden_states + attended
+            normed = norm(total)
+        if layout is not None and layout.rounds_once and hasattr(self.mlp, "onto"):
+            total = self.mlp.onto(total, normed)
+        else:
+            total = total + self.mlp(normed)
+        return total
 
     module.forward = types.MethodType(forward, module)
 

@@ -25,6 +25,8 @@ from telescope.models.fast.decode_kernels import (
     write_cache,
 )
 
+_NORM_PROGRAMS = 2048
+"""Programs that share the rows of a norm's gradient. Each adds up the weight's over its rows."""
 _GATED_BLOCK = 512
 _VOCABULARY_BLOCK = 4096
 
@@ -156,6 +158,197 @@ def _rotate_kernel(
     s = tl.load(sin + n * cos_token + d, mask=d < HALF, other=0.0).to(tl.float32) * sign
     _rotate_heads(q + n * q_token, q_out + n * Q * 2 * HALF, c, s, q_head, Q, Q2, HALF, HALF2)
     _rotate_heads(k + n * k_token, k_out + n * K * 2 * HALF, c, s, k_head, K, K2, HALF, HALF2)
+
+
+# ---- norms
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x/rms(x)·weight over the last dimension of x [..., H]."""
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        normed: Tensor = _rms_norm(x, weight, epsilon)
+        return normed
+    return _norm(x, None, weight, epsilon)[1]
+
+
+def add_rms_norm(x: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """x + added, and its `rms_norm`."""
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        total, normed = _add_rms_norm(x, added, weight, epsilon)
+        return total, normed
+    return _norm(x, added, weight, epsilon)[:2]
+
+
+class RMSNorm(torch.autograd.Function):
+    """Keeps its input and 1/rms of every row for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        x, normed, scales = _norm(x, None, weight, epsilon)
+        ctx.save_for_backward(x, weight, scales)
+        return normed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (d_normed,) = grads
+        x, weight, scales = ctx.saved_tensors
+        needs_weight = ctx.needs_input_grad[1]
+        d_x, d_weight = _norm_grad(x, weight, scales, d_normed, None, needs_weight)
+        return d_x, d_weight, None
+
+
+class AddRMSNorm(torch.autograd.Function):
+    """The same for a sum, whose own gradient joins that of the norm."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, added: Tensor, weight: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        total, normed, scales = _norm(x, added, weight, epsilon)
+        ctx.save_for_backward(total, weight, scales)
+        return total, normed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        d_total, d_normed = grads
+        total, weight, scales = ctx.saved_tensors
+        needs_weight = ctx.needs_input_grad[2]
+        d_x, d_weight = _norm_grad(total, weight, scales, d_normed, d_total, needs_weight)
+        return d_x, d_x, d_weight, None
+
+
+_rms_norm: Any = RMSNorm.apply  # torch declares no types for them
+_add_rms_norm: Any = AddRMSNorm.apply
+
+
+def _norm(
+    x: Tensor, added: Tensor | None, weight: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x, or x + added; its norm; and 1/rms of every row."""
+    x = x.contiguous()
+    width = x.shape[-1]
+    rows = x.numel() // width
+    total = x if added is None else torch.empty_like(x)
+    normed = torch.empty_like(x)
+    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
+    if rows:
+        _norm_kernel[(rows,)](
+            x,
+            x if added is None else added.contiguous(),
+            weight,
+            total,
+            normed,
+            scales,
+            epsilon,
+            width,
+            ADD=added is not None,
+            **_norm_shape(width),
+        )
+    return total, normed, scales
+
+
+def _norm_grad(
+    x: Tensor,
+    weight: Tensor,
+    scales: Tensor,
+    d_normed: Tensor,
+    d_total: Tensor | None,
+    needs_weight: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of x and of the weight; `d_total` is what comes to x past the norm."""
+    rows, width = len(scales), x.shape[-1]
+    programs = min(rows, _NORM_PROGRAMS)
+    d_normed = d_normed.contiguous()
+    d_x = torch.empty_like(x)
+    d_weights = torch.empty(programs, width, dtype=torch.float32, device=x.device)
+    if rows:
+        _norm_grad_kernel[(programs,)](
+            x,
+            weight,
+            scales,
+            d_normed,
+            d_normed if d_total is None else d_total.contiguous(),
+            d_x,
+            d_weights,
+            rows,
+            width,
+            ADD=d_total is not None,
+            WEIGHT=needs_weight,
+            **_norm_shape(width),
+        )
+    d_weight = d_weights.sum(0).to(weight.dtype) if needs_weight else None
+    return d_x, d_weight
+
+
+def _norm_shape(width: int) -> dict[str, int]:
+    """Each program holds a whole row, 8 numbers per thread where that suffices."""
+    block = triton.next_power_of_2(width)
+    return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 8)}
+
+
+@triton.jit
+def _norm_kernel(
+    x,
+    added,
+    weight,
+    total,
+    normed,
+    scales,
+    epsilon,
+    width,
+    ADD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    exists = i < width
+    value = tl.load(x + row * width + i, mask=exists, other=0.0)
+    if ADD:
+        other = tl.load(added + row * width + i, mask=exists, other=0.0)
+        value = (value.to(tl.float32) + other.to(tl.float32)).to(value.dtype)
+        tl.store(total + row * width + i, value, mask=exists)
+    value = value.to(tl.float32)
+    scale = 1 / tl.sqrt(tl.sum(value * value, 0) / width + epsilon)
+    tl.store(scales + row, scale)
+    w = tl.load(weight + i, mask=exists, other=0.0).to(tl.float32)
+    tl.store(normed + row * width + i, value * scale * w, mask=exists)
+
+
+@triton.jit
+def _norm_grad_kernel(
+    x,
+    weight,
+    scales,
+    d_normed,
+    d_total,
+    d_x,
+    d_weights,
+    rows,
+    width,
+    ADD: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0).to(tl.int64)
+    programs = tl.num_programs(0)
+    i = tl.arange(0, BLOCK)
+    exists = i < width
+    w = tl.load(weight + i, mask=exists, other=0.0).to(tl.float32)
+    d_w = tl.zeros([BLOCK], tl.float32)
+    for row in range(program, rows, programs):
+        at = row * width + i
+        scale = tl.load(scales + row)
+        hat = tl.load(x + at, mask=exists, other=0.0).to(tl.float32) * scale
+        grad = tl.load(d_normed + at, mask=exists, other=0.0).to(tl.float32)
+        d_hat = grad * w
+        result = scale * (d_hat - hat * (tl.sum(d_hat * hat, 0) / width))
+        if ADD:
+            result += tl.load(d_total + at, mask=exists, other=0.0).to(tl.float32)
+        tl.store(d_x + at, result, mask=exists)
+        if WEIGHT:
+            d_w += grad * hat
+    if WEIGHT:
+        tl.store(d_weights + program * width + i, d_w, mask=exists)
 
 
 # ---- gated unit
@@ -389,6 +582,7 @@ def compile_ahead(
     heads: int,
     kv_heads: int,
     dim: int,
+    hidden: int,
     width: int,
     vocabulary: int,
     gelu: bool,
@@ -409,6 +603,7 @@ def compile_ahead(
     q = some(1, 2, heads, dim)
     k = some(1, 2, kv_heads, dim)
     cos = some(1, 2, dim)
+    x = some(2, hidden)
     gate, up = some(2, 2 * width).chunk(2, 1)
     logits = some(2, vocabulary, dtype=torch.float32 if device.type == "cuda" else dtype)
     floats = some(2, dtype=torch.float32)
@@ -443,6 +638,10 @@ def compile_ahead(
 
     launches: list[Callable[[], object]] = [
         lambda: _rotate(q.transpose(1, 2), k.transpose(1, 2), cos, cos, 1.0),
+        lambda: _norm(x, None, x[0], 1e-6),
+        lambda: _norm(x, x, x[0], 1e-6),
+        lambda: _norm_grad(x, x[0], floats, x, None, True),
+        lambda: _norm_grad(x, x[0], floats, x, x, True),
         lambda: _gated(gate, up, gelu),
         lambda: _gated_grad(gate, up, some(2, width), gelu),
         lambda: token_stats(logits, index(), 1.0),

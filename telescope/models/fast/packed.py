@@ -34,6 +34,10 @@ class Layout(Protocol):
     Models pass it through to their attention.
     """
 
+    rounds_once: bool
+    """A layer may add its parts within a product: one pass less, and one rounding less than in
+    training. For sampling, whose log-probs differ from those of training anyway."""
+
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None
     ) -> Tensor:
@@ -46,6 +50,8 @@ class PackedRows:
 
     Made on the host; nothing waits for the device.
     """
+
+    rounds_once = False
 
     def __init__(self, lengths: Sequence[int] | Numbers, device: torch.device) -> None:
         self.device = device

@@ -28,6 +28,8 @@ class TokenShard:
     All shares are equally long, c = ⌈N/S⌉. So up to S·c − N places of the last ones are padding.
     """
 
+    rounds_once = False
+
     def __init__(self, rows: PackedRows, group: SequenceGroup) -> None:
         self.rows = rows
         self.group = group

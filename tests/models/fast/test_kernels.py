@@ -49,6 +49,46 @@ def test_rotary_and_its_gradient(heads: int, kv_heads: int, dim: int) -> None:
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 40), (1, 1, 7), (2100, 24)])
+def test_norm_and_its_gradient(shape: tuple[int, ...]) -> None:
+    x, weight, past_norm = rand(*shape, grad=True), rand(shape[-1], grad=True), rand(*shape)
+    plain = F.rms_norm(x, weight.shape, weight, 1e-5)
+    ours = kernels.rms_norm(x, weight, 1e-5)
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(
+        torch.autograd.grad((ours * past_norm).sum(), (x, weight)),
+        torch.autograd.grad((plain * past_norm).sum(), (x, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("shape", [(3, 5, 40), (2100, 24)])
+def test_norm_of_a_sum_and_its_gradient(shape: tuple[int, ...], frozen: bool) -> None:
+    x, added = rand(*shape, grad=True), rand(*shape, grad=True)
+    weight = rand(shape[-1], grad=not frozen)
+    inputs = (x, added) if frozen else (x, added, weight)
+    factors = rand(2, *shape)
+    results = []
+    for total, normed in (
+        (x + added, F.rms_norm(x + added, weight.shape, weight, 1e-5)),
+        kernels.add_rms_norm(x, added, weight, 1e-5),
+    ):
+        loss = (torch.stack([total, normed]) * factors).sum()
+        results.append([total, normed, *torch.autograd.grad(loss, inputs)])
+    for plain, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_the_norm_of_a_sum_rounds_the_sum_as_it_is_kept() -> None:
+    half = torch.float16  # Triton's interpreter truncates to bfloat16 instead of rounding
+    x, added, weight = rand(4, 64, dtype=half), rand(4, 64, dtype=half), rand(64, dtype=half)
+    total, normed = kernels.add_rms_norm(x, added, weight, 1e-5)
+    assert torch.equal(total, x + added)
+    assert torch.equal(normed, kernels.rms_norm(total, weight, 1e-5))
+
+
 @pytest.mark.parametrize("gelu", [False, True])
 @pytest.mark.parametrize("size", [7, 1200])
 def test_gated_unit_and_its_gradient(gelu: bool, size: int) -> None:
@@ -89,6 +129,9 @@ def test_token_statistics_and_their_gradient(temperature: float) -> None:
         (128, 64, torch.bfloat16, (128, 4)),
         (128, 64, torch.float32, (64, 1)),
         (512, 128, torch.bfloat16, (64, 2)),
+        (512, 128, torch.float32, (32, 2)),
+        (512, 80, torch.float32, (32, 2)),
+        (512, 256, torch.float32, (16, 2)),
     ],
 )
 def test_few_rows_attend_with_more_warps(programs, dim, dtype, shape) -> None:
@@ -287,7 +330,7 @@ def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.M
     monkeypatch.setattr(kernels, "FEW_PROGRAMS", 6)  # interpreted, 256 take seconds
     # The interpreter is not made for threads.
     monkeypatch.setattr(kernels, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))
-    shape = {"heads": 4, "kv_heads": 2, "dim": 16, "width": 32, "vocabulary": 64}
+    shape = {"heads": 4, "kv_heads": 2, "dim": 16, "hidden": 64, "width": 32, "vocabulary": 64}
     kernels.compile_ahead(**shape, gelu=gelu, dtype=torch.float32, device=torch.device(DEVICE))
     assert launched == {name for _, name in every_kernel}
-    assert len(launched) == 8
+    assert len(launched) == 10

@@ -122,7 +122,9 @@ def test_values_packed_equal_padded(packable: str, bins: Bins | None) -> None:
 
 
 @pytest.mark.parametrize("option", ["gradient_checkpointing", "fused"])
-def test_what_saves_memory_or_time_changes_no_gradient(packable: str, option: str) -> None:
+def test_what_saves_memory_or_time_changes_no_gradient(
+    packable: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if option == "fused":
         pytest.importorskip("triton")
     results = []
@@ -134,6 +136,7 @@ def test_what_saves_memory_or_time_changes_no_gradient(packable: str, option: st
             DEVICE,
         )
         if option == "fused":
+            monkeypatch.setattr("telescope.models.fast.fuse._WIDE_NORM", 1)
             (fuse if on else unfuse)(model.base_model)
         with checkpointing(model):
             out = policy_forward(model, batch(), temperature=1.0)
