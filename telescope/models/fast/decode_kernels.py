@@ -142,6 +142,8 @@ def _attend_shape(programs: int, dim: int, dtype: torch.dtype) -> tuple[int, int
     Many programs fill the GPU with one or two warps each. A few need more to be quick. Measured on
     an H200: docs/log.md, «Attention over the cache».
     """
+    if dtype is torch.float32 and dim > 64:  # smaller blocks fit a small card's shared memory
+        return max(16, 4096 // triton.next_power_of_2(dim)), 2
     if dim > 64:
         return 64, 2
     if programs < FEW_PROGRAMS and dtype is not torch.float32:
