@@ -460,7 +460,7 @@ def smoke(config: Config) -> Config:
             "patience": 0,
             "sets": _smoke_sets(config),
         },
-        "log": {"every": 1, "samples_every": 1},
+        "log": {"every": 1} | ({"samples_every": 1} if config.log.trackers else {}),
     }
     return validate(merge(config.model_dump(), cut))
 

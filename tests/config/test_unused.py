@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from telescope.config import smoke
 from telescope.config.unused import unused
 from tests.config.configs import given
 
@@ -59,3 +60,8 @@ def test_a_setting_that_is_not_read_is_named(settings: list[tuple[str, str]], li
 )
 def test_settings_that_are_read_are_not_named(settings: list[tuple[str, str]]) -> None:
     assert unused(given(*settings)) == []
+
+
+def test_a_smoke_run_names_no_setting_that_it_cut_itself() -> None:
+    assert unused(smoke(given())) == []
+    assert unused(smoke(given(*GRPO))) == []
