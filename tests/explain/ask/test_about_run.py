@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from dataclasses import replace
@@ -173,6 +174,13 @@ def test_the_right_answer_is_told_where_the_data_has_it() -> None:
     said = ask("what is the right answer?", sample=unknown)
     assert "no right answer on record (its columns: level)" in said
     assert "column" not in ask("why is this answer wrong?", sample=unknown)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl"])
+def test_a_pipe_in_the_run_is_not_read(run: Path, name: str) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    assert ask("what is the task?", run)
 
 
 def test_a_child_reads_no_symbol() -> None:
