@@ -472,6 +472,15 @@ def test_every_column_on_several_gpus_says_that_it_is_arithmetic(
     cli.main(shlex.split("plan --shape 7B --gpus 8 --rollout.engine vllm"))
     said = "arithmetic only, never run on a GPU: more than one GPU, vLLM above 135M\n"
     assert capsys.readouterr().out.endswith(said)
+    cli.main(shlex.split("plan --shape 135M --gpus 8,1"))
+    assert "never run on a GPU: more than one GPU\n" in capsys.readouterr().out
+
+
+def test_columns_of_one_gpu_and_several_say_who_shares_the_frozen_weights(
+    capsys: pytest.CaptureFixture[str],
+):
+    cli.main(shlex.split("plan --shape 7B --gpus 1,8 --model.lora_rank 16"))
+    assert "shared by actor, critic and reference on one GPU\n" in capsys.readouterr().out
 
 
 def test_the_7b_recipe_fits_8_gpus_of_139_gib():
@@ -570,6 +579,8 @@ def test_a_critic_of_zeros_takes_neither_memory_nor_time():
 def test_what_the_plan_does_not_know_is_named(capsys: pytest.CaptureFixture[str]):
     cli.main(shlex.split("plan --shape 7B --gpus 8 --backend ray --reward.model rm"))
     unknown = "not in these figures: reward.model, which the controller's CPU runs\n"
+    assert unknown in capsys.readouterr().out
+    cli.main(shlex.split("plan --shape 7B --gpus 1,8 --reward.model rm"))
     assert unknown in capsys.readouterr().out
     cli.main(shlex.split("plan --shape 7B --gpus 1 --actor.offload_optimizer true"))
     assert "not in these figures: the time that offloading takes\n" in capsys.readouterr().out

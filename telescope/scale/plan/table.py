@@ -41,7 +41,7 @@ def table(jobs: Sequence[Job]) -> str:
     times = [seconds_of(job) for job in jobs]
     speeds = [job.total * job.response / t.step for job, t in zip(jobs, times, strict=True)]
     lines = [
-        *_assumptions(jobs[0]),
+        *_assumptions(jobs),
         _row("GPUs", [str(job.gpus) for job in jobs]),
         *_kinds_of_gpus(jobs),
         _row("backend", ["ray" if job.is_sharded else "local" for job in jobs]),
@@ -83,13 +83,12 @@ def table(jobs: Sequence[Job]) -> str:
 
 def _notes(jobs: Sequence[Job]) -> list[str]:
     """What must be known of the figures, a line each."""
-    config = jobs[0].config
     notes = []
     if any(_has_too_few_rows(job) for job in jobs):
         notes.append("* fewer rows than GPUs: some have none")
-    if seconds_of(jobs[-1]).is_ahead:
+    if any(seconds_of(job).is_ahead for job in jobs):
         notes.append("a step takes the longer one of decoding and the rest: it samples ahead")
-    unknown = _unknown_settings(config)
+    unknown = _unknown_settings(jobs)
     if unknown:
         notes.append(f"not in these figures: {', '.join(unknown)}")
     never = _never_run(jobs)
@@ -142,7 +141,8 @@ def _parts(config: Config) -> dict[str, str]:
     }
 
 
-def _assumptions(job: Job) -> list[str]:
+def _assumptions(jobs: Sequence[Job]) -> list[str]:
+    job = jobs[0]
     config = job.config
     rates = job.rates
     checkpointing = "on" if config.model.gradient_checkpointing else "off"
@@ -150,22 +150,25 @@ def _assumptions(job: Job) -> list[str]:
     return [
         f"actor {job.actor.policy / 1e9:.2f}B weights, critic {job.critic.critic / 1e9:.2f}B"
         f"{reward}, {config.model.dtype}, gradient checkpointing {checkpointing}",
-        *_frozen_base(job),
+        *_frozen_base(jobs),
         f"{job.total} rows per step, {job.prompt} prompt + {job.response} response tokens each",
         f"assumed per GPU: {rates.tflops:g} TFLOP/s in training, "
         f"{rates.bandwidth:g} TB/s of memory, {rates.network:g} GB/s of network\n",
     ]
 
 
-def _frozen_base(job: Job) -> list[str]:
+def _frozen_base(jobs: Sequence[Job]) -> list[str]:
     """What is frozen, and who shares it."""
+    job = jobs[0]
     if not job.lora:
         return []
     model = job.config.model
     base = "frozen weights" if model.quantize == "none" else f"frozen weights in {model.quantize}"
     owners = "of actor and reference" if model.reference_path is None else "of the actor"
-    if job.shared_base and job.critic is not NO_CRITIC:
-        owners = "shared by actor, critic and reference"
+    sharing = [each.shared_base for each in jobs]
+    if any(sharing) and job.critic is not NO_CRITIC:
+        where = "" if all(sharing) else " on one GPU"
+        owners = f"shared by actor, critic and reference{where}"
     count = job.roles[1].trained / 1e6
     return [
         f"LoRA of rank {model.lora_rank}: {count:.1f}M weights per adapter set; {base} {owners}"
@@ -196,11 +199,13 @@ def _has_too_few_rows(job: Job) -> bool:
     return job.total < job.workers
 
 
-def _unknown_settings(config: Config) -> list[str]:
+def _unknown_settings(jobs: Sequence[Job]) -> list[str]:
     """The settings of this recipe that the estimates do not know."""
+    config = jobs[0].config
     offloads = config.actor.offload_optimizer or config.critic.offload_optimizer
     offloads = offloads or config.model.offload_reference
-    on_the_controller = config.backend == "ray" and not config.ray.reward_workers
+    on_ray = config.backend == "ray" or any(job.is_sharded for job in jobs)
+    on_the_controller = on_ray and not config.ray.reward_workers
     given: dict[str, Any] = {
         "reward.model, which the controller's CPU runs": config.reward.model and on_the_controller,
         "the time that offloading takes": offloads,
@@ -210,16 +215,16 @@ def _unknown_settings(config: Config) -> list[str]:
 
 def _never_run(jobs: Sequence[Job]) -> list[str]:
     """What of this plan no GPU has run (docs/scale.md, docs/performance.md)."""
-    config = jobs[-1].config
+    config = jobs[0].config
     optimizers = {config.actor.optimizer, config.critic.optimizer}
     offloads = config.actor.offload_optimizer or config.critic.offload_optimizer
     given: dict[str, Any] = {
-        "more than one GPU": jobs[-1].gpus > 1,
+        "more than one GPU": any(job.gpus > 1 for job in jobs),
         "quantised weights": config.model.quantize != "none",
         "8-bit moments": optimizers != {"adamw"},
         "offloading": offloads or config.model.offload_reference,
         "reward.model": config.reward.model,
-        "LoRA above 135M": jobs[-1].lora and jobs[-1].actor.policy > 2e8,
-        "vLLM above 135M": is_vllm(jobs[-1]) and jobs[-1].actor.policy > 2e8,
+        "LoRA above 135M": jobs[0].lora and jobs[0].actor.policy > 2e8,
+        "vLLM above 135M": is_vllm(jobs[0]) and jobs[0].actor.policy > 2e8,
     }
     return [name for name, value in given.items() if value]
