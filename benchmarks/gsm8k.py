@@ -166,9 +166,9 @@ def run_all(chosen: argparse.Namespace) -> None:
             run = train(variant, seed, chosen, data)
             metrics = read_rows(run / "metrics.jsonl")
             found = header(run, variant, metrics, chosen)
-            write_run(path, found, slim(metrics))
             if not chosen.no_test:
-                write_run(path, found | {"test": test(run, chosen, data)}, slim(metrics))
+                found["test"] = test(run, chosen, data)
+            write_run(path, found, slim(metrics))
             if (variant, seed) == ("recipe", chosen.seeds[0]):
                 keep_of_run(run, chosen.out)
             if not chosen.keep:

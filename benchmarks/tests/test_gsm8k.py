@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import gsm8k
 from telescope.config import load_config
 from tests.test_recipes import QUESTIONS, write_model
+
+
+def interrupted_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    left = [function] * calls
+
+    def cut_off(*arguments: Any) -> Any:
+        if not left:
+            raise KeyboardInterrupt
+        return left.pop()(*arguments)
+
+    return cut_off
 
 
 @pytest.mark.parametrize("variant", gsm8k.VARIANTS)
@@ -40,6 +53,10 @@ def test_one_command_goes_from_questions_to_tables_and_goes_on_where_it_was(
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     for key, value in small.items():
         command += ["--set", f"{key}={value}"]
+    with monkeypatch.context() as patched:
+        patched.setattr(gsm8k, "test", interrupted_after(1, gsm8k.test))
+        with pytest.raises(KeyboardInterrupt):
+            gsm8k.main(command)
     gsm8k.main(command)
     first = capfd.readouterr().out
     gsm8k.main(command)
