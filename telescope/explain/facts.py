@@ -2,7 +2,7 @@
 
 Index everywhere: i counts tokens from 0. V and R belong to the state before token i; r, δ, A and Â
 belong to token i itself. Time is counted in valid tokens, those that the policy wrote.
-`VOCABULARY` describes every fact. A fact that the sample does not have is absent, not zero.
+A fact that the sample does not have is absent, not zero. tests/explain/vocabulary.py describes all.
 """
 
 from __future__ import annotations
@@ -23,10 +23,24 @@ from telescope.explain.claims import CLOSE
 from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
-from telescope.explain.vocabulary import COLUMNS_OF_FACTS
 from telescope.explain.words import Lang
 
 Facts = dict[str, Any]
+COLUMNS = {
+    "V": "values",
+    "r": "token_level_rewards",
+    "d": "deltas",
+    "A": "advantages",
+    "R": "returns",
+    "W": "whitened",
+    "score": "token_level_scores",
+    "old": "old_log_probs",
+    "ref": "ref_log_prob",
+    "kl": "kl",
+    "baseline": "baselines",
+    "rollout": "rollout_log_probs",
+}
+"""Fact -> column. `V` is the token's, `V_last` the last token's, `Vs` the list of all."""
 _NO_QUOTES = str.maketrans("»」", "›｣")
 """A token stands in quotes, and must not end them."""
 
@@ -190,7 +204,7 @@ class _FactFinder:
 
     def numbers(self) -> Facts:
         out: Facts = {}
-        for name, column in COLUMNS_OF_FACTS.items():
+        for name, column in COLUMNS.items():
             if column not in self.columns:
                 continue
             numbers = self.columns[column]

@@ -2,8 +2,7 @@
 
 An answer is made of sentences. Each has the condition under which it holds (`when`) and, if it
 states more than a definition, a `claim` that a program can check (telescope.explain.claims).
-`says_zh` and `says_en` list the words that carry its meaning, in order, such as before, equal or
-not. Tests compare all three: words, claim and numbers.
+Tests compare its words, its claim and the numbers.
 A sentence that names a fact which the sample lacks is left out.
 """
 
@@ -61,9 +60,6 @@ class Sentence:
     """The condition under which it holds."""
     claim: str | None = None
     """What it states about the sample's facts. None: a definition."""
-    says_zh: str = ""
-    says_en: str = ""
-    """The words that carry its meaning, in order, by their keys in the lexicon of the tests."""
     table: tuple[str, ...] = ()
     """Facts with one number per token, shown as a table in place of a sentence."""
     paragraph: bool = False
@@ -73,9 +69,6 @@ class Sentence:
 
     def text(self, lang: Lang) -> str:
         return self.zh if lang == "zh" else self.en
-
-    def says(self, lang: Lang) -> str:
-        return self.says_zh if lang == "zh" else self.says_en
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
@@ -176,21 +169,10 @@ def _sentences(say: dict[str, Any]) -> list[Sentence]:
         return [Sentence("expert", table=tuple(say["table"]), **common)]
     out: list[Sentence] = []
     if "zh" in say:
-        out.append(_sentence("expert", "", say, common))
+        out.append(Sentence("expert", say["zh"], say["en"], **common))
     if "kid_zh" in say:
-        out.append(_sentence("kid", "kid_", say, common))
+        out.append(Sentence("kid", say["kid_zh"], say["kid_en"], **common))
     return out
-
-
-def _sentence(level: Level, prefix: str, say: dict[str, Any], common: dict[str, Any]) -> Sentence:
-    return Sentence(
-        level,
-        zh=say[f"{prefix}zh"],
-        en=say[f"{prefix}en"],
-        says_zh=say.get(f"says_{prefix}zh", ""),
-        says_en=say.get(f"says_{prefix}en", ""),
-        **common,
-    )
 
 
 def titles(lang: Lang = "zh", level: Level = "expert") -> list[tuple[str, str]]:

@@ -51,11 +51,6 @@ def symbols() -> tuple[Symbol, ...]:
     return tuple(Symbol(**row) for row in rows)
 
 
-def known_symbols() -> set[str]:
-    """Every way in which a symbol of the table is written."""
-    return {written for row in symbols() for written in (row.symbol, *row.also)}
-
-
 def notation(lang: Lang, width: int) -> str:
     """The table for a terminal."""
     rows = []

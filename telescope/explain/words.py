@@ -103,16 +103,12 @@ def words_of(trace: Trace) -> Iterator[Words]:
         if key in trace.texts:
             yield trace.texts[key]
         if key in texts()["expert"] or key in texts()["kid"]:
-            yield _from_toml(key)
-
-
-def term_words() -> Iterator[Words]:
-    """The texts of all terms in words.toml."""
-    yield from (_from_toml(key) for key in texts()["expert"])
+            yield words_of_term(key)
 
 
 @functools.cache
-def _from_toml(key: str) -> Words:
+def words_of_term(key: str) -> Words:
+    """The texts of a term in words.toml."""
     expert = texts()["expert"].get(key, {})
     kid = texts()["kid"].get(key, {})
     return Words(
@@ -124,6 +120,4 @@ def _from_toml(key: str) -> Words:
         kid_formula_en=kid.get("formula_en", ""),
         whole=bool(expert.get("whole")),
         claim=expert.get("claim", ""),
-        says_zh=expert.get("says_zh", ""),
-        says_en=expert.get("says_en", ""),
     )

@@ -1,21 +1,30 @@
-"""Finds the words that carry the meaning of a text, and compares them with what it says it says.
+"""The words that carry the meaning of a text, and the record of those that every text has.
 
-python -m tests.explain.says [FILE.toml ...]      lists sentences whose `says` does not match
-python -m tests.explain.says --write FILE.toml    fills in `says`; read the result
+Who rewords a sentence writes the record anew, and reads what changed in it:
 
-FILE.toml is one of the answers, or has the texts of terms: explain/words.toml, definitions/texts.toml.
+    python -m tests.explain.says
+    git diff tests/explain/golden/says.toml
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from telescope.algorithms.definitions import texts as definition_texts
+from telescope.algorithms.definitions.base import Words
+from telescope.explain.questions import Question, Sentence, questions
+from telescope.explain.words import texts, words_of_term
+
 LEXICON = Path(__file__).with_name("lexicon.toml")
+RECORD = Path(__file__).parent / "golden" / "says.toml"
+Said = dict[str, list[list[str]]]
+"""Question, or term, -> what each of its sentences says in Chinese and in English."""
+
 _PLACE = re.compile(r"\{[^{}]*\}")
 _CODE = re.compile(r"`[^`]*`")
 _NUMBER = re.compile(r"(?<![\w.⁻_\[^/-])\d+(?:\.\d+)?(?![\w\]])")
@@ -50,71 +59,40 @@ def said(text: str, lang: str) -> str:
     return " ".join(key for _, key in sorted(at))
 
 
-FIELDS = ("zh", "en", "kid_zh", "kid_en")
+def both(text: Sentence | Words) -> list[str]:
+    return [said(text.zh, "zh"), said(text.en, "en")]
 
 
-def entries(path: Path) -> Iterator[tuple[str, dict]]:
-    """(question, sentence) of a file."""
-    for key, entry in tomllib.loads(path.read_text("utf-8")).items():
-        for say in entry["say"]:
-            if "table" not in say:
-                yield key, say
+def sentences(question: Question) -> list[Sentence]:
+    return [sentence for sentence in question.sentences if not sentence.table]
 
 
-def mismatches(say: dict) -> list[str]:
-    """Texts of an entry that do not say what they declare."""
-    out = []
-    for field in FIELDS:
-        if field in say:
-            really = said(say[field], field[-2:])
-            declared = say.get(f"says_{field}", "")
-            if really != declared:
-                out.append(f"{field} says {really!r}, declared {declared!r}")
-    return out
+def claiming() -> Iterator[tuple[str, Words]]:
+    """Every text of a term that makes a claim."""
+    for family, entries in definition_texts.FAMILIES.items():
+        yield from ((f"{family}.{key}", words) for key, words in entries.items() if words.claim)
+    every = ((key, words_of_term(key)) for key in texts()["expert"])
+    yield from ((key, words) for key, words in every if words.claim)
 
 
-def _write(path: Path) -> None:
-    """Puts `says_…` lines behind every sentence."""
-    blocks = re.split(r"(?m)^(?=\[)", path.read_text("utf-8"))
-    out = []
-    for block in blocks:
-        is_sentence = block.startswith("[[") and "\ntable" not in block
-        is_term = block.startswith("[") and "\nclaim = " in block
-        if not is_sentence and not is_term:
-            out.append(block)
-            continue
-        say = _innermost(tomllib.loads(block))
-        kept = re.sub(r"(?m)^says(_\w+)? = .*\n?", "", block)
-        body = kept.rstrip("\n")
-        tail = block[len(block.rstrip("\n")) :]
-        fields = FIELDS if is_sentence else FIELDS[:2]
-        lines = [
-            f'says_{field} = "{said(say[field], field[-2:])}"' for field in fields if field in say
-        ]
-        out.append("\n".join([body, *lines]) + tail)
-    path.write_text("".join(out), "utf-8")
+def now() -> Said:
+    """What all texts say as they are."""
+    found = {key: [both(each) for each in sentences(q)] for key, q in questions().items()}
+    return found | {key: [both(words)] for key, words in claiming()}
 
 
-def _innermost(block: dict) -> dict:
-    """The entry that a block of one table holds, whatever the table's name."""
-    while len(block) == 1 and isinstance(next(iter(block.values())), (dict, list)):
-        (block,) = block.values()
-        block = block[0] if isinstance(block, list) else block
-    return block
+@functools.cache
+def recorded() -> Said:
+    return tomllib.loads(RECORD.read_text("utf-8"))
 
 
-def main(arguments: list[str]) -> None:
-    paths = [Path(each) for each in arguments if each != "--write"]
-    if "--write" in arguments:
-        for path in paths:
-            _write(path)
-    for path in paths:
-        if path.parent.name != "answers":
-            continue  # terms: tests/explain/test_reversed_terms.py
-        for key, say in entries(path):
-            for wrong in mismatches(say):
-                print(path.name, key, wrong)
+def write() -> None:
+    lines = []
+    for key, found in now().items():
+        pairs = "".join(f"  {json.dumps(pair)},\n" for pair in found)
+        lines.append(f"{json.dumps(key)} = [\n{pairs}]\n")
+    RECORD.write_text("".join(lines), "utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write()

@@ -6,9 +6,9 @@ import pytest
 
 from telescope.explain.facts import facts
 from telescope.explain.numbers import from_numbers
-from telescope.explain.vocabulary import VOCABULARY
 from tests.explain.grid import cells
 from tests.explain.samples import demo, with_tool
+from tests.explain.vocabulary import VOCABULARY
 
 THREE = {"rewards": [0.0, 0.0, 1.0], "values": [0.3, 0.4, 0.6], "lam": 0.95}
 

@@ -1,4 +1,4 @@
-"""A text whose meaning is reversed no longer matches what it declares to say.
+"""A text whose meaning is reversed no longer says what is recorded of it.
 
 Every sentence is reversed in every way that its words allow: one word is replaced by its opposite,
 or a "not" is put in or taken out.
@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from telescope.explain.questions import Sentence, questions
+from telescope.explain.questions import questions
 from tests.explain.says import said
 
 pytestmark = pytest.mark.slow
@@ -54,10 +54,6 @@ def reversals(text: str, lang: str) -> list[str]:
     return out
 
 
-def is_caught(sentence: Sentence, changed: str, lang: str) -> bool:
-    return said(changed, lang) != sentence.says(lang)
-
-
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_reversed_texts_are_caught(lang, record_property) -> None:
     tried = 0
@@ -67,7 +63,7 @@ def test_reversed_texts_are_caught(lang, record_property) -> None:
             text = sentence.text(lang)
             for changed in reversals(text, lang):
                 tried += 1
-                if not is_caught(sentence, changed, lang):
+                if said(changed, lang) == said(text, lang):
                     missed.append(f"{question.id}: {text}  ->  {changed}")
     print(f"\n{lang}: {tried} reversals tried, {len(missed)} not caught")
     assert tried > 100

@@ -77,9 +77,6 @@ class Words:
     claim: str = ""
     """What the expert's text claims, as an expression over the token's numbers. A test checks it
     wherever the text is shown. Empty: the text is a definition."""
-    says_zh: str = ""
-    says_en: str = ""
-    """The words that carry the claim, in order, by their keys in the lexicon of the tests."""
 
 
 @dataclass(frozen=True)
@@ -328,13 +325,6 @@ class Estimator(Definition):
     lam: Callable[[Any, int], float] | None = None
     """λ as GAE would have it, for a response of so many tokens; None without a critic."""
     return_name: Words = Words(zh="回报", en="returns")
-
-    @property
-    def from_one_response(self) -> bool:
-        """Whether one response by itself is enough, with no other role's extra columns."""
-        needs = self.needs
-        extra = needs.greedy_baseline or needs.sum_pi_squared or needs.attention
-        return not (needs.groups or needs.score_parts or extra)
 
     def fill_group(self, responses: Sequence[Actions], settings: Any) -> None:
         """Adds every column that follows, to the responses of one group."""

@@ -1,22 +1,6 @@
-"""Every fact that a text may name, and what it is. telescope.explain.facts computes them."""
+"""What each fact of telescope.explain.facts is: every name that a text may use."""
 
 from __future__ import annotations
-
-COLUMNS_OF_FACTS = {
-    "V": "values",
-    "r": "token_level_rewards",
-    "d": "deltas",
-    "A": "advantages",
-    "R": "returns",
-    "W": "whitened",
-    "score": "token_level_scores",
-    "old": "old_log_probs",
-    "ref": "ref_log_prob",
-    "kl": "kl",
-    "baseline": "baselines",
-    "rollout": "rollout_log_probs",
-}
-"""Fact -> column. `V` is the token's, `V_last` the last token's, `Vs` the list of all."""
 
 _MEANINGS = {
     "V": "value before token i, by the critic of the rollout",
@@ -220,7 +204,7 @@ VOCABULARY: dict[str, str] = {
     "fines": "rewards below 0 before the last token",
     "leak": "γ(1−λ)(γλ)^(N−1): how much of a value left after the end gets into A of token i",
 }
-"""Every fact and what it is. Those of a column have variants: see `COLUMNS_OF_FACTS`."""
+"""Every fact and what it is. Those of a column have variants: see `COLUMNS`."""
 for _name, _meaning in _MEANINGS.items():
     VOCABULARY[_name] = _meaning
     VOCABULARY[f"{_name}_last"] = f"{_meaning}, for the last token"
