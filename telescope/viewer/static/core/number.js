@@ -29,13 +29,3 @@ export function shown(quantity, x) {
 export const sub = (i) => String(i).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
 
 export const percent = (x, digits = 0) => (has(x) ? `${(100 * x).toFixed(digits)} %` : "–");
-
-// Seconds as "3 h 20 min", "4 min", "12 s".
-export function duration(seconds) {
-  if (!has(seconds)) return "–";
-  const s = Math.round(seconds);
-  if (s < 90) return `${s} s`;
-  const minutes = Math.round(s / 60);
-  if (minutes < 90) return `${minutes} min`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
