@@ -42,11 +42,10 @@ def run(arguments: list[str]) -> None:
     from telescope.ledger.lines import damage_of
     from telescope.viewer.compared import compare
     from telescope.viewer.runs import Runs
-    from telescope.viewer.status import is_locked
 
     for folder in options.runs:
         for run in Runs(folder).found():
-            for note in damage_of(run.run, live=is_locked(run.run / ".lock") is True):
+            for note in damage_of(run.run):
                 tell(note)
     groups = compare(options.runs, options.metric)
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import zlib
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.config import checked_toml
+from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 
 CHECKSUM = "crc32"
@@ -43,11 +45,8 @@ def _checksum(row: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(row).encode())
 
 
-def damage_of(run: Path, *, live: bool = False) -> list[str]:
-    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each.
-
-    `live`: the last line may still be being written.
-    """
+def damage_of(run: Path) -> list[str]:
+    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each."""
     found = []
     config = run / "config.toml"
     if _is_odd(config):
@@ -63,7 +62,7 @@ def damage_of(run: Path, *, live: bool = False) -> list[str]:
         found.append(f"{metrics} is damaged: it is not a file")
     else:
         written = metrics.read_bytes() if metrics.exists() else b""
-        if live:
+        if is_locked(run / ".lock"):  # the last line may still be being written
             written = written[: written.rfind(b"\n") + 1]
         rows = [read_line(line) for line in written.splitlines()]
         count = rows.count(None)
@@ -74,6 +73,22 @@ def damage_of(run: Path, *, live: bool = False) -> list[str]:
         if last < saved:
             found.append(f"{metrics} is damaged: it ends at step {last}, before step {saved}")
     return found
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process trains the run; None if there is no lock file that can be read.
+
+    A shared lock is taken for a moment: it is refused while the trainer holds its own.
+    """
+    try:
+        check_ordinary(path)
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
 
 
 def _is_odd(path: Path) -> bool:

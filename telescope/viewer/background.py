@@ -1,9 +1,10 @@
-"""What takes a while to find out about a run. It goes on in the background."""
+"""What takes a while to find out about a run, in the background; and when to find out again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -11,6 +12,15 @@ T = TypeVar("T")
 
 _LOOKING = ThreadPoolExecutor(1, "looking")
 """One thread for all runs: a list of many runs must not wait for it, nor keep every core busy."""
+
+
+def written(path: Path) -> tuple[int, int]:
+    """When a file was written, and its size: zeros if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 class Background(Generic[T]):

@@ -9,8 +9,7 @@ from telescope.chinese import chinese
 from telescope.ledger import reader as ledger
 from telescope.ledger.damage import LedgerDamage
 from telescope.ledger.lines import damage_of
-from telescope.viewer.background import Background
-from telescope.viewer.status import is_locked
+from telescope.viewer.background import Background, written
 
 Lines = list[dict[str, str]]
 """One line per kind of file, in both languages: {zh, en}."""
@@ -31,8 +30,7 @@ class Damage:
         return self._lines.known(self._stamp(), wait=wait)
 
     def _look(self) -> Lines:
-        is_live = is_locked(self.run / ".lock") is True
-        found = [*damage_of(self.run, live=is_live), *self._ledger.lines()]
+        found = [*damage_of(self.run), *self._ledger.lines()]
         # Who reads the page need not know where the run is.
         told = [line.replace(f"{self.run}/", "") for line in found]
         return [{"zh": chinese(line), "en": line} for line in told]
@@ -45,12 +43,4 @@ class Damage:
             for step in ledger.steps(self.run, kind)
         ]
         own = [self.run / "config.toml", self.run / "metrics.jsonl"]
-        return tuple(_written(path) for path in [*own, *files])
-
-
-def _written(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
+        return tuple(written(path) for path in [*own, *files])

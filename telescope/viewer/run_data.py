@@ -17,7 +17,7 @@ from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
 from telescope.viewer.alarms import find_alarms
 from telescope.viewer.audited import page_audit
-from telescope.viewer.background import Background
+from telescope.viewer.background import Background, written
 from telescope.viewer.columns import has_critic, step_columns
 from telescope.viewer.damage import Damage, Lines
 from telescope.viewer.evaluations import evaluation_steps
@@ -85,10 +85,8 @@ class RunData:
     @property
     def settings(self) -> RunSettings:
         """What config.toml says now."""
-        return self._settings(_written(self.run / "config.toml"), self._read_settings)
-
-    def _read_settings(self) -> RunSettings:
-        return RunSettings.read(self.run)
+        stamp = written(self.run / "config.toml")
+        return self._settings(stamp, lambda: RunSettings.read(self.run))
 
     @property
     def correct_score(self) -> float:
@@ -149,7 +147,7 @@ class RunData:
     def alarms(self, *, wait: bool = False) -> list[dict[str, Any]]:
         """What looks wrong, as far as it is known; `wait`: all of it."""
         steps = self.steps()
-        stamp = (_written(self.run / "metrics.jsonl"), len(steps), steps[-1:])
+        stamp = (written(self.run / "metrics.jsonl"), len(steps), steps[-1:])
         return self._alarms.known(str(stamp), wait=wait) if self.run.is_dir() else []
 
     def damage(self, *, wait: bool = False) -> Lines:
@@ -189,7 +187,7 @@ class RunData:
 
     def step(self, step: int) -> dict[str, Any]:
         """The list of the step's samples and what they have in common."""
-        key = (self._stamp(step), _written(self.run / "config.toml"))
+        key = (self._stamp(step), written(self.run / "config.toml"))
         return self._steps(key, lambda: self._make_step(step))
 
     def _make_step(self, step: int) -> dict[str, Any]:
@@ -252,7 +250,7 @@ class RunData:
         weights = self.settings.part_weights
         size = self.settings.group_size
         return self._recorded(
-            (stamp, _written(self.run / "config.toml")),
+            (stamp, written(self.run / "config.toml")),
             lambda: RecordedStep(table, part_weights=weights, group_size=size),
         )
 
@@ -275,7 +273,7 @@ class RunData:
     def audit(self, step: int, position: int) -> dict[str, Any] | None:
         """What an audit of the step found on the sample's posts, if there is one."""
         path = audit_file.path_of(self.run, step)
-        audit = self._audits((step, _written(path)), lambda: audit_file.load(self.run, step))
+        audit = self._audits((step, written(path)), lambda: audit_file.load(self.run, step))
         return page_audit(audit, position)
 
     def tracer(self, step: int, position: int) -> Tracer:
@@ -323,10 +321,3 @@ class RunData:
     def _read(self, step: int) -> tuple[Stamp, pa.Table]:
         stamp = self._stamp(step)
         return stamp, self._tables(stamp, lambda: ledger.read(self.run, step))
-
-
-def _written(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

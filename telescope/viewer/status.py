@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from telescope.config.paths import check_ordinary
 from telescope.ledger import reader as ledger
+from telescope.ledger.lines import is_locked
 from telescope.viewer.series import Metrics
 
 State = Literal["running", "finished", "stopped", "silent", "empty", "deleted"]
@@ -119,21 +118,5 @@ def _seconds_per_step(metrics: Metrics) -> float | None:
 def _written(path: Path) -> float | None:
     try:
         return round(path.stat().st_mtime, 3)
-    except OSError:
-        return None
-
-
-def is_locked(path: Path) -> bool | None:
-    """Whether a process trains the run; None if there is no lock file that can be read.
-
-    A shared lock is taken for a moment: it is refused while the trainer holds its own.
-    """
-    try:
-        check_ordinary(path)
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
     except OSError:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,16 @@ def test_missing_metrics_of_a_run_with_checkpoints_are_told(recipe: Path):
     assert damage_of(run) == [
         f"{run / 'metrics.jsonl'} is damaged: it ends at step 0, before step 7"
     ]
+
+
+def test_a_line_that_a_running_process_has_not_finished_is_no_damage(recipe: Path):
+    run = recipe.parent
+    (run / "metrics.jsonl").write_text(write_line({"step": 1}) + '{"step": 2, "rew', "utf-8")
+    (run / ".lock").touch()
+    assert damage_of(run) == [f"{run / 'metrics.jsonl'}: 1 damaged lines are left out"]
+    with (run / ".lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert damage_of(run) == []
 
 
 def test_an_empty_config_is_told(recipe: Path):

@@ -17,13 +17,13 @@ from telescope.config import Config, checked_toml, load_config
 from telescope.doctor import examine
 from telescope.errors import TelescopeError
 from telescope.ledger import reader
+from telescope.ledger.lines import is_locked
 from telescope.models.shard_index import read_index
 from telescope.run.checkpoint import explained, load
 from telescope.run.manifest import read_manifest
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.viewer.runs import Runs
 from telescope.viewer.series import Metrics
-from telescope.viewer.status import is_locked
 
 NESTED = "[" * 5000 + "]" * 5000
 NO_FILE = "it is a pipe, a socket or a device, not a file"
