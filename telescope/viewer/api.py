@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from telescope.errors import TelescopeError
-from telescope.viewer.asking import answer_of, read_asked
+from telescope.viewer.asking import Query, answer_of, read_asked
 from telescope.viewer.evaluations import evaluation_answers
 from telescope.viewer.payload import page_sample, page_terms, page_traces, with_formulas
 from telescope.viewer.run_data import RunData
@@ -28,20 +28,6 @@ NUMBER = r"([0-9]{1,9})"
 RUN = r"/api/runs/([^/]+)"
 STEP = rf"{RUN}/steps/{NUMBER}"
 SAMPLE = rf"{STEP}/samples/{NUMBER}"
-
-
-class Query:
-    """The part of an address behind its question mark."""
-
-    def __init__(self, text: str = "") -> None:
-        self.pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The last value of this name."""
-        return dict(self.pairs).get(name, default)
-
-    def getlist(self, name: str) -> list[str]:
-        return [value for key, value in self.pairs if key == name]
 
 
 class Api:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast, get_args
+from urllib.parse import parse_qsl
 
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
@@ -17,12 +18,18 @@ MOST_BEFORE = 6
 """Messages before it that a follow-up may build on."""
 
 
-class QueryParams(Protocol):
-    """What a request asks for by name."""
+class Query:
+    """The part of an address behind its question mark."""
 
-    def get(self, name: str, default: str | None = None, /) -> str | None: ...
+    def __init__(self, text: str = "") -> None:
+        self.pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
 
-    def getlist(self, name: str, /) -> list[str]: ...
+    def get(self, name: str) -> str | None:
+        """The last value of this name."""
+        return dict(self.pairs).get(name)
+
+    def getlist(self, name: str) -> list[str]:
+        return [value for key, value in self.pairs if key == name]
 
 
 class BadRequestError(TelescopeError):
@@ -40,7 +47,7 @@ class Asked:
     lang: Lang | None
 
 
-def read_asked(query: QueryParams) -> Asked:
+def read_asked(query: Query) -> Asked:
     """A request's message, checked."""
     after = tuple(query.getlist("after"))
     texts = (query.get("text") or "", *after)

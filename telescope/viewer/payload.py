@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from telescope.algorithms.definitions.notation import num
+from telescope.audit.findings import Audit
 from telescope.errors import TelescopeError
 from telescope.explain import chat
 from telescope.explain.instructive import instructive
@@ -144,6 +145,19 @@ def _plain(value: Any) -> Any:
         return number_of(value)
     is_plain = value is None or isinstance(value, bool | int | str)
     return value if is_plain else shorten_text(str(value), 200)
+
+
+def page_audit(audit: Audit | None, position: int) -> dict[str, Any] | None:
+    """The audited states of one sample: [token, mean outcome, ends of its interval] each."""
+    posts = [] if audit is None else [post for post in audit.posts if post.sample == position]
+    if audit is None or not posts:
+        return None
+    ends = [(post.token, post.mean, post.low, post.high) for post in posts]
+    return {
+        "continuations": audit.continuations,
+        "own_policy": audit.checkpoint == audit.needed,
+        "posts": [[token, *_numbers(numbers)] for token, *numbers in ends],
+    }
 
 
 # ---- one token ----

@@ -79,7 +79,6 @@ class _Report:
         for step in chosen:
             self._add_step(step)
         self._add_prompts()
-        self._add_tours()
         header["evaluations"] = self._add_answers(header["evaluations"][-1:])
         self._add_run(header)
         return {"answers": self.answers, "words": self.words, "shapes": self.shapes}
@@ -196,16 +195,6 @@ class _Report:
         """The address of a row's sample."""
         folder = "evaluations" if row["kind"] == "eval" else "steps"
         return f"{self.base}/{folder}/{row['step']}/samples/{row['position']}"
-
-    def _add_tours(self) -> None:
-        """The tour of the example, and of every sample in the report."""
-        self.answers["api/tour"] = self.api.answer("/api/tour")
-        for step, positions in self.held.items():
-            for position in positions:
-                path = f"steps/{step}/samples/{position}/tour"
-                with contextlib.suppress(TelescopeError):  # not every sample has one
-                    answer = self.api.answer(f"/api/runs/{self.run.id}/{path}")
-                    self.answers[f"{self.base}/{path}"] = answer
 
     def _add_run(self, header: dict[str, Any]) -> None:
         """The header, with what was left out and how the rest was chosen."""

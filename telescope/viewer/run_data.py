@@ -16,7 +16,6 @@ from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
 from telescope.viewer.alarms import find_alarms
-from telescope.viewer.audited import page_audit
 from telescope.viewer.background import Background, written
 from telescope.viewer.columns import has_critic, step_columns
 from telescope.viewer.damage import Damage, Lines
@@ -31,7 +30,7 @@ from telescope.viewer.header import (
     spread_steps,
 )
 from telescope.viewer.offers import loss_offers, offers
-from telescope.viewer.payload import number_of, page_settings
+from telescope.viewer.payload import number_of, page_audit, page_settings
 from telescope.viewer.prompts import PromptIndex
 from telescope.viewer.recent import Recent
 from telescope.viewer.recorded import RecordedStep
