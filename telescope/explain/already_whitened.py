@@ -65,7 +65,7 @@ def tell_apart(batch: Sequence[Sample]) -> list[Sample]:
     if stated or not all(given):
         return list(batch)
     raw = [_raw(sample) for sample in batch]
-    advantages = [_valid(sample, "advantages") for sample in batch]
+    advantages = [sample.numbers("advantages") for sample in batch]
     every = [a for row in advantages for a in row]
     if len(every) < FEWEST:
         return list(batch)
@@ -98,12 +98,7 @@ def _raw(sample: Sample) -> list[float] | None:
     bare = fill(replace(sample, columns=columns, actor_updates=[], critic_updates=[]))
     if "advantages" not in bare.columns:
         return None
-    return _valid(bare, "advantages")
-
-
-def _valid(sample: Sample, name: str) -> list[float]:
-    """The column at the tokens that the policy wrote."""
-    return [x for x, m in zip(sample.columns[name], sample.mask, strict=True) if m]
+    return bare.numbers("advantages")
 
 
 def _agree(expected: Sequence[float], given: Sequence[float]) -> bool:

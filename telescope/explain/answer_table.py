@@ -64,7 +64,7 @@ class Table:
 
 def token_table(sample: Sample, names: Sequence[str], known: Facts) -> Table:
     """The lists of `known` that are named, one row per valid token."""
-    valid = [t for t, m in enumerate(sample.mask) if m]
+    valid = sample.written
     texts = pieces(sample.token_bytes)
     head = ("i", "token", *(HEADS[name] for name in names))
     rows = [head]

@@ -32,7 +32,7 @@ class TokenSteps:
     """The valid tokens, as time steps."""
 
     def __init__(self, sample: Sample) -> None:
-        self.at = [t for t, m in enumerate(sample.mask) if m]
+        self.at = sample.written
         self.bootstrap = sample.bootstrap
         self._next = dict(zip(self.at, [*self.at[1:], None], strict=True))
 
@@ -52,11 +52,9 @@ class TokenSteps:
 
 def actions_of(sample: Sample) -> Actions:
     """The sample's columns at the valid tokens."""
-    at = [t for t, m in enumerate(sample.mask) if m]
-    columns = {name: [column[t] for t in at] for name, column in sample.columns.items()}
     return Actions(
-        columns,
-        at=at,
+        {name: sample.numbers(name) for name in sample.columns},
+        at=sample.written,
         bootstrap=sample.bootstrap,
         scale=sample.scale,
         greedy_score=sample.greedy_score or 0.0,
@@ -173,15 +171,9 @@ def _undo_whitening(sample: Sample, actions: Actions) -> None:
 
 def _expanded(sample: Sample, actions: Actions) -> dict[str, list[float]]:
     """The columns with one number for every token, 0 where the policy did not write it."""
-    columns = dict(sample.columns)
-    for name, numbers in actions.columns.items():
-        if name in columns:
-            continue
-        column = [0.0] * len(sample)
-        for t, x in zip(actions.at, numbers, strict=True):
-            column[t] = x
-        columns[name] = column
-    return columns
+    new = actions.columns.keys() - sample.columns.keys()
+    made = {name: sample.spread(x) for name, x in actions.columns.items() if name in new}
+    return sample.columns | made
 
 
 def moments(numbers: Sequence[float]) -> tuple[float, float]:
@@ -195,12 +187,11 @@ def moments(numbers: Sequence[float]) -> tuple[float, float]:
 
 def alone(full: Sample) -> bool:
     """Whether a filled sample was whitened by itself: its μ and σ are those of its own tokens."""
-    advantages = full.columns.get("advantages")
     mean = full.whiten_mean
     std = full.whiten_std
-    if advantages is None or mean is None or std is None:
+    if "advantages" not in full.columns or mean is None or std is None:
         return False
-    own_mean, own_std = moments([a for a, m in zip(advantages, full.mask, strict=True) if m])
+    own_mean, own_std = moments(full.numbers("advantages"))
     same_mean = abs(mean - own_mean) <= 1e-5 * max(1.0, abs(own_mean))
     return same_mean and abs(std - own_std) <= 1e-5 * max(1.0, abs(own_std))
 
@@ -218,7 +209,7 @@ def gaps_of(sample: Sample) -> list[float] | None:
     sampler = sample.columns.get("rollout_log_probs")
     if old is None or sampler is None:
         return None
-    return [old[t] - sampler[t] for t, m in enumerate(sample.mask) if m]
+    return [old[t] - sampler[t] for t in sample.written]
 
 
 def kept_of(sample: Sample) -> list[bool]:
@@ -227,8 +218,7 @@ def kept_of(sample: Sample) -> list[bool]:
     gaps = gaps_of(sample)
     if gaps is None or not sample.settings.actor.rejects:
         return kept
-    at = [t for t, m in enumerate(sample.mask) if m]
-    for t, is_kept in zip(at, mismatch.kept(gaps, sample.settings.actor), strict=True):
+    for t, is_kept in zip(sample.written, mismatch.kept(gaps, sample.settings.actor), strict=True):
         kept[t] = is_kept
     return kept
 
@@ -283,9 +273,7 @@ def _fill_actor(full: Sample, update: ActorUpdate) -> ActorUpdate:
     clipped = [False] * len(full)
     dual_clipped = [False] * len(full)
     losses = [0.0] * len(full)
-    for t, m in enumerate(full.mask):
-        if not m:
-            continue
+    for t in full.written:
         found = loss.objective(response.token(t), full.settings.actor)
         clipped[t] = found.clipped
         dual_clipped[t] = found.dual_clipped
@@ -300,11 +288,10 @@ def _fill_critic(full: Sample, update: CriticUpdate) -> CriticUpdate:
     loss = full.settings.value_loss_definition
     clipped = [False] * len(full)
     losses = [0.0] * len(full)
-    for t, m in enumerate(full.mask):
-        if m:
-            error = loss.error(predicted_token(full, update, t), full.settings.critic)
-            clipped[t] = error.clipped
-            losses[t] = error.loss
+    for t in full.written:
+        error = loss.error(predicted_token(full, update, t), full.settings.critic)
+        clipped[t] = error.clipped
+        losses[t] = error.loss
     return replace(update, clipped=clipped, loss=losses)
 
 

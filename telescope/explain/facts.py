@@ -217,7 +217,7 @@ class _FactFinder:
             out["A_sum"] = math.fsum(own)
             out["A_disc"] = self.discounted(own)[0]
         if "token_level_scores" in self.columns:
-            out["sparse"] = not any(self.row(self.columns["token_level_scores"])[:-1])
+            out["sparse"] = not any(self.full.numbers("token_level_scores")[:-1])
         out |= self.counts(out)
         if "old_log_probs" in self.columns:
             chances = [math.exp(min(x, 0.0)) for x in self.columns["old_log_probs"]]
@@ -240,7 +240,7 @@ class _FactFinder:
         return out
 
     def rewards(self) -> Facts:
-        rewards = self.row(self.columns["token_level_rewards"])
+        rewards = self.full.numbers("token_level_rewards")
         sums = self.discounted(rewards)
         come = [g + self.cut_at(k) for k, g in enumerate(sums)]
         here = self.at.index(self.i)
@@ -386,8 +386,8 @@ class _FactFinder:
             "target": f"{plus(over, value)} = {num(target)}",
             "first_loss": 0.5 * over * over,
         }
-        returns = self.row(self.columns["returns"])
-        values = self.row(self.columns["values"])
+        returns = self.full.numbers("returns")
+        values = self.full.numbers("values")
         spread = _variance(returns)
         if spread > 1e-12:
             left = _variance([r - v for r, v in zip(returns, values, strict=True)])
@@ -427,8 +427,8 @@ class _FactFinder:
             shown = [f"{name} {num(part)}" for name, part in self.sample.parts.items()]
             out["parts"] = ", ".join(shown)
         if "values" in self.columns and "token_level_rewards" in self.columns:
-            values = self.row(self.columns["values"])
-            sums = self.discounted(self.row(self.columns["token_level_rewards"]))
+            values = self.full.numbers("values")
+            sums = self.discounted(self.full.numbers("token_level_rewards"))
             come = [total + self.cut_at(k) for k, total in enumerate(sums)]
             out |= {
                 "V_first": values[0],

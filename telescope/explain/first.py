@@ -63,8 +63,7 @@ class FirstScreen(Screen):
         t = self.token
         lines = self.says(self._title(t), "bold")[:1]
         if not self.mask[t]:
-            key = "no_terms_padding" if t in self.sample.padding else "no_terms"
-            return lines + self.says(self.ui(key))[:room]
+            return lines + self.no_terms(t)[:room]
         push = self.push(t)
         lines += self.group_scores()
         left = room + 1 - len(lines) - len(push)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from telescope.explain.chat import user_turn
 from telescope.explain.sample import Sample
-from telescope.explain.terminal import clip_branch, push_key
+from telescope.explain.terminal import push_key
 from telescope.explain.text import about, pieces, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, meaning, texts, ui
@@ -85,11 +85,8 @@ class FlowStory:
 
     def _lesson(self) -> str:
         """Whether the word will be written more or less often; empty if the loss does not say."""
-        whitened = self.full.columns.get("whitened")
-        loss = self.full.settings.policy_loss_definition
-        if whitened is None or loss is None or "surrogate" not in loss.texts:
-            return ""
-        return self._ui(push_key(whitened[self.t], clip_branch(self._traces())), self._word())
+        key = push_key(self.full, self.t, self._traces())
+        return self._ui(key, self._word()) if key else ""
 
     def _traces(self) -> list[Trace]:
         return Tracer(self.full).traces(self.t)

@@ -139,13 +139,8 @@ def _with(sample: Sample, found: Comparison) -> Sample:
     """The sample with what comparing it gave; given columns stay as given."""
     columns = dict(sample.columns)
     for name, numbers in (("baselines", found.baselines), ("advantages", found.advantages)):
-        if numbers is None or name in columns:
-            continue
-        column = [0.0] * len(sample)
-        written = [t for t, m in enumerate(sample.mask) if m]
-        for t, x in zip(written, numbers, strict=True):
-            column[t] = x
-        columns[name] = column
+        if numbers is not None and name not in columns:
+            columns[name] = sample.spread(numbers)
     return replace(sample, columns=columns, scale=found.scale)
 
 

@@ -15,11 +15,10 @@ def instructive(full: Sample) -> int:
     before the last token, any token before it counts, or the last one itself.
     """
     sizes = sizes_of(full)
-    written = [t for t, m in enumerate(full.mask) if m]
     texts = pieces(full.token_bytes)
-    earlier = written[:-1]
+    earlier = full.written[:-1]
     words = [t for t in earlier if not is_punctuation(texts[t])]
-    candidates = words or earlier or written
+    candidates = words or earlier or full.written
     return max(candidates, key=lambda t: abs(sizes[t]), default=0)
 
 

@@ -7,7 +7,9 @@ the response, without padding; `None` stands for what is not known.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -137,6 +139,23 @@ class Sample:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @functools.cached_property
+    def written(self) -> list[int]:
+        """Indices of the valid tokens: those that the policy wrote."""
+        return [t for t, m in enumerate(self.mask) if m]
+
+    def numbers(self, name: str) -> list[float]:
+        """A column at the valid tokens."""
+        column = self.columns[name]
+        return [column[t] for t in self.written]
+
+    def spread(self, numbers: Sequence[float]) -> list[float]:
+        """A column with these numbers at the valid tokens, and 0 elsewhere."""
+        column = [0.0] * len(self)
+        for t, x in zip(self.written, numbers, strict=True):
+            column[t] = x
+        return column
 
     def to_json(self) -> dict[str, Any]:
         """The sample as JSON: bytes become lists of numbers, NaN and infinity become null."""

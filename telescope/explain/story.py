@@ -9,7 +9,7 @@ from __future__ import annotations
 from telescope.explain.arithmetic import moments
 from telescope.explain.drawing import TableColumn, window
 from telescope.explain.first import LINES
-from telescope.explain.terminal import Screen, clip_branch, push_key
+from telescope.explain.terminal import Screen, push_key
 from telescope.explain.text import about
 from telescope.explain.trace import Trace
 from telescope.explain.whitening import advantages, whitening
@@ -80,8 +80,7 @@ class Story(Screen):
         t = self.token
         lines = self.says(self._title(t), "bold")
         if not self.mask[t]:
-            key = "no_terms_padding" if t in self.sample.padding else "no_terms"
-            return lines + self.says(self.ui(key))
+            return lines + self.no_terms(t)
         lines += self.group_story()
         for trace in self.traces[t]:
             if trace.name not in _UNTOLD:
@@ -109,12 +108,8 @@ class Story(Screen):
 
     def _lesson(self, t: int) -> list[str]:
         """Whether the word will be written more or less often."""
-        whitened = self.full.columns.get("whitened")
-        loss = self.sample.settings.policy_loss_definition
-        if whitened is None or loss is None or "surrogate" not in loss.texts:
-            return []
-        key = push_key(whitened[t], clip_branch(self.traces[t]))
-        return self.says(self.ui(key, self.texts[t]))
+        key = push_key(self.full, t, self.traces[t])
+        return self.says(self.ui(key, self.texts[t])) if key else []
 
     # ---- the batch ----
 

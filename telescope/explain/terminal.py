@@ -155,9 +155,13 @@ class Screen(TokenTable):
         for k in range(*window(count, group.index, _MOST_RESPONSES)):
             member = group.members[k]
             mark = "▶" if k == group.index else ""
-            tokens = [t for t, m in enumerate(member.mask) if m]
             score = "" if member.score is None else cell_number(member.score)
-            row = [f"{mark}{member.index}", str(len(tokens)), score, cell_number(outcomes[k])]
+            row = [
+                f"{mark}{member.index}",
+                str(len(member.written)),
+                score,
+                cell_number(outcomes[k]),
+            ]
             rows.append([*row, self._group_advantage(member)])
         names = [self.ui(key) for key in ("response_number", "token", "score")]
         lines += self.draws(grid([*names, "o", "A"], rows, self.width))
@@ -181,9 +185,7 @@ class Screen(TokenTable):
         t = self.token
         lines = self.says(self._title(t), "bold")
         if not self.mask[t]:
-            is_padding = t in self.sample.padding
-            key = "no_terms_padding" if is_padding else "no_terms"
-            return lines + self.says(self.ui(key))
+            return lines + self.no_terms(t)
         last_of_policy = max(
             (k for k, x in enumerate(self.traces[t]) if x.name in _POLICY), default=0
         )
@@ -203,13 +205,9 @@ class Screen(TokenTable):
 
     def push(self, t: int) -> list[str]:
         """Which way the update moves the token's probability."""
-        whitened = self.full.columns.get("whitened")
-        loss = self.sample.settings.policy_loss_definition
-        if whitened is None or loss is None or "surrogate" not in loss.texts:
-            return []  # only a loss that is ρ·Â, clipped or not, always moves with the sign of Â
-        key = push_key(whitened[t], clip_branch(self.traces[t]))
+        key = push_key(self.full, t, self.traces[t])
         indent = " " * 5
-        return self.says(indent + self.ui(key, subscript(t)), "dim", indent)
+        return self.says(indent + self.ui(key, subscript(t)), "dim", indent) if key else []
 
     def _title(self, t: int) -> str:
         title = self.ui("title", t, shorten(self.texts[t], 24), len(self.sample))
@@ -334,11 +332,17 @@ def clip_branch(traces: Sequence[Trace]) -> str | None:
     return None
 
 
-def push_key(whitened: float, branch: str | None) -> str:
-    """The sentence on what the update does to a token's probability."""
-    if not whitened:
+def push_key(full: Sample, t: int, traces: Sequence[Trace]) -> str:
+    """The sentence on what the update does to token t's probability; empty if the loss can't say.
+
+    Only a loss that is ρ·Â, clipped or not, always moves it with the sign of Â.
+    """
+    whitened = full.columns.get("whitened")
+    loss = full.settings.policy_loss_definition
+    if whitened is None or loss is None or "surrogate" not in loss.texts:
+        return ""
+    if not whitened[t]:
         return "push_none"
-    side = "up" if whitened > 0 else "down"
-    if branch in ("clipped", "dual"):
-        return f"push_{side}_{branch}"
-    return f"push_{side}"
+    side = "up" if whitened[t] > 0 else "down"
+    branch = clip_branch(traces)
+    return f"push_{side}_{branch}" if branch in ("clipped", "dual") else f"push_{side}"

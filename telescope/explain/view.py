@@ -135,6 +135,10 @@ class View:
         first = next((k for k, trace in enumerate(made) if trace.name == "advantage"), len(made))
         return [*made[:first], *self.group.traces(t), *made[first:]]
 
+    def no_terms(self, t: int) -> list[str]:
+        """Why a token that the policy did not write has none."""
+        return self.says(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"))
+
     def _is_tool(self, t: int) -> bool:
         """Whether a tool wrote the token."""
         return not self.mask[t] and t not in self.sample.padding

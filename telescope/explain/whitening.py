@@ -69,8 +69,8 @@ def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
 
 def advantages(sample: Sample) -> list[float]:
     """Raw advantages of the valid tokens; empty if they are not known."""
-    column = fill(sample).columns.get("advantages", ())
-    return [a for a, m in zip(column, sample.mask, strict=False) if m]
+    full = fill(sample)
+    return full.numbers("advantages") if "advantages" in full.columns else []
 
 
 def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:

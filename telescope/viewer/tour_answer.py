@@ -31,11 +31,11 @@ class Answer:
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
         self.full = fill(sample)
-        self.at = [t for t, m in enumerate(sample.mask) if m]
+        self.at = sample.written
         texts = pieces(sample.token_bytes)
         self.texts = [shorten(texts[t].strip("␣") or texts[t], 14) for t in self.at]
         self.columns = {
-            name: [self.full.columns[column][t] for t in self.at]
+            name: self.full.numbers(column)
             for name, column in COLUMNS.items()
             if column in self.full.columns
         }

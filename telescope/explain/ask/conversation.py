@@ -293,8 +293,7 @@ class Conversation:
     def _token(self, index: int, lang: Lang) -> int:
         length = len(self.sample)
         if index == -1:
-            written = [i for i, m in enumerate(self.sample.mask) if m]
-            return written[-1] if written else 0
+            return self.sample.written[-1] if self.sample.written else 0
         if not 0 <= index < length:
             raise TelescopeError(say("no token", lang, length - 1, index))
         if not self.sample.mask[index]:
