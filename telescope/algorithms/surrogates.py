@@ -10,6 +10,7 @@ whole minibatch.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import torch
@@ -326,34 +327,10 @@ def _terms(
     )
 
 
-def dppo_tv_loss(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    ratio_cap: float,
-) -> PolicyTerms:
-    """`dppo_loss` with the total variation."""
-    limits = {"clip_low": clip_low, "clip_high": clip_high, "ratio_cap": ratio_cap}
-    return dppo_loss(log_probs, old_log_probs, advantages, mask, divergence="tv", **limits)
+# ---- under the names of their definitions
 
-
-def dppo_kl_loss(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    ratio_cap: float,
-) -> PolicyTerms:
-    """`dppo_loss` with the KL divergence."""
-    limits = {"clip_low": clip_low, "clip_high": clip_high, "ratio_cap": ratio_cap}
-    return dppo_loss(log_probs, old_log_probs, advantages, mask, divergence="kl", **limits)
+dppo_tv_loss = functools.partial(dppo_loss, divergence="tv")
+dppo_kl_loss = functools.partial(dppo_loss, divergence="kl")
 
 
 def choose_for_clip_cov(
