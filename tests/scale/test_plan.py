@@ -30,7 +30,6 @@ from telescope.scale.plan.sampling import (
     LAUNCH,
     VLLM_KEPT,
     VLLM_ROWS,
-    cached_per_token,
     sampled_rows,
 )
 from telescope.scale.plan.shapes import GIB, NO_CRITIC, SHAPES, Shape, read_shape
@@ -425,7 +424,7 @@ def test_vllm_reserves_the_cache_for_its_share_of_the_rows():
 def test_tensor_parallelism_divides_the_cache_as_far_as_there_are_heads():
     shape = SHAPES["70B"]
     whole = 2 * 80 * 8 * 128
-    split = [whole / cached_per_token(shape, size) for size in (1, 2, 4, 8, 16)]
+    split = [whole / shape.cached(size) for size in (1, 2, 4, 8, 16)]
     assert split == [1, 2, 4, 8, 8]
 
 

@@ -94,7 +94,7 @@ def sampling_of(job: Job, always: float, at_start: float) -> Sampling:
         weights = job.bytes * job.actor.policy
     graphs = uses_graphs(job)
     rows = sampled_rows(job)
-    row_bytes = job.bytes * job.actor.cached * job.row
+    row_bytes = job.bytes * job.actor.cached() * job.row
     slots = rows
     if graphs:
         # As many slots as the cache's share of the memory holds.
@@ -111,7 +111,7 @@ def _vllm(job: Job, at_start: float) -> Sampling:
     split = job.tensor_parallel if job.samples_apart else 1
     slots = min(sampled_rows(job), VLLM_ROWS)
     tokens = ceil_div(job.row, VLLM_BLOCK) * VLLM_BLOCK
-    row_bytes = job.bytes * cached_per_token(job.actor, split) * tokens
+    row_bytes = job.bytes * job.actor.cached(split) * tokens
     allowed = config.gpu_memory_utilization * (job.rates.memory - at_start)
     cache = min((slots + 1) * row_bytes, max(allowed, row_bytes))
     # vLLM's own defaults: the larger one for GPUs of 70 GiB.
@@ -127,11 +127,6 @@ def _vllm(job: Job, at_start: float) -> Sampling:
     )
 
 
-def cached_per_token(shape: Shape, split: int = 1) -> int:
-    """Numbers of a token in the cache of one of `split` GPUs: K/V heads are divided, not cut."""
-    return 2 * shape.layers * max(shape.kv_heads // split, 1) * shape.head_dim
-
-
 def decode_seconds(job: Job, slots: int) -> float:
     """Seconds to write all responses."""
     shape = job.actor
@@ -141,7 +136,7 @@ def decode_seconds(job: Job, slots: int) -> float:
     rate = job.rates.tflops * 1e12 * split
     weights = (shape.matrices + shape.table) / split
     length = job.prompt + job.response / 2
-    cached = job.bytes * slots * cached_per_token(shape, split) * length
+    cached = job.bytes * slots * shape.cached(split) * length
     # Without graphs our sampler copies the cache, to grow.
     read = job.bytes * weights + cached * (1 if graphs or is_vllm(job) else 3)
     token = read / job.rates.bandwidth / 1e12

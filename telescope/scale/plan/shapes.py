@@ -87,10 +87,9 @@ class Shape:
         attention = 3 * self.head_dim * (self.heads + self.kv_heads)
         return 4 * self.hidden + attention + 3 * self.intermediate
 
-    @property
-    def cached(self) -> int:
-        """Numbers per token in the KV cache."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+    def cached(self, split: int = 1) -> int:
+        """Numbers of a token in the cache of one of `split` GPUs: whole K/V heads."""
+        return 2 * self.layers * max(self.kv_heads // split, 1) * self.head_dim
 
 
 SHAPES = {
