@@ -108,7 +108,8 @@ def make_jobs(recipe: str | None, settings: Sequence[Setting]) -> list[Job]:
         folder = f"{base.name}-sweep"
         name = "_".join(_label(key, value) for key, value in own if key in swept)
         own += [("dir", str(Path(base.dir) / folder)), ("name", name)]
-        if base.log.trackers and base.log.group is None:
+        groups_runs = set(base.log.trackers) - {"tensorboard"}
+        if groups_runs and base.log.group is None:
             own.append(("log.group", folder))
         arguments = ["train", *([] if recipe is None else [recipe]), "--resume"]
         arguments += [f"--{key}={value}" for key, value in own]

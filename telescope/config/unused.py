@@ -34,10 +34,13 @@ def _unread(config: Config) -> Iterator[tuple[str, tuple[str, ...], str]]:
         yield "critic", names, f"credit.estimator = '{estimator}' has no critic"
     if config.backend == "local":
         yield "ray", _OF_RAY, "backend = 'local'"
-    if not config.log.trackers:
+    trackers = set(config.log.trackers)
+    if not trackers:
         yield "log", _OF_TRACKERS, "log.trackers is empty"
-    elif config.log.trackers == ["tensorboard"]:
+    elif trackers == {"tensorboard"}:
         yield "log", ("project", "group", "tags"), "tensorboard has no such thing"
+    elif "wandb" not in trackers:
+        yield "log", ("tags",), "only W&B has tags"
     if config.credit.kl_target is None:
         yield "credit", ("kl_horizon",), "credit.kl_target is not set"
     if not config.actor.kl_loss_coef:

@@ -51,6 +51,11 @@ def test_a_list_reaches_the_run_as_one_value():
     assert jobs[0].config.log.group == "arithmetic-sweep"
 
 
+def test_a_sweep_sets_no_group_where_no_tracker_has_groups():
+    jobs = make_jobs(None, [("seed", "0,1"), ("log.trackers", "tensorboard")])
+    assert {job.config.log.group for job in jobs} == {None}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -29,6 +29,10 @@ GRPO = [("credit.estimator", "grpo"), ("rollout.n", "4")]
             "log.group: does nothing here, because tensorboard has no such thing",
         ),
         (
+            [("log.trackers", "trackio"), ("log.tags", "a")],
+            "log.tags: does nothing here, because only W&B has tags",
+        ),
+        (
             [("credit.kl_horizon", "5")],
             "credit.kl_horizon: does nothing here, because credit.kl_target is not set",
         ),
