@@ -106,3 +106,12 @@ def test_the_command_prints_a_recipe_that_fits(
     assert capsys.readouterr().out.startswith("fits 24 GiB as it is")
     cli.main(shlex.split("plan --shape 70B --gpu-gib 16 --suggest"))
     assert capsys.readouterr().out.startswith("nothing that was tried fits 16 GiB: use a smaller")
+
+
+@pytest.mark.parametrize("given", ["--backend ray --ray.samplers 1", "--gpus 8", "--gpus 1,8"])
+def test_several_gpus_are_no_suggestion_for_one(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(shlex.split(f"plan --shape 7B --suggest {given}"))
+    assert "--suggest is about one GPU, and this plan has" in capsys.readouterr().err

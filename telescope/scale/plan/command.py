@@ -85,6 +85,11 @@ def run(
         return models.job(other, 1, prompt, response, rates)
 
     if chosen.suggest:
+        if max(gpus) > 1 and (chosen.gpus or others(config)):
+            raise TelescopeError(
+                f"--suggest is about one GPU, and this plan has {max(gpus)}: leave out --gpus, "
+                "ray.samplers, ray.critic_workers and ray.reward_workers"
+            )
         return fit.suggestion(changed)
     return table([models.job(config, number, prompt, response, rates) for number in gpus])
 
