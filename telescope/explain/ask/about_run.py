@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from telescope.algorithms.definitions.notation import num
+from telescope.config import checked_toml
 from telescope.config.paths import check_ordinary
+from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import fill
 from telescope.explain.ask.index import Index
 from telescope.explain.ask.tokens import words
@@ -69,9 +71,8 @@ def read_run(run: Path) -> RunFacts:
     config: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    with contextlib.suppress(OSError, ValueError):
-        check_ordinary(run / "config.toml")
-        config = tomllib.loads((run / "config.toml").read_text("utf-8"))
+    with contextlib.suppress(TelescopeError):
+        config = checked_toml(run / "config.toml")
     with contextlib.suppress(OSError):
         check_ordinary(run / "metrics.jsonl")
         lines = (run / "metrics.jsonl").read_text("utf-8", "replace").splitlines()

@@ -176,6 +176,14 @@ def test_the_right_answer_is_told_where_the_data_has_it() -> None:
     assert "column" not in ask("why is this answer wrong?", sample=unknown)
 
 
+def test_a_damaged_config_is_left_out(run: Path) -> None:
+    config = run / "config.toml"
+    written = config.read_text("utf-8")
+    assert "train.jsonl" in ask("what is the task?", run)
+    config.write_text(f"# crc32 of the lines below: 1\n{written}", "utf-8")
+    assert "train.jsonl" not in ask("what is the task?", run)
+
+
 @pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl"])
 def test_a_pipe_in_the_run_is_not_read(run: Path, name: str) -> None:
     (run / name).unlink()
