@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -78,7 +76,7 @@ def _whiten(batch: TokenBatch, config: CreditConfig) -> TokenBatch:
     """Adds whitened, and the μ and σ that it used, the same in every row."""
     advantages = batch["advantages"]
     if config.whitens:
-        over = _whitens_over(config)
+        over: Over = getattr(config, "whiten_over", "tokens")  # a setting of few estimators
         mean, std = whitening(advantages, batch.mask, over=over)
         whitened = masked_whiten(advantages, batch.mask, over=over)
     else:
@@ -90,14 +88,6 @@ def _whiten(batch: TokenBatch, config: CreditConfig) -> TokenBatch:
         whiten_mean=mean.to(advantages).expand(len(batch)),
         whiten_std=std.to(advantages).expand(len(batch)),
     )
-
-
-def _whitens_over(config: Any) -> Over:
-    """What counts once in μ and σ; most estimators have no such setting."""
-    if not hasattr(config, "whiten_over"):
-        return "tokens"
-    over: Over = config.whiten_over
-    return over
 
 
 def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:

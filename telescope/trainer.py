@@ -98,13 +98,17 @@ class Trainer(Lifecycle):
         ledger. Returns the last metrics.
         """
         config = self.config
-        actor, critic, reference = self.roles.actor, self.roles.critic, self.roles.reference
-        reward, ledger = self.roles.reward, self.ledger
+        actor = self.roles.actor
+        critic = self.roles.critic
+        reference = self.roles.reference
+        reward = self.roles.reward
+        ledger = self.ledger
         rollout = RolloutStage(actor, reward, self.dataloader, config.rollout)
         with self._session() as (log, progress, stop):
             for step, prompts in self.dataloader.from_step(self.step, self.until):
                 timer = Timer(actor.device, self.roles.graph_memory)
-                kl_coef, beta = self.kl_coef, actor.beta  # both may adapt after the update
+                kl_coef = self.kl_coef  # this and β may adapt after the update
+                beta = actor.beta
                 reward.step = step + 1
                 # Stage 1: rollout
                 with timer("rollout"):
