@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
+    AfterValidator,
     Field,
     ModelWrapValidatorHandler,
     SerializeAsAny,
@@ -16,7 +16,6 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
     create_model,
-    field_validator,
     model_validator,
 )
 
@@ -368,56 +367,70 @@ def kl_place(estimator: Any) -> str:
         return "reward"  # not an estimator: validation says so
 
 
-S = TypeVar("S", bound=Section)
+class ChosenSection(Section):
+    """A section that names an algorithm. `variant` adds the settings of that algorithm."""
+
+    chosen_by: ClassVar[str]
+    """The setting that names it."""
+    registry: ClassVar[Registry[Any]]
+
+    @classmethod
+    def of(cls, name: str | None = None, /, **settings: Any) -> Self:
+        """The section of one algorithm: `CreditConfig.of("gae", lam=1.0)`."""
+        chosen = settings.setdefault(cls.chosen_by, name or cls.model_fields[cls.chosen_by].default)
+        made: Any = variant(cls, chosen).model_validate(settings)
+        return cast(Self, made)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the values: the class of a variant is made anew where they are read."""
+        base = next(kind for kind in type(self).__mro__ if ChosenSection in kind.__bases__)
+        return _rebuild, (base, self.model_dump())
 
 
-def _variant(base: type[S], registry: Registry[Any], name: str) -> type[S]:
+@functools.cache
+def variant(base: type[ChosenSection], name: str) -> type[ChosenSection]:
     """The section with the settings of one definition added."""
-    definition: Definition = registry[name]
+    definition: Definition = base.registry[name]
     taken = set(base.model_fields) & set(definition.settings.model_fields)
     if taken:
         raise LookupError(
-            f"{name} has a setting `{min(taken)}`, which every {registry.what} has: rename it"
+            f"{name} has a setting `{min(taken)}`, which every {base.registry.what} has: rename it"
         )
-    title = f"{base.__name__}[{definition.name}]"
+    other: dict[str, Any] = {}
+    if kl_place(name) != "reward" and "kl_coef" in base.model_fields:
+        description = base.model_fields["kl_coef"].description
+        other["kl_coef"] = (float, Field(0.0, ge=0, description=description))
     bases: Any = (base, definition.settings)
-    made: Any = create_model(title, __base__=bases)
-    return cast(type[S], made)
+    made: Any = create_model(f"{base.__name__}[{definition.name}]", __base__=bases, **other)
+    return cast(type[ChosenSection], made)
 
 
-@functools.cache
-def credit_variant(estimator: str) -> type[CreditConfig]:
-    variant = _variant(CreditConfig, ESTIMATORS, estimator)
-    if ESTIMATORS[estimator].kl_in == "reward":
-        return variant
-    description = CreditConfig.model_fields["kl_coef"].description
-    without_kl: Any = (float, Field(0.0, ge=0, description=description))
-    made: Any = create_model(variant.__name__, __base__=variant, kl_coef=without_kl)
-    return cast(type[CreditConfig], made)
+def _known_in(registry: Registry[Any]) -> AfterValidator:
+    """Refuses a name that no definition has."""
+
+    def check(name: str) -> str:
+        try:
+            registry[name]
+        except LookupError as error:
+            raise ValueError(str(error)) from None
+        return name
+
+    return AfterValidator(check)
 
 
-@functools.cache
-def actor_variant(loss: str) -> type[ActorConfig]:
-    return _variant(ActorConfig, POLICY_LOSSES, loss)
-
-
-@functools.cache
-def critic_variant(loss: str) -> type[CriticConfig]:
-    return _variant(CriticConfig, VALUE_LOSSES, loss)
-
-
-def _by_choice(choice: str, default: str, variant: Callable[[str], type[Section]]) -> WrapValidator:
+def _by_choice(base: type[ChosenSection]) -> WrapValidator:
     """Validates a section with the settings of the algorithm that it names."""
+    choice = base.chosen_by
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if not isinstance(value, dict):
             return handler(value)
-        name = value.get(choice, default)
+        name = value.get(choice, base.model_fields[choice].default)
         if not isinstance(name, str):
             return handler({choice: name})  # raises: it is not a name
         name = absolute(name)
         try:
-            model = variant(name)
+            model = variant(base, name)
         except LookupError:
             handler({choice: name})  # raises, and says which names there are
             raise
@@ -430,18 +443,13 @@ def _rebuild(section: Any, values: dict[str, Any]) -> Any:
     return section.of(**values)
 
 
-def _known(registry: Registry[Any], name: str) -> str:
-    try:
-        registry[name]
-    except LookupError as error:
-        raise ValueError(str(error)) from None
-    return name
+class CreditConfig(ChosenSection):
+    """Settings that every estimator has; `variant` adds those of the chosen one."""
 
+    chosen_by: ClassVar[str] = "estimator"
+    registry: ClassVar[Registry[Any]] = ESTIMATORS
 
-class CreditConfig(Section):
-    """Settings that every estimator has; `credit_variant` adds those of the chosen one."""
-
-    estimator: str = Field(
+    estimator: Annotated[str, _known_in(ESTIMATORS)] = Field(
         DEFAULT_ESTIMATOR,
         description="how rewards (and values, if there is a critic) become advantages",
     )
@@ -486,20 +494,6 @@ class CreditConfig(Section):
         "that the ledger records, for runs whose rewards and loss do not use it",
     )
 
-    @field_validator("estimator")
-    @classmethod
-    def _exists(cls, name: str) -> str:
-        return _known(ESTIMATORS, name)
-
-    @classmethod
-    def of(cls, estimator: str = DEFAULT_ESTIMATOR, **settings: Any) -> CreditConfig:
-        """The section of one estimator: `CreditConfig.of("gae", lam=1.0)`."""
-        return credit_variant(estimator).model_validate({"estimator": estimator, **settings})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the values: the class of a variant is made anew where they are read."""
-        return _rebuild, (CreditConfig, self.model_dump())
-
     @property
     def definition(self) -> Estimator:
         return ESTIMATORS[self.estimator]
@@ -513,10 +507,13 @@ class CreditConfig(Section):
         return self.definition.whiten if self.whiten == "auto" else self.whiten
 
 
-class ActorConfig(OptimizerConfig):
-    """Settings that every policy loss has; `actor_variant` adds those of the chosen one."""
+class ActorConfig(OptimizerConfig, ChosenSection):
+    """Settings that every policy loss has; `variant` adds those of the chosen one."""
 
-    loss: str = Field(
+    chosen_by: ClassVar[str] = "loss"
+    registry: ClassVar[Registry[Any]] = POLICY_LOSSES
+
+    loss: Annotated[str, _known_in(POLICY_LOSSES)] = Field(
         DEFAULT_POLICY_LOSS, description="what the actor minimises; the default is PPO's clip"
     )
     entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus; 0: none")
@@ -595,11 +592,6 @@ class ActorConfig(OptimizerConfig):
         "this, in nats per token",
     )
 
-    @field_validator("loss")
-    @classmethod
-    def _exists(cls, name: str) -> str:
-        return _known(POLICY_LOSSES, name)
-
     @model_validator(mode="after")
     def _check_bounds(self) -> ActorConfig:
         if self.reject_low >= self.reject_high and not self.rejects_by_divergence:
@@ -613,15 +605,6 @@ class ActorConfig(OptimizerConfig):
                 f"importance_cap = {self.importance_cap:g}"
             )
         return self
-
-    @classmethod
-    def of(cls, loss: str = DEFAULT_POLICY_LOSS, **settings: Any) -> ActorConfig:
-        """The section of one policy loss: `ActorConfig.of("clip", clip_high=0.28)`."""
-        return actor_variant(loss).model_validate({"loss": loss, **settings})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the values: the class of a variant is made anew where they are read."""
-        return _rebuild, (ActorConfig, self.model_dump())
 
     @property
     def definition(self) -> PolicyLoss:
@@ -650,31 +633,20 @@ class ActorConfig(OptimizerConfig):
         return self.aggregation
 
 
-class CriticConfig(OptimizerConfig):
-    """Settings that every value loss has; `critic_variant` adds those of the chosen one."""
+class CriticConfig(OptimizerConfig, ChosenSection):
+    """Settings that every value loss has; `variant` adds those of the chosen one."""
 
     lr: float = Field(1e-5, gt=0, description="learning rate after warm-up")
-    loss: str = Field(
+    chosen_by: ClassVar[str] = "loss"
+    registry: ClassVar[Registry[Any]] = VALUE_LOSSES
+
+    loss: Annotated[str, _known_in(VALUE_LOSSES)] = Field(
         DEFAULT_VALUE_LOSS,
         description="what the critic minimises; the default is half the squared error",
     )
     head_init: Literal["zero", "normal"] = Field(
         "zero", description="value head: zeros, or N(0, initializer_range²) as in transformers"
     )
-
-    @field_validator("loss")
-    @classmethod
-    def _exists(cls, name: str) -> str:
-        return _known(VALUE_LOSSES, name)
-
-    @classmethod
-    def of(cls, loss: str = DEFAULT_VALUE_LOSS, **settings: Any) -> CriticConfig:
-        """The section of one value loss: `CriticConfig.of("huber", huber_delta=2.0)`."""
-        return critic_variant(loss).model_validate({"loss": loss, **settings})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the values: the class of a variant is made anew where they are read."""
-        return _rebuild, (CriticConfig, self.model_dump())
 
     @property
     def definition(self) -> ValueLoss:
@@ -910,15 +882,9 @@ class Config(Section):
     warm_start: WarmStartConfig = WarmStartConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
-    credit: Annotated[
-        SerializeAsAny[CreditConfig], _by_choice("estimator", DEFAULT_ESTIMATOR, credit_variant)
-    ] = CreditConfig.of()
-    actor: Annotated[
-        SerializeAsAny[ActorConfig], _by_choice("loss", DEFAULT_POLICY_LOSS, actor_variant)
-    ] = ActorConfig.of()
-    critic: Annotated[
-        SerializeAsAny[CriticConfig], _by_choice("loss", DEFAULT_VALUE_LOSS, critic_variant)
-    ] = CriticConfig.of()
+    credit: Annotated[SerializeAsAny[CreditConfig], _by_choice(CreditConfig)] = CreditConfig.of()
+    actor: Annotated[SerializeAsAny[ActorConfig], _by_choice(ActorConfig)] = ActorConfig.of()
+    critic: Annotated[SerializeAsAny[CriticConfig], _by_choice(CriticConfig)] = CriticConfig.of()
     checkpoint: CheckpointConfig = CheckpointConfig()
     ledger: LedgerConfig = LedgerConfig()
     ray: RayConfig = RayConfig()
