@@ -21,8 +21,8 @@ from telescope.algorithms.definitions.base import (
     ValueLoss,
     Words,
 )
-from telescope.algorithms.definitions.registry import Registry
 from telescope.config import ActorConfig, CreditConfig, CriticConfig, Section
+from telescope.config.sections import ChosenSection, variant
 
 _NOT_HERE = Words(
     zh="它的定义不在这里，只显示记录的数，不核对",
@@ -51,9 +51,9 @@ class Settings:
         value_loss = names.pop("value_loss", None) or DEFAULT_VALUE_LOSS
         given = {"kl_coef": 0.0, **names}
         return cls(
-            _section(CreditConfig, ESTIMATORS, "estimator", estimator, given),
-            _section(ActorConfig, POLICY_LOSSES, "loss", loss, given),
-            _section(CriticConfig, VALUE_LOSSES, "loss", value_loss, given),
+            _section(CreditConfig, estimator, given),
+            _section(ActorConfig, loss, given),
+            _section(CriticConfig, value_loss, given),
             float(names.get("temperature", 1.0)),
         )
 
@@ -63,9 +63,9 @@ class Settings:
         if "credit" not in data:
             return cls.of(**_from_version_2(data))
         return cls(
-            _recorded_section(CreditConfig, ESTIMATORS, "estimator", data["credit"]),
-            _recorded_section(ActorConfig, POLICY_LOSSES, "loss", data["actor"]),
-            _recorded_section(CriticConfig, VALUE_LOSSES, "loss", data["critic"]),
+            _recorded_section(CreditConfig, data["credit"]),
+            _recorded_section(ActorConfig, data["actor"]),
+            _recorded_section(CriticConfig, data["critic"]),
             data.get("temperature", 1.0),
         )
 
@@ -148,25 +148,21 @@ class Settings:
         return 1.0 if own is None else own(self.credit, tokens)
 
 
-def _section(
-    section: Any, registry: Registry[Any], choice: str, name: str, given: Mapping[str, Any]
-) -> Any:
+def _section(section: type[ChosenSection], name: str, given: Mapping[str, Any]) -> Any:
     own = {key: value for key, value in given.items() if key in section.model_fields}
-    definition = registry.recorded(name)
+    definition = section.registry.recorded(name)
     if definition is None:
-        return section.model_construct(**{**_defaults(section), **own, choice: name})
+        return section.model_construct(**{**_defaults(section), **own, section.chosen_by: name})
     fields = definition.settings.model_fields
     own |= {key: value for key, value in given.items() if key in fields}
-    return section.of(**{**own, choice: name})
+    return section.of(**{**own, section.chosen_by: name})
 
 
-def _recorded_section(
-    section: Any, registry: Registry[Any], choice: str, data: Mapping[str, Any]
-) -> Any:
+def _recorded_section(section: type[ChosenSection], data: Mapping[str, Any]) -> Any:
     """Not validated again: it was when the run started, and a newer version may be stricter."""
-    name = data[choice]
-    definition = registry.recorded(name)
-    base = section if definition is None else type(section.of(**{choice: name}))
+    name = data[section.chosen_by]
+    definition = section.registry.recorded(name)
+    base = section if definition is None else variant(section, name)
     return base.model_construct(**{**_defaults(base), **data})
 
 
