@@ -138,9 +138,9 @@ class Bundle:
 POLICY, STYLE, DATA, SCRIPT = b"<!--policy-->", b"<!--style-->", b"<!--data-->", b"<!--script-->"
 
 
-def bundle(files: Mapping[str, bytes] | None = None) -> Bundle:
+def bundle() -> Bundle:
     """The page of index.html: its links become one style, its module one script."""
-    files = static_files() if files is None else files
+    files = static_files()
     html = files["index.html"]
     entry = _SCRIPT.search(html)
     if entry is None:
