@@ -7,7 +7,7 @@ statistic. They look at the arrays as the trainer gave them, padding included.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
 LEAST_TOKENS = 32
 """Tokens that a statistic needs."""
+LEAST_ROWS = 8
+"""Rows that say how a trainer ends its answers."""
+LIKE_SCORE = 0.25
+"""A reward that differs from the score by a smaller share, as by a KL, is the score."""
 
 
 def find_faults(given: Given) -> list[Fault]:
@@ -54,8 +58,7 @@ def _nan_in_padding(given: Given) -> Fault | None:
 
 
 def _score_on_padding(given: Given) -> Fault | None:
-    for row, mask, scores in given.rows("token_level_scores"):
-        lost = np.nan_to_num(scores[: len(mask)]) * (mask == 0)
+    for row, lost in _lost_scores(given):
         if np.any(lost != 0):
             slot = int((lost != 0).argmax())
             token = given.token(row, slot)
@@ -69,6 +72,28 @@ def _score_on_padding(given: Given) -> Fault | None:
                 "没有 token 得到它。请记在策略写的最后一个 token 上。",
             )
     return None
+
+
+def _lost_scores(given: Given) -> Iterator[tuple[int, Array]]:
+    """(row, scores where the mask is 0, else 0), also where only rewards are known.
+
+    A reward in padding may be a KL of padding. It is the score if it is as large, and if no return
+    has it in it: TRL pays behind the last token and counts that slot as a time step.
+    """
+    for row, mask, scores in given.rows("token_level_scores"):
+        yield row, np.nan_to_num(scores[: len(mask)]) * (mask == 0)
+    if "token_level_scores" in given.columns or given.scores is None:
+        return
+    for row, mask, rewards in given.rows("token_level_rewards"):
+        score = given.scores[row]
+        if not score or not mask.any():
+            continue
+        off = np.nan_to_num(rewards[: len(mask)]) * (mask == 0)
+        off[np.abs(off - score) > LIKE_SCORE * abs(score)] = 0
+        last = int(np.flatnonzero(mask)[-1])
+        returns = given.columns.get("returns")
+        is_paid = returns is not None and abs(returns[row][last] - rewards[last]) > CLOSE
+        yield row, off * (not is_paid)
 
 
 def _mask_shifted(given: Given) -> Fault | None:
@@ -95,19 +120,39 @@ def _end_of_answer(given: Given, ids: Array, mask: Array, last: int) -> int | No
     behind it on purpose. What follows must be padding.
     """
     at = np.flatnonzero(ids == given.eos) if given.eos is not None else np.zeros(0, int)
-    if not len(at) or ids[last] == given.eos:
+    if not len(at):
         return None
+    if ids[last] == given.eos:
+        rest = ids[last - 1 :]  # padding with EOS: the mask has the answer's own and one more
+        goes_on = last > 0 and last + 1 < len(ids) and mask[last - 1] and (rest == given.eos).all()
+        return last - 1 if goes_on else None
     after = at[at > last]
     if len(after):
         end = int(after[0])
         rest = ids[end + 1 :]
-        pads_are_eos = bool(len(rest)) and bool((rest == given.eos).all())
-        return end if end == last + 1 and not pads_are_eos else None
+        pads_are_eos = given.pad in (None, given.eos) and bool((rest == given.eos).all())
+        if end != last + 1 or (pads_are_eos and not _always_ends_before_eos(given)):
+            return None
+        return end
     end = int(at[-1])
     rest = ids[end + 1 :]
     is_padding = bool((rest == rest[0]).all()) and mask[end + 1 : last + 1].all()
     known = (len(rest) > 1 or _stops_at_eos(given)) if given.pad is None else rest[0] == given.pad
     return end if is_padding and known else None
+
+
+def _always_ends_before_eos(given: Given) -> bool:
+    """Whether every row with two slots left ends before an EOS, after many different tokens.
+
+    A stop word would be the same token in most rows; one such row may have been cut off.
+    """
+    ends = []
+    for ids, mask in zip(given.responses, given.mask, strict=True):
+        on = np.flatnonzero(mask[: len(ids)])
+        if len(on) and on[-1] + 2 < len(ids):
+            ends.append((int(ids[on[-1]]), ids[on[-1] + 1] == given.eos))
+    tokens = {token for token, _ in ends}
+    return len(ends) >= LEAST_ROWS and all(at for _, at in ends) and 2 * len(tokens) > len(ends)
 
 
 def _stops_at_eos(given: Given) -> bool:
@@ -122,7 +167,8 @@ def _shift_of_numbers(given: Given, row: int, mask: Array) -> int:
     there = np.zeros(len(mask), bool)
     for name in ("old_log_probs", "ref_log_prob", "values"):
         if name in given.columns:
-            there |= np.nan_to_num(given.columns[name][row][: len(mask)]) != 0
+            numbers = given.columns[name][row][: len(mask)]
+            there |= np.isfinite(numbers) & (numbers != 0)
     if not there.any() or there.all() or mask.all() or (there == mask).all():
         return 0
     for by in (1, -1):
@@ -161,6 +207,8 @@ def _beside_numbers(row: int, token: int, by: int) -> Fault:
 
 
 def _returns_from_whitened(given: Given) -> Fault | None:
+    if "token_level_rewards" not in given.columns:
+        return _returns_without_rewards(given)
     rows = []
     for row, mask, *columns in given.rows("values", "returns", "whitened", "token_level_rewards"):
         if mask.any():
@@ -189,10 +237,40 @@ def _returns_from_whitened(given: Given) -> Fault | None:
     return None
 
 
+def _returns_without_rewards(given: Given) -> Fault | None:
+    """R − V is Â on every token of the batch, and has the mean 0 and the σ 1 of whitening."""
+    rows = list(given.rows("values", "returns", "whitened"))
+    if not rows:
+        return None
+    less = np.concatenate([(r - v)[: len(mask)][mask] for _, mask, v, r, _ in rows])
+    used = np.concatenate([w[: len(mask)][mask] for _, mask, _, _, w in rows])
+    if len(less) < LEAST_TOKENS or not (np.abs(less - used) < CLOSE).all():
+        return None
+    if abs(less.mean()) > CLOSE or abs(less.std() - 1) > 10 * CLOSE:
+        return None
+    row, mask, values, returns, _ = next(each for each in rows if each[1].any())
+    last = int(np.flatnonzero(mask)[-1])
+    token = given.token(row, last)
+    example = f"{returns[last]:.4g} − {values[last]:.4g} = {returns[last] - values[last]:.4g}"
+    return Fault(
+        "returns_from_whitened",
+        row,
+        token,
+        f"R − V is the whitened advantage on every token, e.g. {example} at token {token} of row "
+        f"{row}: over the batch its mean is {less.mean():.2g} and its σ {less.std():.4g}. The "
+        "critic is trained towards the wrong scale: compute R before whitening.",
+        f"每个 token 的 R − V 都等于白化后的优势，例如第 {row} 行 token {token}：{example}。"
+        f"在整批上它的均值是 {less.mean():.2g}，σ 是 {less.std():.4g}。"
+        "critic 学到的尺度是错的：请在白化之前计算 R。",
+    )
+
+
 def _is_one_line(raw: Sequence[float], used: Sequence[float]) -> bool:
     """Whether used = (raw − μ)/σ with the same μ and σ in every row, as whitening has it."""
     x = np.array(raw, np.float64)
     y = np.array(used, np.float64)
+    if not (np.isfinite(x) & np.isfinite(y)).all():
+        return False
     if len(x) < 3 or x.std() < CLOSE:
         return True
     slope, start = np.polyfit(x, y, 1)
@@ -218,27 +296,42 @@ def _values_after_token(given: Given) -> Fault | None:
             continue
         prompt = given.prompts[row]
         key = prompt if isinstance(prompt, str) else tuple(np.asarray(prompt).tolist())
-        start = int(on[0])
-        for slot in range(start, min(len(ids), start + PREFIX)):
+        first = int(on[0])
+        start = _end_of_left_padding(given, ids[:first])
+        for slot in range(first, min(len(ids), first + PREFIX)):
             if mask[slot]:
                 state = (key, tuple(ids[start:slot].tolist()))
-                seen = (row, slot - start, float(values[slot]), int(ids[slot]))
+                seen = (row, slot - first, float(values[slot]), int(ids[slot]))
                 states.setdefault(state, []).append(seen)
     return next((f for seen in states.values() if (f := _differs(seen)) is not None), None)
 
 
+def _end_of_left_padding(given: Given, before: Array) -> int:
+    """How many tokens before the first written one are padding.
+
+    Others are part of the state: a tool's, or one that a shifted mask leaves out.
+    """
+    if given.pad is not None:
+        is_padding = bool((before == given.pad).all())
+    else:
+        is_padding = len(before) > 1 and bool((before == before[0]).all())
+    return len(before) if is_padding else 0
+
+
 def _differs(seen: Sequence[tuple[int, int, float, int]]) -> Fault | None:
-    """A fault where V of one state differs with the token that was chosen in it."""
-    first = seen[0]
+    """A fault where V of one state differs with the token that was chosen in it.
+
+    The row whose V is farthest from that of most rows is named; of two rows the second.
+    """
     by_token: dict[int, list[float]] = {}
     for _, _, value, token in seen:
         by_token.setdefault(token, []).append(value)
-    same = max(max(values) - min(values) for values in by_token.values())
-    other = max(
-        (s for s in seen if s[3] != first[3]), key=lambda s: abs(s[2] - first[2]), default=None
-    )
-    if other is None:
+    if len(by_token) < 2:
         return None
+    same = max(max(values) - min(values) for values in by_token.values())
+    middle = float(np.median([value for _, _, value, _ in seen])) if len(seen) > 2 else seen[0][2]
+    other = max(seen, key=lambda each: abs(each[2] - middle))
+    first = min((s for s in seen if s[3] != other[3]), key=lambda each: abs(each[2] - middle))
     apart = abs(other[2] - first[2])
     noise = max(10 * CLOSE, 0.02 * abs(first[2]), 2 * same)
     if not apart > noise:
@@ -263,21 +356,13 @@ def _other_temperature(given: Given) -> Fault | None:
         (row, np.flatnonzero(mask), old, sampled)
         for row, mask, old, sampled in given.rows("old_log_probs", "rollout_log_probs")
     ]
-    old_all = [old[on] for _, on, old, _ in pairs]
-    sampled_all = [sampled[on] for _, on, _, sampled in pairs]
-    if not old_all:
+    found = _of_temperature(pairs, LEAST_TOKENS)
+    if found is None:
+        pairs = _rows_apart(pairs)
+        found = _of_temperature(pairs, LEAST_TOKENS // 2)
+    if found is None:
         return None
-    x = np.concatenate(sampled_all).astype(np.float64)
-    y = np.concatenate(old_all).astype(np.float64)
-    if len(x) < LEAST_TOKENS or not np.isfinite(x).all() or not np.isfinite(y).all():
-        return None
-    if x.std() < CLOSE or np.abs(y - x).mean() < 0.03 * np.abs(x).mean():
-        return None
-    ratio = float(y.std() / x.std())
-    fits = float(np.corrcoef(x, y)[0, 1])
-    grows = float(np.corrcoef(y - x, y + x)[0, 1])  # 0 where they differ by noise only
-    if fits < 0.9 or abs(grows) < 0.8 or abs(ratio - 1) < 0.05:
-        return None
+    ratio, fits = found
     row, on, old, sampled = max(pairs, key=lambda pair: _widest(*pair[1:])[0])
     slot = _widest(on, old, sampled)[1]
     token = given.token(row, slot)
@@ -293,6 +378,37 @@ def _other_temperature(given: Given) -> Fault | None:
         f"token {token}：{old[slot]:.4g} 对 {sampled[slot]:.4g}。同一个策略、不同的温度就是这样："
         "训练时也请把 logits 除以采样温度。",
     )
+
+
+Pairs = list[tuple[int, Array, Array, Array]]
+"""(row, tokens that the policy wrote, old log-probs, the sampler's) of some rows."""
+
+
+def _of_temperature(pairs: Pairs, least: int) -> tuple[float, float] | None:
+    """How much more old varies, and their correlation, if they differ as by a temperature."""
+    if not pairs:
+        return None
+    x = np.concatenate([sampled[on] for _, on, _, sampled in pairs]).astype(np.float64)
+    y = np.concatenate([old[on] for _, on, old, _ in pairs]).astype(np.float64)
+    if len(x) < least or not np.isfinite(x).all() or not np.isfinite(y).all():
+        return None
+    if x.std() < CLOSE or np.abs(y - x).mean() < 0.03 * np.abs(x).mean():
+        return None
+    ratio = float(y.std() / x.std())
+    fits = float(np.corrcoef(x, y)[0, 1])
+    grows = float(np.corrcoef(y - x, y + x)[0, 1])  # 0 where they differ by noise only
+    if fits < 0.9 or abs(grows) < 0.8 or abs(ratio - 1) < 0.05:
+        return None
+    return ratio, fits
+
+
+def _rows_apart(pairs: Pairs) -> Pairs:
+    """The row that differs most, if it differs 10 times as much as most rows do."""
+    apart = [float(np.abs(old[on] - sampled[on]).mean()) if len(on) else 0.0
+             for _, on, old, sampled in pairs]  # fmt: skip
+    if len(apart) < 3 or max(apart) < 10 * float(np.median(apart)):
+        return []
+    return [pairs[int(np.argmax(apart))]]
 
 
 def _widest(on: Array, old: Array, sampled: Array) -> tuple[float, int]:

@@ -33,6 +33,7 @@ class Given:
     mask: Sequence[Array]
     columns: Mapping[str, Sequence[Array]]
     prompts: Sequence[Any] | None = None
+    scores: Sequence[float | None] | None = None
     eos: int | None = None
     pad: int | None = None
 
@@ -57,12 +58,14 @@ def given_batch(
     `watched` is the same batch without it, for what was not given.
     """
     mask = given.get("mask")
-    whole = [name for name in TOKEN_COLUMNS if given.get(name) is not None]
+    columns = (*TOKEN_COLUMNS, "log_probs")
+    whole = [name for name in columns if given.get(name) is not None]
     return Given(
         responses=ragged("responses", given["responses"], None),
         mask=[row > 0 for row in (watched.mask if mask is None else ragged("mask", mask, None))],
         columns={name: ragged(name, given[name], None) for name in whole},
         prompts=watched.prompts or watched.prompt_ids,
+        scores=watched.scores,
         eos=eos,
         pad=pad,
     )

@@ -186,3 +186,106 @@ def test_whitening_off_with_a_bootstrap_is_no_fault() -> None:
                        gamma=1.0, lam=0.9)  # fmt: skip
     given |= {"returns": returns, "whitened": raw}
     assert found(given) == {}
+
+
+# ---- one row of many, and batches that lack columns ----
+
+
+def longer(**kind: Any) -> dict[str, Any]:
+    """A right batch of 32 answers of up to 40 tokens."""
+    return make(rows=32, width=40, **kind)
+
+
+def test_one_row_with_values_from_after_the_token_is_named_among_four_of_a_prompt() -> None:
+    given = longer()
+    first = given["values"][0::4, 0].repeat_interleave(4)
+    given["values"][:, 0] = first
+    given["prompts"] = [f"question {row // 4}" for row in range(32)]
+    given["responses"][:, 0] = torch.arange(32) + 5  # they part at their first token
+    assert found(given) == {}
+    given["values"][8] = given["values"][8].roll(-1)  # the first of its four
+    assert found(given) == {"values_after_token": (8, 0)}
+
+
+def test_a_shifted_mask_does_not_make_values_look_late() -> None:
+    given = make(zeros=False)
+    given["mask"] = given["mask"].roll(1, 1)
+    given["mask"][:, 0] = 0
+    assert set(found(given)) == {"mask_shifted"}
+
+
+def test_one_row_at_another_temperature_is_named() -> None:
+    given = longer()
+    row = int(given["mask"].sum(1).argmax())
+    logits, chosen = given["_logits"][row] / 0.6, given["_chosen"][row]
+    given["old_log_probs"][row] = logits.log_softmax(-1).gather(-1, chosen[:, None]).squeeze(-1)
+    assert found(given)["other_temperature"][0] == row
+
+
+@pytest.mark.parametrize("with_returns", [True, False])
+def test_a_score_in_padding_is_seen_in_the_rewards_alone(with_returns: bool) -> None:
+    given = make()
+    scores = given.pop("token_level_scores")
+    row = int((scores.sum(1) > 0).nonzero().flatten()[-1])
+    _, last = answer(given, row)
+    assert last < 13
+    given["scores"] = scores.sum(1)
+    given["token_level_rewards"] = given["token_level_rewards"] - 0.01  # a KL, in padding too
+    assert found(given) == {}
+    given["token_level_rewards"][row, [last, last + 1]] += torch.tensor([-1.0, 1.0])
+    mask, values = given["mask"], given["values"]
+    raw, returns = gae(given["token_level_rewards"] * mask, values * mask, mask, gamma=1.0, lam=0.9)
+    given |= {"returns": returns, "whitened": masked_whiten(raw, mask)}
+    if not with_returns:
+        del given["returns"]
+    assert found(given) == {"score_on_padding": (row, last + 1)}
+
+
+def test_a_score_one_slot_later_that_the_returns_count_is_another_rule() -> None:
+    given = make(zeros=True)
+    scores = given.pop("token_level_scores")
+    given["scores"] = scores.sum(1)
+    mask = given["mask"]
+    paid = scores.roll(1, 1)  # as TRL's PPO
+    slots = ((mask + mask.roll(1, 1)) > 0).float()
+    raw, returns = gae(paid * slots, given["values"], slots, gamma=1.0, lam=0.9)
+    given |= {
+        "token_level_rewards": paid,
+        "returns": returns,
+        "whitened": masked_whiten(raw, mask) * mask,
+    }
+    assert found(given) == {}
+
+
+def test_nan_in_padding_of_the_new_log_probs() -> None:
+    given = make()
+    row, slot = 5, int((given["mask"][5] == 0).nonzero().flatten()[0])
+    given["log_probs"] = given["old_log_probs"].clone()
+    given["log_probs"][row, slot] = float("nan")
+    assert found(given) == {"nan_in_padding": (row, slot - answer(given, row)[0])}
+
+
+def test_returns_from_whitened_advantages_without_rewards() -> None:
+    given = longer()
+    del given["token_level_scores"], given["token_level_rewards"]
+    assert found(given) == {}
+    given["returns"] = given["values"] + given["whitened"]
+    assert found(given)["returns_from_whitened"] == (0, answer(given, 0)[1])
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_shifted_mask_where_padding_is_eos(by: int) -> None:
+    given = longer(pad=EOS)
+    arrays = {name: value for name, value in given.items() if not name.startswith("_")}
+    arrays["mask"] = arrays["mask"].roll(by, 1)
+    arrays["mask"][:, 0 if by == 1 else -1] = 0
+    faults = find_faults(given_batch(watched_step(**arrays), arrays, EOS, EOS))
+    assert "mask_shifted" in {fault.id for fault in faults}
+
+
+def test_a_stop_word_before_padding_with_eos_is_no_fault() -> None:
+    given = longer(pad=EOS, eos=False)
+    for row in range(32):
+        given["responses"][row, answer(given, row)[1]] = 77
+    arrays = {name: value for name, value in given.items() if not name.startswith("_")}
+    assert find_faults(given_batch(watched_step(**arrays), arrays, EOS, EOS)) == []
