@@ -7,6 +7,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ class TokenSteps:
     def __init__(self, sample: Sample) -> None:
         self.at = sample.written
         self.bootstrap = sample.bootstrap
-        self._next = dict(zip(self.at, [*self.at[1:], None], strict=True))
+        self._next = dict(itertools.zip_longest(self.at, self.at[1:]))
 
     def next(self, t: int) -> int | None:
         """The next valid token."""

@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.explain.chat import user_turn
+from telescope.explain.instructive import size_symbol
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, visible
 from telescope.explain.trace import Trace
@@ -50,13 +51,21 @@ class FirstScreen(Screen):
         rows = self.outstanding() if is_long else list(range(count))
         columns = self.brief_columns(with_ratio=True)
         lines = self.draws(self._lines(columns, rows, with_sums=is_long))
-        note = self.ui("brief_rows", len(rows), count) if is_long else self._count_of_checks()
+        if not columns:
+            return self.says(self._count_of_checks(), "dim")[:1]
+        note = self._note_on_rows(len(rows)) if is_long else self._count_of_checks()
         shown = [column.cells[t] for column in columns for t in rows]
         for mark, key in (("✂", "brief_clip"), ("⇅", "brief_flip")):
             longer = f"{note} · {self.ui(key)}"
             if any(mark in cell for cell in shown) and cell_len(longer) <= self.width:
                 note = longer
         return lines + self.says(note, "dim")[:1]
+
+    def _note_on_rows(self, shown: int) -> str:
+        symbol = size_symbol(self.full)
+        if not symbol:
+            return self.ui("brief_ends", shown, len(self.sample))
+        return self.ui("brief_rows", symbol, shown, len(self.sample))
 
     def brief_terms(self, room: int) -> list[str]:
         """The chosen token's most important terms, each on one line where that is possible."""

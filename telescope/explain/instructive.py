@@ -22,12 +22,19 @@ def instructive(full: Sample) -> int:
     return max(candidates, key=lambda t: abs(sizes[t]), default=0)
 
 
+_SIZES = {"A": "advantages", "Â": "whitened", "r": "token_level_rewards"}
+"""Symbol and column of what makes a token stand out, the first that is known."""
+
+
 def sizes_of(full: Sample) -> list[float]:
     """A; where that is not known Â, or else rewards."""
-    for name in ("advantages", "whitened", "token_level_rewards"):
-        if name in full.columns:
-            return full.columns[name]
-    return [0.0] * len(full)
+    symbol = size_symbol(full)
+    return full.columns[_SIZES[symbol]] if symbol else [0.0] * len(full)
+
+
+def size_symbol(full: Sample) -> str:
+    """Which of them that is; empty where none is known."""
+    return next((symbol for symbol, name in _SIZES.items() if name in full.columns), "")
 
 
 def is_punctuation(text: str) -> bool:

@@ -15,7 +15,7 @@ from telescope.algorithms.definitions.notation import num, subscript
 from telescope.explain.arithmetic import moments
 from telescope.explain.code import code_of
 from telescope.explain.drawing import Fence, cell_number, grid, window
-from telescope.explain.instructive import sizes_of
+from telescope.explain.instructive import size_symbol, sizes_of
 from telescope.explain.sample import Sample
 from telescope.explain.text import shorten, wrap
 from telescope.explain.token_table import TokenTable
@@ -219,8 +219,8 @@ class Screen(TokenTable):
     def why_this_token(self, t: int) -> str:
         """Why the view is about this token, see `instructive`; empty without A and Â."""
         sizes = sizes_of(self.full)
-        symbol = "A" if "advantages" in self.full.columns else "Â"
-        if symbol == "Â" and "whitened" not in self.full.columns:
+        symbol = size_symbol(self.full)
+        if symbol not in ("A", "Â"):
             return ""
         if len({sizes[k] for k in self.tracer.steps.at}) == 1:
             return f" · {self.ui('same_for_all', symbol)}"

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.explain.drawing import TableColumn, in_blocks, joined, window
-from telescope.explain.instructive import sizes_of
+from telescope.explain.instructive import size_symbol, sizes_of
 from telescope.explain.sample import ActorUpdate
 from telescope.explain.text import pad
 from telescope.explain.view import View
@@ -78,14 +78,15 @@ class TokenTable(View):
     def summary(self) -> list[str]:
         """Both ends, the tokens with the largest |A|, and sums over all valid tokens."""
         lines = [""]
-        lines += self.says(self.ui("summary", LARGEST, len(self.tracer.steps.at)), "bold")
+        symbol = size_symbol(self.full) or "A"
+        lines += self.says(self.ui("summary", symbol, LARGEST, len(self.tracer.steps.at)), "bold")
         columns = self.brief_columns(with_ratio=False)
         return lines + self.draws(self._lines(columns, self.outstanding(), with_sums=True))
 
     def outstanding(self) -> list[int]:
         """First and last token, and those with the largest |A|."""
         sizes = sizes_of(self.full)
-        at = self.tracer.steps.at
+        at = self.tracer.steps.at if size_symbol(self.full) else []
         largest = sorted(at, key=lambda t: -abs(sizes[t]))[:LARGEST]
         return sorted({0, len(self.sample) - 1, *largest})
 
@@ -94,6 +95,8 @@ class TokenTable(View):
         by_key = {column.key: column for column in self.columns}
         ratio = by_key.get("ratio")
         chosen = [by_key[key] for key in _BRIEF if key in by_key]
+        if not chosen and ratio is None:
+            chosen = list(self.columns)  # log-probs alone
         if with_ratio and ratio is not None:
             marks = by_key["clip"].cells
             cells = [x + mark for x, mark in zip(ratio.cells, marks, strict=True)]

@@ -158,6 +158,7 @@ class Recorder:
         finally:
             self._held -= size
 
+    @np.errstate(invalid="ignore", over="ignore")  # NaN is reported by us, not by numpy
     def _write_step(self, job: _Step) -> None:
         step = job.step
         watched = self._watched(job)

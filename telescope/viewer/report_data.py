@@ -123,7 +123,8 @@ class _Report:
         path = f"{self.base}/steps/{step}/samples/{position}"
         self.answers[path] = shown
         self.answers[f"{path}/tokens"] = tokens
-        self._add(f"{path}/tour", run_tour(self.run, step, position))
+        if any(sample.mask):
+            self._add(f"{path}/tour", run_tour(self.run, step, position))
         self.held.setdefault(step, []).append(position)
         self._add_shapes(text for traces in tokens for trace in traces for text in _lines(trace))
         return True

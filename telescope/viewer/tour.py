@@ -6,9 +6,12 @@ is made here; the page draws them, and says how far off a guess was.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from telescope.errors import TelescopeError
 from telescope.explain.chat import user_turn
 from telescope.explain.example import BATCH, in_english
 from telescope.explain.sample import Sample
@@ -70,6 +73,10 @@ class Told:
     """An answer, the one it is compared with, and the facts about both."""
 
     def __init__(self, batch: Sequence[Sample], position: int) -> None:
+        if not any(batch[position].mask):
+            raise TelescopeError("this answer has no token that the policy wrote: choose another")
+        position = sum(any(before.mask) for before in batch[:position])
+        batch = [_finite(sample) for sample in batch if any(sample.mask)]
         sample = batch[position]
         self.main = Answer(sample)
         self.has_critic = sample.settings.estimator_definition.needs.critic
@@ -124,6 +131,18 @@ class Told:
 
 
 # ---- which answers ----
+
+
+def _finite(sample: Sample) -> Sample:
+    """The sample without columns and updates that hold NaN or infinity: nobody can guess those."""
+
+    def is_finite(numbers: Sequence[float]) -> bool:
+        return all(map(math.isfinite, numbers))
+
+    columns = {name: column for name, column in sample.columns.items() if is_finite(column)}
+    updates = [update for update in sample.actor_updates if is_finite(update.ratio)]
+    score = sample.score if sample.score is None or math.isfinite(sample.score) else None
+    return replace(sample, columns=columns, actor_updates=updates, score=score)
 
 
 def _same(x: Sample, y: Sample) -> bool:

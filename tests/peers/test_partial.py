@@ -1,0 +1,110 @@
+"""Runs with whatever a trainer has: every view works, and says nothing that is not known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from telescope.commands import main
+from telescope.peers import Recorder
+from telescope.viewer.api import Api
+from telescope.viewer.runs import Runs
+from tests.peers.test_record import SETTINGS, batch
+
+LONG = {"rows": 6, "width": 14}
+
+
+def recorded(folder: Path, given: dict[str, Any], **settings: Any) -> Path:
+    recorder = Recorder(folder, settings=settings, strict=True)
+    for step in (1, 2):
+        recorder.record(step, **given)
+    recorder.close()
+    return folder
+
+
+def only(*names: str) -> dict[str, Any]:
+    given = batch(**LONG)
+    return {name: given[name] for name in ("responses", "mask", *names)}
+
+
+def changed(name: str, row: int, token: int, number: float) -> dict[str, Any]:
+    given = batch(**LONG)
+    given[name][row, token] = number
+    return given
+
+
+def first_is_empty() -> dict[str, Any]:
+    given = batch(**LONG)
+    given["mask"][0] = 0
+    return given
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "everything": batch(**LONG),
+    "ids": only(),
+    "log-probs": only("old_log_probs"),
+    "rewards": only("token_level_rewards"),
+    "advantages used": only("whitened"),
+    "the first answer is empty": first_is_empty(),
+    "every answer is empty": {**batch(**LONG), "mask": torch.zeros(6, 14)},
+    "no token": {"responses": torch.zeros(3, 0, dtype=torch.long), "mask": torch.zeros(3, 0)},
+    "no answer": {"responses": []},
+    "a value is NaN": changed("values", 0, 0, float("nan")),
+    "a return is infinite": changed("returns", 0, 0, float("inf")),
+    "a new log-prob is NaN": changed("log_probs", 0, 0, float("nan")),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+def test_every_view_opens_it(
+    given: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = str(recorded(tmp_path / "run", given, **SETTINGS))
+    for command in (["report", run], ["doctor", run]):
+        main(command)
+    count = len(given["responses"])
+    shown = ["explain", run, "--lang", "en"]
+    question = ["ask", "what is V here?", run, "--lang", "en"]
+    for command in (shown, question):
+        try:
+            main(command)
+        except SystemExit as refused:  # there is no token to explain
+            assert refused.code == 2
+    api = Api(Runs(tmp_path / "run"))
+    for sample in range(count):
+        path = f"/api/runs/run/steps/1/samples/{sample}"
+        shown = api.answer(path, "")
+        json.dumps(shown, allow_nan=False)
+        if any(shown["mask"]):
+            json.dumps(api.answer(f"{path}/tour", ""), allow_nan=False)
+    said = capfd.readouterr()
+    assert "Traceback" not in said.out + said.err
+    assert "DLASCL" not in said.out + said.err  # LAPACK prints this itself
+
+
+@pytest.mark.parametrize(
+    ("given", "has", "has_not"),
+    [
+        (only(), ["nothing recorded to check"], ["largest", "│"]),
+        (only("old_log_probs"), ["logπold", "both ends: 2 of"], ["largest"]),
+        (only("token_level_rewards"), ["five largest |r|"], ["|A|", "|Â|"]),
+        (only("whitened"), ["five largest |Â|"], ["|A|"]),
+    ],
+)
+def test_the_first_screen_speaks_of_what_is_there(
+    given: dict[str, Any],
+    has: list[str],
+    has_not: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = recorded(tmp_path / "run", given)
+    main(["explain", str(run), "--step", "1", "--sample", "1", "--lang", "en"])
+    out = capsys.readouterr().out
+    assert [text for text in has if text not in out] == []
+    assert [text for text in has_not if text in out] == []
