@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
+from telescope.ledger.reader import path_of
+from telescope.ledger.reader import steps as steps_of
 from telescope.peers.readers import kind_of
 from telescope.peers.readers.base import Kind
 from telescope.peers.recorder import Recorder
@@ -58,22 +60,38 @@ def open_files(
     steps = found.steps(path)
     if not steps:
         raise TelescopeError(f"{path} has no files of {found.name}: looked for {found.pattern}")
+    _make_room(folder)
     recorder = Recorder(
         folder,
         samples=samples,
         tokenizer=tokenizer,
-        settings={**found.settings, **(settings or {})},
+        settings=settings,
         trainer=f"{found.name} {found.version}",
         strict=True,
     )
     columns: set[str] = set()
     for step, files in steps.items():
-        given = found.read(files)
+        try:
+            given = found.read(files)
+            recorder.record(step, **with_tokens(given, tokenizer))
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+            problem = (str(error) or type(error).__name__).splitlines()[0]
+            names = ", ".join(map(str, files))
+            raise TelescopeError(f"{names} cannot be read as {found.name}: {problem}") from None
         columns |= given.keys()
-        recorder.record(step, **with_tokens(given, tokenizer))
     recorder.close()
     missing = {name: use for name, use in WHAT_IT_SHOWS.items() if name not in columns}
     return Opened(folder, found, list(steps), sorted(columns), missing)
+
+
+def _make_room(folder: Path) -> None:
+    """Removes what an earlier `open` made; a run of another origin is left alone."""
+    made = [folder / "metrics.jsonl", *(path_of(folder, step) for step in steps_of(folder))]
+    there = [file for file in made if file.exists()]
+    if there and not (folder / "watched.toml").exists():
+        raise TelescopeError(f"{folder} is another run: give another folder with --to")
+    for file in there:
+        file.unlink()
 
 
 def with_tokens(given: dict[str, Any], tokenizer: Any) -> dict[str, Any]:

@@ -7,8 +7,10 @@ the `version` of each kind), fed with small tensors.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
@@ -188,3 +190,202 @@ def test_the_command_lists_what_cannot_be_shown(
     assert "1 steps (3 to 3) of nemo-rl" not in out
     assert "1 step (3) of nemo-rl" in out
     assert "no values: without it there is no V on the posts" in out
+
+
+# ---- what the writers can write besides ----
+
+
+def nemo_rl(folder: Path, *changes: dict[str, Any], cut: int = 0) -> Path:
+    """A file of NeMo-RL, its rows changed, and its last bytes not written yet."""
+    lines = (FILES / "nemo-rl" / "train_data_step3.jsonl").read_text().splitlines()
+    rows = [json.loads(line) | change for line, change in zip(lines, changes, strict=False)]
+    rows += [change for change in changes[len(lines) :]]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train_data_step3.jsonl").write_text(text[: len(text) - cut])
+    return folder
+
+
+def prime_rl(folder: Path, rank: int, **changes: Any) -> None:
+    line = (FILES / "prime-rl/token_exports/step_4/rank_0.jsonl").read_text().splitlines()[0]
+    place = folder / "token_exports/step_4"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"rank_{rank}.jsonl").write_text(json.dumps(json.loads(line) | changes) + "\n")
+
+
+def slime(path: Path, **changes: Any) -> Path:
+    data = torch.load(FILES / "slime/7.pt", weights_only=True)
+    for name, column in changes.items():
+        if name in ("raw_reward", "format_version", "rollout_id"):
+            data[name] = column
+        else:
+            for sample, value in zip(data["samples"], column, strict=True):
+                sample[name] = value
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(data, path)
+    return path
+
+
+def test_nemo_rl_scores_are_those_of_the_rows_that_were_trained_on(tmp_path: Path) -> None:
+    left_out = {"rewards": [9.0], "token_ids": [], "token_loss_mask": [], "input_lengths": []}
+    folder = nemo_rl(
+        tmp_path / "logs",
+        {"rewards": [5.0], "filtered_rewards": [1.0]},
+        {"rewards": [6.0], "filtered_rewards": [0.0]},
+        left_out,
+    )
+    kept = samples(open_files(folder, tmp_path / "run").folder, 3)
+    assert [sample.score for sample in kept] == [1.0, 0.0]
+
+
+def test_nemo_rl_log_probs_that_were_skipped_are_absent_not_zero(tmp_path: Path) -> None:
+    zeros = {"prev_logprobs": [[0.0] * 8]}
+    found = open_files(nemo_rl(tmp_path / "logs", zeros, zeros), tmp_path / "run")
+    assert "old_log_probs" in found.missing
+    assert "old_log_probs" not in samples(found.folder, 3)[0].columns
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    found = open_files(nemo_rl(tmp_path / "logs", {}, {}, cut=30), tmp_path / "run")
+    assert len(samples(found.folder, 3)) == 1
+
+
+def test_a_character_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "12.jsonl"
+    line = json.dumps({"input": "问", "output": "等于", "score": 1.0}, ensure_ascii=False) + "\n"
+    file.write_bytes(line.encode() + line.encode()[:13])
+    assert line.encode()[:13].decode(errors="ignore") != line.encode()[:13].decode(errors="replace")
+    assert len(samples(open_files(file, tmp_path / "run").folder, 12)) == 1
+
+
+def test_ranks_of_prime_rl_are_one_step(tmp_path: Path) -> None:
+    for rank in range(3):
+        prime_rl(tmp_path / "out", rank)
+    assert len(samples(open_files(tmp_path / "out", tmp_path / "run").folder, 4)) == 3
+
+
+def test_a_null_of_prime_rl_is_nan_in_its_slot_not_a_missing_column(tmp_path: Path) -> None:
+    numbers = [-0.5] * 9
+    prime_rl(tmp_path / "out", 0, inference_logprobs=[*numbers[:6], None, *numbers[7:]])
+    prime_rl(tmp_path / "out", 1, entropy=[None] * 9)
+    found = open_files(tmp_path / "out", tmp_path / "run")
+    first, _ = samples(found.folder, 4)
+    assert "entropy" in found.missing
+    column = first.columns["rollout_log_probs"]
+    assert math.isnan(column[2])
+    assert column[:2] == [-0.5, -0.5]
+
+
+def test_tokens_of_prime_rl_that_no_sampler_wrote_have_no_ratio(tmp_path: Path) -> None:
+    prime_rl(tmp_path / "out", 0, importance_ratio=[None] * 9, inference_logprobs=[0.0] * 9)
+    found = open_files(tmp_path / "out", tmp_path / "run")
+    assert "old_log_probs" in found.missing
+    assert samples(found.folder, 4)[0].actor_updates == []
+
+
+def test_scores_of_slime_are_those_before_normalisation(tmp_path: Path) -> None:
+    file = slime(tmp_path / "7.pt", rewards=[-1.0, 1.0], raw_reward=[2.0, 4.0])
+    kept = samples(open_files(file, tmp_path / "run").folder, 7)
+    assert [sample.score for sample in kept] == [2.0, 4.0]
+    assert [sample.truncated for sample in kept] == [True, False]
+
+
+def test_a_kl_that_slime_did_not_compute_is_absent(tmp_path: Path) -> None:
+    zeros = [torch.zeros(3), torch.zeros(5)]
+    found = open_files(slime(tmp_path / "7.pt", kl=zeros), tmp_path / "run")
+    assert "kl" not in samples(found.folder, 7)[0].columns
+
+
+def test_whitened_advantages_of_slime_are_recorded_as_such(tmp_path: Path) -> None:
+    data = torch.load(FILES / "slime/7.pt", weights_only=True)
+    raw = [sample["returns"] - sample["values"] for sample in data["samples"]]
+    on = torch.cat([sample["loss_masks"] for sample in data["samples"]]) > 0
+    flat = torch.cat(raw)[on]
+    whitened = [(row - flat.mean()) / flat.std() for row in raw]
+    for name, advantages in (("whitened", whitened), ("advantages", raw)):
+        file = slime(tmp_path / name / "7.pt", advantages=advantages)
+        columns = samples(open_files(file, tmp_path / name / "run").folder, 7)[0].columns
+        assert {"whitened", "advantages"} & columns.keys() == {name}
+
+
+def test_of_slimes_details_the_training_data_are_read(tmp_path: Path) -> None:
+    slime(tmp_path / "details/train_data/step_7_0.pt", rollout_id=7)
+    rollout = {
+        "tokens": [1, 2, 3],
+        "response_length": 2,
+        "loss_mask": None,
+        "reward": 0.5,
+        "status": "truncated",
+        "group_index": 4,
+        "rollout_log_probs": [-0.1, -0.2],
+        "metadata": {},
+    }
+    torch.save({"rollout_id": 7, "samples": [rollout]}, tmp_path / "7.pt")
+    for name in ("7.pt", "eval_7.pt"):
+        place = tmp_path / "details/rollout_data"
+        place.mkdir(exist_ok=True)
+        (place / name).write_bytes((tmp_path / "7.pt").read_bytes())
+    assert len(samples(open_files(tmp_path / "details", tmp_path / "a").folder, 7)) == 2
+    (only,) = samples(open_files(tmp_path / "details/rollout_data", tmp_path / "b").folder, 7)
+    assert (only.token_ids, only.mask, only.score, only.truncated) == ([2, 3], [1, 1], 0.5, True)
+    assert only.columns["rollout_log_probs"] == pytest.approx([-0.1, -0.2])
+
+
+def test_the_rollout_of_a_slime_file_is_in_it(tmp_path: Path) -> None:
+    assert open_files(slime(tmp_path / "train_9_3.pt"), tmp_path / "run").steps == [7]
+
+
+@pytest.mark.parametrize("kind", ["nemo-rl", "slime"])
+def test_two_runs_are_not_mixed(kind: str, tmp_path: Path) -> None:
+    for name in ("exp_001", "exp_002"):
+        if kind == "slime":
+            slime(tmp_path / "logs" / name / "7.pt")
+        else:
+            nemo_rl(tmp_path / "logs" / name, {}, {})
+    with pytest.raises(TelescopeError, match="open one of the folders"):
+        open_files(tmp_path / "logs", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"token_ids": 5, "token_loss_mask": [1], "input_lengths": 1},
+        {"token_ids": [1, 2], "token_loss_mask": ["a", {}], "input_lengths": 2},
+        {"token_ids": [[[1]]], "token_loss_mask": [1], "input_lengths": "many"},
+        {"token_ids": [1, 2], "token_loss_mask": [1, 1], "input_lengths": 2, "advantages": ["x"]},
+    ],
+)
+def test_a_file_of_another_shape_is_refused_in_one_line(
+    row: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "train_data_step1.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(TelescopeError, match="cannot be read as nemo-rl"):
+        open_files(file, tmp_path / "run")
+
+
+def test_an_empty_step_is_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (1, 2):
+        nemo_rl(tmp_path / "logs", *[{}, {}][: step - 1]).joinpath("train_data_step3.jsonl").rename(
+            tmp_path / "logs" / f"train_data_step{step}.jsonl"
+        )
+    run = tmp_path / "run"
+    main(["open", str(tmp_path / "logs"), "--to", str(run)])
+    for command in (["report", str(run)], ["doctor", str(run)], ["explain", str(run)]):
+        main(command)
+    assert "Traceback" not in capsys.readouterr().out
+
+
+def test_opening_again_replaces_what_was_opened(tmp_path: Path) -> None:
+    for _ in range(2):
+        open_files(FILES / "nemo-rl", tmp_path / "run")
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    open_files(FILES / "slime", tmp_path / "run")
+    assert steps(tmp_path / "run") == [7]
+
+
+def test_another_run_is_not_opened_into(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(TelescopeError, match="--to"):
+        open_files(FILES / "slime", tmp_path / "run")

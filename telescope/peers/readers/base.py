@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,35 @@ class Kind:
     step: str
     """Regular expression of a file's path; its group is the step."""
     read: Read
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What this trainer does by default, under our names."""
     rules: tuple[str, ...] = ()
     """Where its rules differ from ours, one sentence each."""
+    chosen: Callable[[list[Path]], dict[Path, int]] | None = None
+    """File -> step, for files whose name does not say what they are."""
 
     def files(self, path: Path) -> list[Path]:
         """The files of this kind: `path` itself, or those below it."""
-        if path.is_file():
-            return [path] if re.search(self.step, path.as_posix()) else []
-        found = sorted(file for file in path.glob(self.pattern) if file.is_file())
-        return [file for file in found if re.search(self.step, file.as_posix())]
+        return [file for files in self.steps(path).values() for file in files]
 
     def steps(self, path: Path) -> dict[int, list[Path]]:
         """Step -> its files, in order of the steps."""
-        found: dict[int, list[Path]] = {}
-        for file in self.files(path):
-            match = re.search(self.step, file.as_posix())
-            if match:
-                found.setdefault(int(match[1]), []).append(file)
-        return dict(sorted(found.items()))
+        found = [path] if path.is_file() else sorted(path.glob(self.pattern))
+        matches = {file: re.search(self.step, file.as_posix()) for file in found if file.is_file()}
+        numbers = {file: int(match[1]) for file, match in matches.items() if match}
+        if self.chosen is not None:
+            numbers = self.chosen(list(numbers))
+        steps: dict[int, list[Path]] = {}
+        for file, number in numbers.items():
+            steps.setdefault(number, []).append(file)
+        for number, files in steps.items():
+            if len({file.name for file in files}) < len(files):
+                folders = " and ".join(dict.fromkeys(str(file.parent) for file in files))
+                raise TelescopeError(f"step {number} is in {folders}: open one of the folders")
+        return dict(sorted(steps.items()))
 
 
 def json_lines(path: Path, fields: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file, each with these fields. A cut-off last line is skipped."""
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:  # a character may be cut off
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
@@ -81,10 +86,15 @@ def from_first(mask: list[Any]) -> int:
 
 
 def numbers(values: list[Any]) -> list[float] | None:
-    """A column of numbers; None if any is missing: a missing number is absent, not zero."""
-    if any(value is None for value in values):
+    """A column of numbers; None if all are missing. Writers have null for NaN and infinity."""
+    if values and all(value is None for value in values):
         return None
-    return [float(value) for value in values]
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def known(column: list[list[float] | None]) -> bool:
+    """Whether a column was computed: writers put zeros where it was not."""
+    return any(any(row) for row in column if row is not None)
 
 
 def complete(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -21,6 +21,15 @@ _COLUMNS = {
 _NEEDED = ("token_ids", "loss_mask")
 
 
+_OF_SAMPLER = ("rollout_log_probs", "old_log_probs")
+
+
+def _was_sampled(row: dict[str, Any]) -> bool:
+    """Whether the policy wrote the sequence: other tokens have no log-probs of a sampler."""
+    ratio = row.get("importance_ratio")
+    return ratio is None or any(number is not None for number in ratio)
+
+
 def _read(files: list[Path]) -> dict[str, Any]:
     given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": []}
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
@@ -30,7 +39,8 @@ def _read(files: list[Path]) -> dict[str, Any]:
         given["responses"].append(row["token_ids"][start:])
         given["mask"].append(row["loss_mask"][start:])
         for name, field in _COLUMNS.items():
-            columns[name].append(numbers(row.get(field, [None])[start:]))
+            is_known = row.get(field) is not None and (name not in _OF_SAMPLER or _was_sampled(row))
+            columns[name].append(numbers(row[field][start:]) if is_known else None)
     return given | complete(columns)
 
 
@@ -40,8 +50,8 @@ KIND = Kind(
     pattern="**/token_exports/step_*/rank_*.jsonl",
     step=r"step_(\d+)/rank_\d+\.jsonl$",
     read=_read,
-    settings={"estimator": "dr_grpo", "whiten": False, "kl_coef": 0.0},
     rules=(
+        "the estimator is not exported: give it with --settings",
         "the ratio is trainer over inference log-probs: there is no separate old policy",
         "a token is dropped where its probability moved too far (DPPO), not clipped",
         "scores and groups are not exported: advantages are shown as recorded",

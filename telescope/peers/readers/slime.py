@@ -1,4 +1,8 @@
-"""slime's training data: a .pt file per rollout (`--save-debug-train-data`), format 2.
+"""slime's debug data: a .pt file per rollout.
+
+Training data (`--save-debug-train-data`, format 2) has every number; a rollout
+(`--save-debug-rollout-data`) has log-probs of the sampler and rewards. Where both are below a
+folder, as with `--dump-details`, the training data are read.
 
 Read with weights_only: tensors and plain containers, nothing that could run.
 """
@@ -8,8 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from telescope.errors import TelescopeError
-from telescope.peers.readers.base import Kind, complete, need
+from telescope.peers.readers.base import Kind, complete, known, need
 
 _COLUMNS = {
     "rollout_log_probs": "rollout_log_probs",
@@ -21,47 +27,110 @@ _COLUMNS = {
     "kl": "kl",
     "entropy": "entropy",
 }
+_OF_ROLLOUT = {"response_lengths": "response_length", "loss_masks": "loss_mask"}
+"""Field of a training sample -> that of a rollout's."""
+CLOSE = 1e-4
 
 
 def _read(files: list[Path]) -> dict[str, Any]:
     samples = [sample for file in files for sample in _samples(file)]
     given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": []}
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    scores = [sample.get("rewards", sample.get("raw_reward")) for sample in samples]
     for sample in samples:
         tokens = _list(sample["tokens"])
         length = int(sample["response_lengths"])
         start = len(tokens) - length
+        mask = sample.get("loss_masks")
         given["prompts"].append(tokens[:start])
         given["responses"].append(tokens[start:])
-        given["mask"].append(_list(sample.get("loss_masks", [1] * length))[-length:])
+        given["mask"].append([1] * length if mask is None else _list(mask)[-length:])
         for name, field in _COLUMNS.items():
             column = sample.get(field)
             columns[name].append(None if column is None else _list(column))
-    if all(isinstance(score, int | float) for score in scores):
-        given["scores"] = scores
-    return given | complete(columns)
+    if not known(columns["kl"]):  # slime writes zeros where its kl_coef is 0
+        del columns["kl"]
+    for name in ("score", "truncated", "group_index"):
+        rows = [sample.get(name) for sample in samples]
+        if rows and all(isinstance(row, int | float) for row in rows):
+            given[{"score": "scores", "group_index": "group"}.get(name, name)] = rows
+    return _named(given | complete(columns))
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """Advantages under their name: slime writes those that its loss uses, whitened or not."""
+    if not {"advantages", "returns"} <= given.keys():
+        return given
+    used, returns = (_flat(given[name]) for name in ("advantages", "returns"))
+    raw = returns - (_flat(given["values"]) if "values" in given else 0.0)
+    if not np.isfinite(raw).all() or np.allclose(raw, used, rtol=CLOSE, atol=CLOSE):
+        return given
+    on = _flat(given["mask"]) > 0
+    if on.sum() < 2:
+        return given
+    centred = raw[on] - raw[on].mean()
+    spreads = (np.sqrt(centred.var(ddof=ddof) + 1e-8) for ddof in (0, 1))
+    if not any(np.allclose(centred / spread, used[on], atol=CLOSE) for spread in spreads):
+        return given
+    given["whitened"] = given.pop("advantages")
+    return given
+
+
+def _flat(rows: list[list[float]]) -> np.ndarray[Any, Any]:
+    return np.concatenate([np.asarray(row, np.float64) for row in rows])
 
 
 def _samples(path: Path) -> list[dict[str, Any]]:
+    """The samples of a file, a rollout's under the names of training data."""
+    data = _load(path)
+    version = data.get("format_version") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or "samples" not in data or version not in (None, 2):
+        raise TelescopeError(f"{path} has format {version}; this reader knows format 2")
+    samples: list[dict[str, Any]] = [dict(sample) for sample in data["samples"]]
+    raw = data.get("raw_reward")
+    for row, sample in enumerate(samples):
+        if version is None:
+            sample |= {ours: sample.get(theirs) for ours, theirs in _OF_ROLLOUT.items()}
+            sample["score"] = sample.get("reward")
+            sample["truncated"] = int(sample.get("status") == "truncated")
+        else:
+            place = sample.get("rollout_position", row)
+            has_raw = isinstance(raw, list) and len(raw) == len(samples)  # else normalised
+            sample["score"] = raw[place] if has_raw else sample.get("rewards")
+        need(sample, ("tokens", "response_lengths"), path)
+    return samples
+
+
+def _load(path: Path) -> Any:
     import pickle
 
     import torch
 
     try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        problem = str(error).splitlines()[0]
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError, OSError, ValueError) as error:
+        problem = (str(error) or "it is empty").splitlines()[0]
         raise TelescopeError(
-            f"{path} holds more than tensors and plain values, and is not opened: {problem}"
+            f"{path} holds more than tensors and plain values, or is not whole, and is not "
+            f"opened: {problem}"
         ) from None
-    version = data.get("format_version") if isinstance(data, dict) else None
-    if version != 2:
-        raise TelescopeError(f"{path} has format {version}; this reader knows format 2")
-    samples: list[dict[str, Any]] = data["samples"]
-    for sample in samples:
-        need(sample, ("tokens", "response_lengths"), path)
-    return samples
+
+
+def _chosen(files: list[Path]) -> dict[Path, int]:
+    """File -> its rollout: training data, else rollouts; all files if there is neither."""
+    training: dict[Path, int] = {}
+    rollouts: dict[Path, int] = {}
+    broken: dict[Path, int] = {}
+    for file in files:
+        try:
+            data = _load(file)
+        except TelescopeError:
+            broken[file] = 0  # reading it says what is wrong
+            continue
+        if isinstance(data, dict) and isinstance(data.get("samples"), list):
+            found = training if "format_version" in data else rollouts
+            if not file.name.startswith("eval_"):
+                found[file] = int(data.get("rollout_id", 0))
+    return training or rollouts or broken
 
 
 def _list(values: Any) -> list[Any]:
@@ -72,8 +141,11 @@ KIND = Kind(
     name="slime",
     version="624b824 (2026-08-21), format 2",
     pattern="**/*.pt",
-    step=r"(\d+)\.pt$",
+    step=r"(\d+)[^/]*\.pt$",
     read=_read,
-    settings={"estimator": "grpo", "whiten": False, "kl_coef": 0.0},
-    rules=("the log-probs of the update itself are not written: the ratio cannot be shown",),
+    chosen=_chosen,
+    rules=(
+        "the estimator is not written: give it with --settings",
+        "the log-probs of the update itself are not written: the ratio cannot be shown",
+    ),
 )

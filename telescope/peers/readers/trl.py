@@ -72,7 +72,6 @@ KIND = Kind(
     pattern="**/completions_*.parquet",
     step=r"completions_(\d+)\.parquet$",
     read=_read,
-    settings={"estimator": "grpo", "whiten": False, "kl_coef": 0.0},
     rules=(
         "token ids are not written: the text is cut into tokens again, perhaps at other places",
         "one advantage per answer is written; with several rewards their weights are not, and "

@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from telescope.errors import TelescopeError
 from telescope.peers.readers.base import Kind, json_lines
 
 _OWN = ("input", "output", "gts", "score", "step")
@@ -17,9 +16,6 @@ _NEEDED = ("input", "output", "score")
 
 
 def _read(files: list[Path]) -> dict[str, Any]:
-    if len(files) > 1:
-        folders = " and ".join(str(file.parent) for file in files)
-        raise TelescopeError(f"step {files[0].stem} is in {folders}: open one of the folders")
     rows = list(json_lines(files[0], _NEEDED))
     parts = [
         {name: float(x) for name, x in row.items() if name not in _OWN and _is_number(x)}
@@ -53,7 +49,6 @@ KIND = Kind(
     pattern="**/[0-9]*.jsonl",
     step=r"(?:^|/)(\d+)\.jsonl$",
     read=_read,
-    settings={},
     rules=(
         "token ids are not written: the text is cut into tokens again, perhaps at other places",
         "these files hold text and score. TELESCOPE_WATCH records every number of every token",
