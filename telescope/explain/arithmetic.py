@@ -102,7 +102,8 @@ _FROM_RETURNS = Rule("advantages", ("returns", "values"), _return_less_value)
 def fill(sample: Sample) -> Sample:
     """The sample with every column that follows from those it has. Given columns stay as given.
 
-    Without the μ and σ of a batch, whitening takes those of this response alone.
+    Without the μ and σ of a batch, whitening takes those of this response alone, unless it is of a
+    run.
     """
     s = sample.settings
     actions = actions_of(sample)
@@ -149,7 +150,8 @@ def _whiten(sample: Sample, actions: Actions) -> tuple[float | None, float | Non
     whiten = sample.settings.whiten
     mean = sample.whiten_mean
     std = sample.whiten_std
-    if whiten and "advantages" in actions and (mean is None or std is None):
+    is_alone = not sample.run  # of a run, μ and σ are recorded or not known
+    if whiten and is_alone and "advantages" in actions and (mean is None or std is None):
         mean, std = moments(actions["advantages"])
     if "advantages" not in actions or "whitened" in actions:
         return mean, std

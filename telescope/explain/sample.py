@@ -133,6 +133,8 @@ class Sample:
     """What a check of another trainer's batch found wrong."""
     rules: tuple[Remark, ...] = ()
     """Where another trainer's rules differ from ours: shown where a number does not agree."""
+    assumed: tuple[str, ...] = ()
+    """Settings that another trainer did not say and its numbers do not show."""
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
     """Numbers typed by hand after the last valid token: slot -> column -> number.
     They are shown, but nothing is computed from them."""

@@ -312,7 +312,7 @@ class _TokenTracer:
             term = Term("whitened", f"Â{self.i} = A{self.i}", num(a), a, [a], state="off")
             return [compared(term, recorded, words)]
         if mean is None or std is None:
-            return []
+            return self._given_whitened()
         state = "alone" if self.tracer.alone else None
         formula = f"Â{self.i} = (A{self.i} − μ)/σ"
         substituted = f"({less(a, mean)})/{num(std)}"
@@ -325,7 +325,7 @@ class _TokenTracer:
         return [compared(term, recorded, {}, slack)]
 
     def _given_whitened(self) -> list[Trace]:
-        """Â as it was given, where A is not known."""
+        """Â as it was given, where A, or μ and σ of the batch, are not known."""
         given = self.recorded("whitened")
         if given is None:
             return []

@@ -188,9 +188,14 @@ class View:
             facts.append(self._fact("score", num(x.score)))
         for name, value in x.parts.items():
             facts.append(f"{visible(name)} {num(value)}")
-        facts.append(self._fact("beta", num(x.settings.credit.kl_coef)))
-        facts.append(self._fact("gamma", num(x.settings.gamma)))
-        facts.append(self._estimator())
+        settings = {
+            "kl_coef": self._fact("beta", num(x.settings.credit.kl_coef)),
+            "gamma": self._fact("gamma", num(x.settings.gamma)),
+            "lam": self._estimator(),
+        }
+        facts += [fact for name, fact in settings.items() if name not in x.assumed]
+        assumed = [fact for name, fact in settings.items() if name in x.assumed]
+        facts += [self.ui("assumed", ", ".join(assumed))] if assumed else []
         if x.run:
             facts.append(visible(x.run))
             facts.append(self.ui("place", x.step, x.index, x.count))

@@ -178,6 +178,7 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         critic_updates=[CriticUpdate(**update) for update in row.get("critic_updates") or ()],
         faults=_remarks(meta.get("faults", ())),
         rules=_remarks(meta.get("rules", ())),
+        assumed=tuple(meta.get("assumed", ())),
     )
 
 

@@ -19,13 +19,13 @@ WHAT_IT_SHOWS = {
     "values": "V on the posts, δ, and whether A and R follow from them",
     "token_level_rewards": "δ and A recomputed",
     "returns": "R, the critic's target",
-    "advantages": "the credit of each token",
-    "old_log_probs": "the ratio ρ and clipping",
-    "log_probs": "the ratio ρ and clipping",
-    "ref_log_prob": "the KL to the reference",
-    "entropy": "where the policy was undecided",
-    "scores": "which answers are right",
-    "group": "the group that an answer is compared with",
+    "advantages": "credit of each token",
+    "old_log_probs": "ratio ρ, and no clipping",
+    "log_probs": "ratio ρ, and no clipping",
+    "ref_log_prob": "KL to the reference",
+    "entropy": "sign of where the policy was undecided",
+    "scores": "way to tell which answers are right",
+    "group": "group that an answer is compared with",
 }
 """Column -> what cannot be shown without it."""
 

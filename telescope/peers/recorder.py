@@ -30,6 +30,7 @@ from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
 from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
 from telescope.peers.background import Background
 from telescope.peers.faults import find_faults
+from telescope.peers.found import assumed_rule, settings_of
 from telescope.peers.given import given_batch
 from telescope.peers.rows import Array, WatchedStep, watched_step
 from telescope.peers.rules import rules_of
@@ -93,7 +94,8 @@ class Recorder:
             step = int(step)
             tokenizer = given.pop("tokenizer", None) or self.tokenizer
             self.tokenizer = tokenizer
-            settings = self.settings | dict(given.pop("settings", None) or {})
+            own = dict(given.pop("settings", None) or {})
+            settings = {k: v for k, v in (self.settings | own).items() if v is not None}
             rows = dict(metrics or {})
             if step % self.every:
                 self.log(step, rows)
@@ -101,7 +103,7 @@ class Recorder:
             known = given.pop("moments", None)
             copied, whole = snapshot(given, self.samples)
             if known is None and not whole:
-                known = given_moments(given, _settings_of(settings))
+                known = given_moments(given, Settings.of(**settings))
             tokenizer = self._tokenizer_of_thread()
             job = _Step(step, copied, settings, known, tokenizer, rows)
             size = size_of(copied)
@@ -165,8 +167,9 @@ class Recorder:
         faults = find_faults(given_batch(watched, job.given, *self._ends()))
         for fault in faults:
             self._say(f"step {step}: {fault.en}", once_for=fault.id)
-        settings = _settings_of(job.settings)
+        settings, assumed = settings_of(job.settings, watched)
         moments = job.moments or batch_moments(watched, settings)
+        rules = [*self.rules, *self._rules_of(watched, settings, moments)]
         self.folder.mkdir(parents=True, exist_ok=True)
         meta = {
             "version": VERSION,
@@ -174,7 +177,8 @@ class Recorder:
             "step": step,
             "settings": settings.to_json(),
             "trainer": self.trainer,
-            "rules": [*self.rules, *self._rules_of(watched, settings, moments)],
+            "rules": [*rules, *assumed_rule(assumed, settings)],
+            "assumed": assumed,
             "faults": [fault.to_json() for fault in faults],
         }
         shown = _first(watched, self.samples)
@@ -274,8 +278,7 @@ class Recorder:
     def _write_config(self, settings: Mapping[str, Any]) -> None:
         """watched.toml: what is known of the trainer's settings. Never overwritten by less."""
         path = self.folder / "watched.toml"
-        known = {key: value for key, value in settings.items() if value is not None}
-        text = tomli_w.dumps({"trainer": self.trainer, "settings": known})
+        text = tomli_w.dumps({"trainer": self.trainer, "settings": dict(settings)})
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
 
@@ -363,10 +366,6 @@ def _means(watched: WatchedStep) -> dict[str, float]:
     if scores:
         found["reward/score_mean"] = float(np.mean(scores))
     return found
-
-
-def _settings_of(names: Mapping[str, Any]) -> Settings:
-    return Settings.of(**{key: value for key, value in names.items() if value is not None})
 
 
 def _first(watched: WatchedStep, count: int) -> WatchedStep:

@@ -38,7 +38,7 @@ def rules_of(
     return [rule for rule in found if rule is not None]
 
 
-def _flat(watched: WatchedStep, name: str) -> Array | None:
+def flat(watched: WatchedStep, name: str) -> Array | None:
     """A column's numbers on the tokens that the policy wrote, one after the other."""
     rows = watched.columns.get(name)
     if rows is None:
@@ -50,19 +50,23 @@ def _on(row: Array, mask: Array) -> Array:
     return np.asarray(row)[mask > 0].astype(np.float64)
 
 
-def _same(a: Array, b: Array) -> bool:
-    """Whether two columns agree on every token; an empty one agrees with nothing."""
+def same(a: Array, b: Array, *, tight: bool = False) -> bool:
+    """Whether two columns agree on every token; an empty one agrees with nothing.
+
+    `tight`: as float32 does, not only as bfloat16.
+    """
     if not len(a) or a.shape != b.shape or not (np.isfinite(a) & np.isfinite(b)).all():
         return False
-    return bool((np.abs(a - b) <= CLOSE * np.maximum(1.0, np.abs(b))).all())
+    allowed = EXACT if tight else CLOSE
+    return bool((np.abs(a - b) <= allowed * np.maximum(1.0, np.abs(b))).all())
 
 
 # ---- KL ----
 
 
 def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
-    old = _flat(watched, "old_log_probs")
-    ref = _flat(watched, "ref_log_prob")
+    old = flat(watched, "old_log_probs")
+    ref = flat(watched, "ref_log_prob")
     kl = _recorded_kl(watched, settings)
     if old is None or ref is None or kl is None or not np.any(np.abs(kl) > CLOSE):
         return None
@@ -72,9 +76,9 @@ def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
         return np.array([estimate.scalar(float(d)) for d in old - ref])
 
     ours = settings.credit.kl_kind
-    if _same(kl, estimated(ours)):
+    if same(kl, estimated(ours)):
         return None
-    fits = [kind for kind in NAMES if kind != ours and _same(kl, estimated(kind))]
+    fits = [kind for kind in NAMES if kind != ours and same(kl, estimated(kind))]
     if not fits:
         return None
     return {
@@ -85,11 +89,11 @@ def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
 
 def _recorded_kl(watched: WatchedStep, settings: Settings) -> Array | None:
     """The KL as it was recorded, or what was taken from the score."""
-    recorded = _flat(watched, "kl")
+    recorded = flat(watched, "kl")
     if recorded is not None:
         return recorded
-    scores = _flat(watched, "token_level_scores")
-    rewards = _flat(watched, "token_level_rewards")
+    scores = flat(watched, "token_level_scores")
+    rewards = flat(watched, "token_level_rewards")
     beta = settings.credit.kl_coef
     if scores is None or rewards is None or not beta:
         return None
@@ -99,7 +103,7 @@ def _recorded_kl(watched: WatchedStep, settings: Settings) -> Array | None:
 def _kl_in_bfloat16(watched: WatchedStep, settings: Settings) -> Rule | None:
     """verl's V1 trainer has log-probs in bfloat16, and so the product of β and their difference."""
     names = ("old_log_probs", "ref_log_prob", "token_level_scores", "token_level_rewards")
-    columns = [_flat(watched, name) for name in names]
+    columns = [flat(watched, name) for name in names]
     beta = settings.credit.kl_coef
     if not beta or settings.credit.kl_kind != "k1":
         return None
@@ -135,10 +139,10 @@ def _gaps_take_time(watched: WatchedStep, settings: Settings) -> Rule | None:
         return None
     if settings.own_lam is None or all(mask.all() for mask in watched.mask):
         return None
-    if _same(_gae(watched, settings, "skipped"), _all_returns(watched)):
+    if same(_gae(watched, settings, "skipped"), _all_returns(watched)):
         return None
     for kind, (en, zh) in GAPS.items():
-        if _same(_gae(watched, settings, kind), _all_returns(watched)):
+        if same(_gae(watched, settings, kind), _all_returns(watched)):
             return {
                 "en": f"the trainer counts a tool's tokens as time steps {en}: the tokens before "
                 "them are γλ further from the end. Telescope skips them.",
@@ -155,7 +159,7 @@ GAPS = {
 
 
 def _all_returns(watched: WatchedStep) -> Array:
-    found = _flat(watched, "returns")
+    found = flat(watched, "returns")
     assert found is not None
     return found
 
@@ -187,22 +191,22 @@ def _gae(watched: WatchedStep, settings: Settings, kind: str) -> Array:
 
 
 def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Moments) -> Rule | None:
-    raw = _raw_rows(watched)
+    raw = raw_rows(watched)
     whitened = watched.columns.get("whitened")
     if raw is None or whitened is None or not settings.whiten or moments is None:
         return None
     used = [_on(row, mask) for row, mask in zip(whitened, watched.mask, strict=True)]
     every = np.concatenate(used)
-    if len(every) < 4 or _same((np.concatenate(raw) - moments[0]) / moments[1], every):
+    if len(every) < 4 or same((np.concatenate(raw) - moments[0]) / moments[1], every):
         return None
-    if _same(_white(raw, 0), every):
+    if same(_white(raw, 0), every):
         return {
             "en": "the trainer's σ is over n tokens, Telescope's over n − 1.",
             "zh": "训练器的 σ 除以 n，Telescope 除以 n − 1。",
         }
     for parts, count in _shards(len(raw)):
         made = [_white(raw[start : start + count], 1) for start in range(0, len(raw), count)]
-        if _same(np.concatenate(made), every):
+        if same(np.concatenate(made), every):
             return {
                 "en": f"the trainer whitens in {parts} parts of {count} answers each, as {parts} "
                 "ranks do that do not share μ and σ. Telescope whitens over the whole batch.",
@@ -212,7 +216,8 @@ def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Momen
     return None
 
 
-def _raw_rows(watched: WatchedStep) -> list[Array] | None:
+def raw_rows(watched: WatchedStep) -> list[Array] | None:
+    """A of the tokens that the policy wrote, row by row: given, or R − V."""
     columns = watched.columns
     if "advantages" in columns:
         rows: Sequence[Array] = columns["advantages"]

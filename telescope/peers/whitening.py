@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from telescope.explain.arithmetic import fill
+from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.peers.rows import Array, WatchedStep, array_of
+from telescope.peers.rules import raw_rows
+
+MOST_TOKENS = 100_000
+"""Tokens of a batch whose advantages are recomputed: a second or two, in the background."""
 
 
 def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, float] | None:
@@ -18,21 +24,25 @@ def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, floa
     """
     if not settings.whiten:
         return None
-    raw = _raw_advantages(watched)
-    if raw is None:
+    raw = raw_rows(watched) or _recomputed(watched, settings)
+    return _moments(np.concatenate(raw)) if raw else None
+
+
+def _recomputed(watched: WatchedStep, settings: Settings) -> list[Array] | None:
+    """A of each row as it follows from the other columns, where that is not too much work."""
+    if "whitened" not in watched.columns or sum(map(len, watched.responses)) > MOST_TOKENS:
         return None
-    chosen = [row[mask > 0] for row, mask in zip(raw, watched.mask, strict=True)]
-    return _moments(np.concatenate(chosen)) if chosen else None
-
-
-def _raw_advantages(watched: WatchedStep) -> list[Array] | None:
-    columns = watched.columns
-    if "advantages" in columns:
-        return columns["advantages"]
-    if "returns" in columns and "values" in columns:
-        pairs = zip(columns["returns"], columns["values"], strict=True)
-        return [returns - values for returns, values in pairs]
-    return None
+    made = []
+    for row, mask in enumerate(watched.mask):
+        columns = {n: rows[row].tolist() for n, rows in watched.columns.items() if n != "whitened"}
+        ids = watched.responses[row].tolist()
+        full = fill(
+            Sample(ids, [b""] * len(ids), mask.tolist(), columns, settings=settings, run="-")
+        )
+        if "advantages" not in full.columns:
+            return None
+        made.append(np.asarray(full.columns["advantages"], np.float64)[mask > 0])
+    return made
 
 
 def given_moments(given: Mapping[str, Any], settings: Settings) -> tuple[float, float] | None:

@@ -94,8 +94,9 @@ def _samples(path: Path) -> list[dict[str, Any]]:
             sample["truncated"] = int(sample.get("status") == "truncated")
         else:
             place = sample.get("rollout_position", row)
-            has_raw = isinstance(raw, list) and len(raw) == len(samples)  # else normalised
-            sample["score"] = raw[place] if has_raw else sample.get("rewards")
+            sample["score"] = sample.get("rewards")
+            if isinstance(raw, list) and len(raw) == len(samples):
+                sample["score"] = raw[place]  # before slime normalises them
         need(sample, ("tokens", "response_lengths"), path)
     return samples
 

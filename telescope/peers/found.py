@@ -1,0 +1,117 @@
+"""Settings that a trainer did not say: found in its numbers, or assumed and marked as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from telescope.algorithms.definitions.kl import NAMES, kl_estimate
+from telescope.explain.settings import Settings
+from telescope.peers.rows import Array, WatchedStep
+from telescope.peers.rules import Rule, flat, raw_rows, same
+
+UNKNOWN = "?"
+"""The estimator of a trainer that did not say it and has no values."""
+LEAST = 8
+"""Tokens from which γ and λ can be told."""
+
+
+def settings_of(given: Mapping[str, Any], watched: WatchedStep) -> tuple[Settings, list[str]]:
+    """The settings of a step, and the names of those that are assumed."""
+    known = {name: value for name, value in given.items() if value is not None}
+    columns = watched.columns
+    if "estimator" not in known:
+        known["estimator"] = "gae" if "values" in columns else UNKNOWN
+    if "whiten" not in known and "whitened" not in columns:
+        known["whiten"] = False  # nobody said so
+    if "whiten" not in known and _is_raw(watched):
+        known["whiten"] = False
+    if "kl_coef" not in known:
+        known |= _beta(watched, known.get("kl_kind"))
+    if not {"gamma", "lam"} <= known.keys() and known["estimator"] == "gae":
+        known = _gamma_and_lam(watched, known) | known
+    used = ("kl_coef", "gamma", "lam") if known["estimator"] == "gae" else ("kl_coef", "gamma")
+    return Settings.of(**known), [name for name in used if name not in known]
+
+
+def assumed_rule(assumed: Iterable[str], settings: Settings) -> list[Rule]:
+    """Said where a number does not agree: the settings may be others."""
+    values = {**settings.by_name()}
+    said = ", ".join(f"{name} {values[name]:g}" for name in assumed)
+    if not said:
+        return []
+    return [
+        {
+            "en": f"not given and not found in the numbers, so assumed: {said}. A ✗ may come from "
+            "that: give them with settings={…}.",
+            "zh": f"没有给出、也无法从数中得出，所以是假定的：{said}。✗ 可能由此而来："
+            "请用 settings={…} 给出。",
+        }
+    ]
+
+
+def _is_raw(watched: WatchedStep) -> bool:
+    """Whether the advantages that were used are the raw ones."""
+    used, raw = flat(watched, "whitened"), raw_rows(watched)
+    return used is not None and raw is not None and same(np.concatenate(raw), used)
+
+
+def _beta(watched: WatchedStep, kind: str | None) -> dict[str, Any]:
+    """β, and which KL it multiplies, if rewards are the scores less β·KL."""
+    scores, rewards = flat(watched, "token_level_scores"), flat(watched, "token_level_rewards")
+    if scores is None or rewards is None or not len(scores):
+        return {}
+    cost = scores - rewards
+    if same(cost, np.zeros_like(cost), tight=True):
+        return {"kl_coef": 0.0}
+    for name, kl in _kls(watched, kind):
+        squares = float(kl @ kl)
+        beta = float(kl @ cost) / squares if squares > 0 else 0.0
+        if beta > 0 and same(beta * kl, cost, tight=True):
+            return {"kl_coef": _rounded(beta, kl, cost), **({"kl_kind": name} if name else {})}
+    return {}
+
+
+def _kls(watched: WatchedStep, kind: str | None) -> Iterator[tuple[str | None, Array]]:
+    old, ref = flat(watched, "old_log_probs"), flat(watched, "ref_log_prob")
+    if old is not None and ref is not None:
+        for name in (kind,) if kind else NAMES:
+            estimate = kl_estimate(name)
+            yield name, np.array([estimate.scalar(float(d)) for d in old - ref])
+    kl = flat(watched, "kl")
+    if kl is not None:
+        yield kind, kl
+
+
+def _rounded(beta: float, kl: Array, cost: Array) -> float:
+    """β with as few digits as the numbers allow."""
+    shorter = (float(f"{beta:.{digits}g}") for digits in range(1, 7))
+    return next((b for b in shorter if same(b * kl, cost, tight=True)), beta)
+
+
+def _gamma_and_lam(watched: WatchedStep, known: Mapping[str, Any]) -> dict[str, Any]:
+    """γ and λ from A[t] − r[t] + V[t] = γ·V[t⁺] + γλ·A[t⁺], where every token fits."""
+    advantages = raw_rows(watched)
+    names = ("token_level_rewards", "values")
+    if advantages is None or not set(names) <= watched.columns.keys():
+        return {}
+    rewards, values = (
+        [np.asarray(row)[m > 0].astype(np.float64) for row, m in pairs]
+        for pairs in (zip(watched.columns[n], watched.mask, strict=True) for n in names)
+    )
+    left = [a[:-1] - r[:-1] + v[:-1] for a, r, v in zip(advantages, rewards, values, strict=True)]
+    right = [np.stack([v[1:], a[1:]], 1) for a, v in zip(advantages, values, strict=True)]
+    y, x = np.concatenate(left), np.concatenate(right)
+    if len(y) < LEAST or not np.isfinite(x).all() or not np.isfinite(y).all():
+        return {}
+    if np.linalg.matrix_rank(x, tol=1e-3) < 2:
+        return {}
+    (gamma, decay), *_ = np.linalg.lstsq(x, y, rcond=None)
+    for digits in (2, 3, 4, 6):
+        g = float(known.get("gamma", round(float(gamma), digits)))
+        lam = float(known.get("lam", round(float(decay) / g, digits) if g > 0 else -1.0))
+        if 0 <= g <= 1 and 0 <= lam <= 1 and same(x @ np.array([g, g * lam]), y, tight=True):
+            return {"gamma": g, "lam": lam}
+    return {}
