@@ -113,8 +113,9 @@ def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Rec
     args = trainer.args
     scales = str(getattr(args, "scale_rewards", "group")).lower()
     divides = scales not in ("none", "false")
+    estimator = "grpo" if divides else "dr_grpo"
     settings = {
-        "estimator": "grpo" if divides else "dr_grpo",
+        "estimator": "gdpo" if _normalises_each(args) else estimator,
         "whiten": False,
         "kl_coef": 0.0,
         "clip_low": args.epsilon,
@@ -181,15 +182,22 @@ def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
     paid = torch.zeros(mask.shape)
     last = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
     paid[torch.arange(len(paid)), last.cpu()] = scores.float().cpu()
+    paid *= mask.cpu()  # an answer that TRL masks as a whole is not paid
     names = list(trainer.reward_func_names)
-    return {
+    found = {
         "scores": scores,
         "parts": [dict(zip(names, row, strict=True)) for row in rewards.nan_to_num().tolist()],
-        "scale": scale,
-        "baselines": mean[:, None].expand(mask.shape),
         "token_level_scores": paid,
         "token_level_rewards": paid,
     }
+    if _normalises_each(trainer.args):
+        return found
+    return found | {"scale": scale, "baselines": mean[:, None].expand(mask.shape)}
+
+
+def _normalises_each(args: Any) -> bool:
+    """Whether each reward is compared within its group before they are added."""
+    return getattr(args, "multi_objective_aggregation", "") == "normalize_then_sum"
 
 
 # ---- both ----

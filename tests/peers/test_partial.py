@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from telescope.algorithms.advantages import gae
+from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
 from telescope.peers import Recorder
 from telescope.viewer.api import Api
@@ -29,6 +31,7 @@ def recorded(folder: Path, given: dict[str, Any], **settings: Any) -> Path:
 
 def only(*names: str) -> dict[str, Any]:
     given = batch(**LONG)
+    given["advantages"] = torch.ones(6, 1).expand(6, 14)
     return {name: given[name] for name in ("responses", "mask", *names)}
 
 
@@ -107,3 +110,88 @@ def test_the_first_screen_speaks_of_what_is_there(
     out = capsys.readouterr().out
     assert [text for text in has if text not in out] == []
     assert [text for text in has_not if text in out] == []
+
+
+def test_an_answer_without_tokens_has_no_lost_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = batch(**LONG)
+    given["token_level_scores"] = given["token_level_rewards"].clone()
+    given["mask"][1] = 0
+    given["token_level_scores"][1] = 0
+    given["scores"] = [None, *given["scores"][1:].tolist()]
+    run = recorded(tmp_path / "run", given)
+    main(["doctor", str(run), "--lang", "en"])
+    assert "score_lost" not in capsys.readouterr().out
+
+
+# ---- what nobody said of the settings ----
+
+
+def said_of(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["explain", str(run), "--step", "1", "--sample", "1", "--lang", "en"])
+    return capsys.readouterr().out
+
+
+def test_gamma_lam_and_beta_that_were_not_given_are_found_in_the_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = batch(**LONG)
+    given["ref_log_prob"] = given["old_log_probs"] - 0.1 * torch.rand(6, 14)
+    given["token_level_scores"] = given["token_level_rewards"].clone()
+    kl = given["old_log_probs"] - given["ref_log_prob"]
+    mask = given["mask"]
+    given["token_level_rewards"] = (given["token_level_scores"] - 0.05 * kl) * mask
+    raw, given["returns"] = gae(
+        given["token_level_rewards"], given["values"] * mask, mask, gamma=0.9, lam=0.8
+    )
+    given["whitened"] = masked_whiten(raw, mask)
+    out = said_of(recorded(tmp_path / "run", given), capsys)
+    assert "β 0.05   γ 0.9   λ 0.8" in out
+    assert "assumed" not in out
+    assert "✗" not in out
+
+
+def test_what_the_numbers_do_not_show_is_marked_as_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = said_of(recorded(tmp_path / "run", only("values", "token_level_rewards")), capsys)
+    assert "(β 0, γ 1, λ 0.95 assumed)" in out
+
+
+def test_a_number_that_assumed_settings_do_not_give_is_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = only("values", "token_level_rewards")
+    given["advantages"] = torch.randn(6, 14)
+    run = recorded(tmp_path / "run", given)
+    assert "so assumed: kl_coef 0, gamma 1, lam 0.95" in " ".join(said_of(run, capsys).split())
+    main(["doctor", str(run), "--lang", "en"])
+    assert "law_broken" not in capsys.readouterr().out
+
+
+def test_without_values_and_settings_no_estimator_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = said_of(recorded(tmp_path / "run", only("advantages")), capsys)
+    assert "estimator ?" in out
+    assert "λ" not in out
+    assert "Â₀ = A₀" in out
+
+
+def test_mean_and_spread_are_of_the_batch_where_raw_advantages_are_not_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = only("values", "token_level_rewards", "whitened")
+    run = recorded(tmp_path / "run", given, **SETTINGS)
+    assert "✗" not in said_of(run, capsys)
+    assert "✓ recorded" in said_of(run, capsys)
+
+
+def test_whitening_that_cannot_be_recomputed_is_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded(tmp_path / "run", only("whitened", "returns"), **SETTINGS)
+    out = said_of(run, capsys)
+    assert "✗" not in out
+    assert "μ" not in out

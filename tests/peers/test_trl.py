@@ -86,6 +86,50 @@ def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
     assert wrong(tmp_path / "run", 1) == set()
 
 
+@needs_trl
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mask_truncated_completions": True},
+        {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]},
+        {"num_generations": 2, "gradient_accumulation_steps": 2, "num_iterations": 2},
+    ],
+    ids=["truncated are masked", "two rewards", "two answers"],
+)
+def test_other_settings_of_trls_grpo_are_no_fault(
+    settings: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    if not set(settings) <= GRPOConfig.__dataclass_fields__.keys():
+        pytest.skip("this TRL has no such setting")
+
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(text) % 3) for text in completions]
+
+    def variety(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(set(text))) for text in completions]
+
+    common = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 2}
+    trainer = GRPOTrainer(
+        model=str(model),
+        reward_funcs=[length, variety] if "reward_weights" in settings else [length],
+        args=GRPOConfig(
+            output_dir=str(tmp_path / "out"),
+            max_completion_length=8,
+            **{**common, **COMMON, **settings},
+        ),
+        train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
+        processing_class=tokenizer_of(model),
+    )
+    telescope.watch(trainer, tmp_path / "run", strict=True)
+    trainer.train()
+    first = steps(tmp_path / "run")[0]
+    assert wrong(tmp_path / "run", first) == set()
+    assert samples(tmp_path / "run", first)[0].faults == ()
+
+
 @needs_ppo
 def test_ppo_of_trl_is_recomputed_where_no_answer_ends_early(model: Path, tmp_path: Path) -> None:
     from datasets import Dataset

@@ -209,11 +209,13 @@ def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
     if any(run.setting(key) for key in shaped) or run.setting("reward.scale") not in (None, 1):
         return None
     for step in recorded.steps():
-        scores = step.known_rows("score")
-        paid = [float(row.sum()) for row in step.tokens_of("token_level_scores")]
+        scores = step.rows("score")
+        tokens = step.tokens_of("token_level_scores")
+        paid = [float(row.sum()) for row in tokens]
         lost = [
             row
             for row, (score, given) in enumerate(zip(scores, paid, strict=False))
+            if score is not None and len(tokens[row])  # an answer without tokens is not paid
             if abs(score - given) > 1e-4 * max(1.0, abs(score))
         ]
         if lost:
