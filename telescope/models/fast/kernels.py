@@ -36,11 +36,8 @@ _VOCABULARY_BLOCK = 4096
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Rotary position embedding of q [B, H, L, D] and k [B, K, L, D] by cos, sin [B, L, D]."""
-    if torch.is_grad_enabled() and q.requires_grad:
-        rotate: Any = Rotary.apply  # torch declares no types for it
-        q_out, k_out = rotate(q, k, cos, sin)
-        return q_out, k_out
-    return _rotate(q, k, cos, sin, 1.0)
+    q_out, k_out = _apply_rotary(q, k, cos, sin)
+    return q_out, k_out
 
 
 class Rotary(torch.autograd.Function):
@@ -56,6 +53,9 @@ class Rotary(torch.autograd.Function):
         dq, dk = grads
         cos, sin = ctx.saved_tensors
         return *_rotate(dq, dk, cos, sin, -1.0), None, None
+
+
+_apply_rotary: Any = Rotary.apply  # torch declares no types for it
 
 
 def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sign: float) -> tuple[Tensor, Tensor]:
@@ -165,18 +165,14 @@ def _rotate_kernel(
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """x/rms(x)·weight over the last dimension of x [..., H]."""
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        normed: Tensor = _rms_norm(x, weight, epsilon)
-        return normed
-    return _norm(x, None, weight, epsilon)[1]
+    normed: Tensor = _rms_norm(x, weight, epsilon)
+    return normed
 
 
 def add_rms_norm(x: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """x + added, and its `rms_norm`."""
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        total, normed = _add_rms_norm(x, added, weight, epsilon)
-        return total, normed
-    return _norm(x, added, weight, epsilon)[:2]
+    total, normed = _add_rms_norm(x, added, weight, epsilon)
+    return total, normed
 
 
 class RMSNorm(torch.autograd.Function):
@@ -217,7 +213,7 @@ class AddRMSNorm(torch.autograd.Function):
         return d_x, d_x, d_weight, None
 
 
-_rms_norm: Any = RMSNorm.apply  # torch declares no types for them
+_rms_norm: Any = RMSNorm.apply
 _add_rms_norm: Any = AddRMSNorm.apply
 
 
@@ -356,11 +352,8 @@ def _norm_grad_kernel(
 
 def gated_unit(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
     """act(gate)·up of [N, I] matrices, with act = SiLU or tanh-GELU."""
-    if torch.is_grad_enabled() and gate.requires_grad:
-        apply: Any = GatedUnit.apply
-        out: Tensor = apply(gate, up, gelu)
-        return out
-    return _gated(gate, up, gelu)
+    out: Tensor = _gated_unit(gate, up, gelu)
+    return out
 
 
 class GatedUnit(torch.autograd.Function):
@@ -379,6 +372,9 @@ class GatedUnit(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up = ctx.saved_tensors
         return *_gated_grad(gate, up, grad, ctx.gelu), None
+
+
+_gated_unit: Any = GatedUnit.apply
 
 
 def _gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:

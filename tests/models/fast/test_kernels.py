@@ -81,6 +81,37 @@ def test_norm_of_a_sum_and_its_gradient(shape: tuple[int, ...], frozen: bool) ->
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
 
 
+def test_adapters_of_the_first_layer_learn_although_all_else_is_frozen() -> None:
+    """Embeddings and norm are frozen: only what the adapters add has a gradient."""
+    x, added, weight = rand(3, 24), rand(3, 24, grad=True), rand(24)
+    total, normed = kernels.add_rms_norm(x, added, weight, 1e-5)
+    (ours,) = torch.autograd.grad((total + normed).sum(), added)
+    plain_total = x + added
+    plain = plain_total + F.rms_norm(plain_total, weight.shape, weight, 1e-5)
+    (expected,) = torch.autograd.grad(plain.sum(), added)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_adapters_of_keys_alone_learn() -> None:
+    q, k = rand(1, 2, 3, 4), rand(1, 2, 3, 4, grad=True)
+    angle = rand(1, 3, 2)
+    cos, sin = (torch.cat([f(angle)] * 2, -1) for f in (torch.cos, torch.sin))
+    factors = rand(1, 2, 3, 4)
+    grads = []
+    for function in (apply_rotary_pos_emb, kernels.rotary):
+        _, turned = function(q, k, cos, sin)
+        grads += torch.autograd.grad((turned * factors).sum(), k)
+    torch.testing.assert_close(*grads)
+
+
+def test_adapters_of_the_gated_units_second_half_alone_learn() -> None:
+    gate, up = rand(3, 8), rand(3, 8, grad=True)
+    factors = rand(3, 8)
+    out = kernels.gated_unit(gate, up, gelu=False)
+    (grad,) = torch.autograd.grad((out * factors).sum(), up)
+    torch.testing.assert_close(grad, factors * F.silu(gate))
+
+
 def test_the_norm_of_a_sum_rounds_the_sum_as_it_is_kept() -> None:
     half = torch.float16  # Triton's interpreter truncates to bfloat16 instead of rounding
     x, added, weight = rand(4, 64, dtype=half), rand(4, 64, dtype=half), rand(64, dtype=half)
