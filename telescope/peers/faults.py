@@ -21,6 +21,10 @@ CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
 LEAST_TOKENS = 32
 """Tokens that a statistic needs."""
+UNSURE = 0.05
+"""−log π of a token that is not certain: another temperature changes it …"""
+AGREE = 0.2
+"""… so that no larger share of them has the same log-prob at both."""
 LEAST_ROWS = 8
 """Rows that say how a trainer ends its answers."""
 LIKE_SCORE = 0.25
@@ -399,6 +403,9 @@ def _of_temperature(pairs: Pairs, least: int) -> tuple[float, float] | None:
     grows = float(np.corrcoef(y - x, y + x)[0, 1])  # 0 where they differ by noise only
     if fits < 0.9 or abs(grows) < 0.8 or abs(ratio - 1) < 0.05:
         return None
+    unsure = np.abs(x) > UNSURE
+    if unsure.any() and (np.abs(y - x)[unsure] < CLOSE).mean() > AGREE:
+        return None  # a temperature leaves no such token as it was: some tokens were banned
     return ratio, fits
 
 

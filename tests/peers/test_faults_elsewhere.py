@@ -178,6 +178,16 @@ def test_old_log_probs_at_another_temperature(kind: dict[str, Any], temperature:
     assert "other_temperature" in found(given)
 
 
+def test_a_token_that_the_sampler_may_not_write_is_no_temperature() -> None:
+    """Where the trainer would write the banned token, the others differ; elsewhere none does."""
+    given = make(rows=16, width=40)
+    sampled = given["rollout_log_probs"]
+    given["old_log_probs"] = torch.where(sampled < sampled.median(), 1.8 * sampled, sampled)
+    both = torch.stack([given["old_log_probs"].flatten(), sampled.flatten()])
+    assert torch.corrcoef(both)[0, 1] > 0.9
+    assert "other_temperature" not in found(given)
+
+
 def test_whitening_off_with_a_bootstrap_is_no_fault() -> None:
     """R − V is the used advantage, and A of the last token has γ·V after it: all is right."""
     given = make()
