@@ -98,6 +98,41 @@ def test_trl_ppo_kl_is_a_sum_per_response_and_becomes_a_mean_per_token() -> None
     assert row["reward/kl"] == 0.1
 
 
+def test_parts_of_the_reward_keep_their_names_with_any_prefix() -> None:
+    assert canonical({"rewards/format/mean": 0.5}) == {"reward/format": 0.5}
+    assert canonical({"train/rewards/format/mean": 0.5}) == {"reward/format": 0.5}
+
+
+def test_evaluation_is_never_taken_for_training() -> None:
+    row = canonical({"eval_reward": 0.5, "eval/entropy": 0.1, "eval/rewards/format/mean": 1.0})
+    assert row["eval/sampled_score"] == 0.5
+    assert not [name for name in row if not name.startswith("eval/")]
+
+
+def test_old_names_of_trl_ppo() -> None:
+    row = canonical(
+        {"ppo/mean_scores": 0.5, "objective/kl": 12.0, "tokens/responses_len_mean": 60.0}
+    )
+    assert row["reward/score_mean"] == 0.5
+    assert row["reward/kl"] == 0.2
+
+
+def test_verl_probabilities_that_differ_are_a_mismatch(tmp_path: Path) -> None:
+    data = {"training/rollout_probs_diff_mean": 0.15}
+    rows = [{"step": s, "data": data} for s in range(1, STEPS + 1)]
+    (tmp_path / "verl.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (finding,) = examine(tmp_path).findings()
+    assert finding.id == "sampler_mismatch"
+    assert "probabilities that differ by 0.150" in finding.said("what", "en")
+
+
+def test_a_coefficient_that_is_not_known_is_not_said_to_be_0(tmp_path: Path) -> None:
+    rows = [{"step": s, "kl": 2.0 * s} for s in range(1, STEPS + 1)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    runaway = next(each for each in examine(tmp_path).findings() if each.id == "kl_runaway")
+    assert "β = ?" in runaway.said("what", "en")
+
+
 def test_held_out_accuracy_of_verl() -> None:
     row = canonical({"val-core/openai/gsm8k/acc/mean@1": 0.4})
     assert row == {"eval/sampled_accuracy": 0.4}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check
@@ -41,13 +43,19 @@ def kl_runaway(run: Curves) -> Sign | None:
         return None
     in_loss = run.setting("actor.kl_loss_coef") and not run.setting("credit.kl_coef")
     key = "actor.kl_loss_coef" if in_loss else "credit.kl_coef"
-    coef = run.setting(key) or 0.0
+    coef = run.setting(key)
+    logged = run.get("reward/kl_coef")
+    known = coef if coef is not None or logged is None else float(logged.values[-1])
     return Sign(
         since=int(kl.steps[place]),
-        numbers={"most": float(now[place:].max()), "kl": float(now[-1]), "coef": coef},
+        numbers={
+            "most": float(now[place:].max()),
+            "kl": float(now[-1]),
+            "coef": math.nan if known is None else known,
+        },
         severity="serious" if now[-1] > KL_FAR else "warning",
         confidence=0.8,
-        change={key: max(4 * coef, 0.05)},
+        change={key: max(4 * coef, 0.05)} if coef is not None else {},
     )
 
 

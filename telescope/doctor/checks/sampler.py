@@ -24,6 +24,8 @@ from telescope.doctor.thresholds import (
 )
 
 _DIFFERENCE = "rollout/logprob_diff"
+_PROBABILITIES = "rollout/prob_diff"
+"""verl's: of probabilities. It is never larger than that of log-probs, so its limits serve too."""
 _LEADS_TO = (
     "lr_too_high",
     "collapse",
@@ -56,14 +58,16 @@ _SHOWN = 5
 )
 def sampler_mismatch(run: Curves) -> Sign | None:
     """Sampler and trainer give the same tokens different log-probs, from the first step on."""
-    difference = run.get(_DIFFERENCE, least=SMOOTH)
-    if difference is None or difference.start() < MISMATCH_START:
-        return None
-    now = difference.trail(SMOOTH)
-    place = onset(now > MISMATCH, PERSIST)
-    if place is None:
-        return None
-    return _mismatch(int(difference.steps[place]), float(now[place]))
+    for name, variant in ((_DIFFERENCE, ""), (_PROBABILITIES, "probabilities")):
+        difference = run.get(name, least=SMOOTH)
+        if difference is None or difference.start() < MISMATCH_START:
+            continue
+        now = difference.trail(SMOOTH)
+        place = onset(now > MISMATCH, PERSIST)
+        if place is not None:
+            sign = _mismatch(int(difference.steps[place]), float(now[place]))
+            return replace(sign, variant=variant) if variant else sign
+    return None
 
 
 def _mismatch(since: int, apart: float) -> Sign:

@@ -22,6 +22,7 @@ NAMES = {
     "response_length/mean": "response/length_mean",
     "response_length/clip_ratio": "response/truncated",
     "rollout_corr/kl": "rollout/logprob_diff",
+    "training/rollout_probs_diff_mean": "rollout/prob_diff",
     "perf/time_per_step": "timing/step",
     # TRL, PPO
     "objective/scores": "reward/score_mean",
@@ -32,6 +33,20 @@ NAMES = {
     "loss/value_avg": "critic/vf_loss",
     "policy/entropy_avg": "actor/entropy",
     "lr": "actor/lr",
+    # TRL, PPO before 0.12
+    "ppo/mean_scores": "reward/score_mean",
+    "ppo/policy/approxkl": "actor/approx_kl",
+    "ppo/policy/clipfrac": "actor/pg_clipfrac",
+    "ppo/policy/entropy": "actor/entropy",
+    "ppo/loss/policy": "actor/pg_loss",
+    "ppo/loss/value": "critic/vf_loss",
+    "ppo/val/clipfrac": "critic/vf_clipfrac",
+    "ppo/val/var_explained": "critic/explained_variance",
+    "ppo/val/mean": "critic/value_mean",
+    "ppo/returns/mean": "critic/return_mean",
+    "ppo/learning_rate": "actor/lr",
+    "objective/kl_coef": "reward/kl_coef",
+    "tokens/responses_len_mean": "response/length_mean",
     # TRL, GRPO and RLOO
     "reward": "reward/score_mean",
     "kl": "reward/kl",
@@ -60,7 +75,8 @@ NAMES = {
 SUMS = {"objective/kl": "reward/kl"}
 """Sums per response; ours is a mean per token."""
 _VALIDATION = re.compile(r"val-core/.*/(acc|reward)/(mean|best|maj)@\d+(/mean)?|val/test_score/.*")
-_PREFIXES = ("train/", "eval/", "global/")
+_PART = re.compile(r"rewards/(.+)/mean")
+_EVALUATED = {"eval_reward": "eval/sampled_score", "eval/reward": "eval/sampled_score"}
 
 
 def canonical(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,13 +84,13 @@ def canonical(row: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     length = None
     for name, value in row.items():
-        bare = _bare(name)
-        ours = NAMES.get(bare)
         if _VALIDATION.fullmatch(name):
             ours = "eval/sampled_accuracy"
-        elif name.startswith("eval/") or name.startswith("eval_"):
-            ours = name
-        found[ours or bare] = value
+        elif name.startswith(("eval/", "eval_")):
+            ours = _EVALUATED.get(name, name)
+        else:
+            ours = _ours(name.removeprefix("train/").removeprefix("global/"))
+        found[ours] = value
         if ours == "response/length_mean":
             length = value
     for name, ours in SUMS.items():
@@ -84,10 +100,6 @@ def canonical(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _bare(name: str) -> str:
-    """The name without the prefix that a logger adds."""
-    for prefix in _PREFIXES:
-        bare = name.removeprefix(prefix)
-        if bare != name and (bare in NAMES or bare in SUMS):
-            return bare
-    return name
+def _ours(name: str) -> str:
+    part = _PART.fullmatch(name)
+    return f"reward/{part[1]}" if part else NAMES.get(name, name)
