@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import tomllib
 import types
@@ -21,7 +22,7 @@ from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LO
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
 from telescope.config.paths import beside_recipe, check_ordinary
-from telescope.config.sections import Config, Section, kl_place
+from telescope.config.sections import Config, EvalSetConfig, Section, kl_place
 from telescope.config.suggest import advice, leaves, misspelt
 from telescope.errors import TelescopeError
 
@@ -92,7 +93,7 @@ def load_config(
     data = {} if recipe is None else beside_recipe(checked_toml(recipe), recipe.parent)
     typed: dict[str, Any] = {}
     for key, value in overrides:
-        _set(typed, key, str(value))  # in Python a number is given as such
+        _set(typed, key, str(value), data)  # in Python a number is given as such
     return validate(merge(data, typed), recipe, [key for key, _ in overrides])
 
 
@@ -120,7 +121,7 @@ def load_saved_config(
         _drop_foreign_settings(data, choice)
     typed: dict[str, Any] = {}
     for key, value in overrides:
-        _set(typed, key, value)
+        _set(typed, key, value, data)
     return validate(merge(data, typed), recipe, given)
 
 
@@ -206,8 +207,11 @@ def _drop_foreign_settings(data: dict[str, Any], choice: Choice) -> None:
             del section[name]
 
 
-def _set(data: dict[str, Any], key: str, text: str) -> None:
-    """Reads a command-line value as TOML (1e-6, true, [1, 2]) or as JSON, else as text."""
+def _set(data: dict[str, Any], key: str, text: str, recipe: Mapping[str, Any]) -> None:
+    """Reads a command-line value as TOML (1e-6, true, [1, 2]) or as JSON, else as text.
+
+    A key inside of a table (`reward.weights.short`) leaves the table's other keys as in the recipe.
+    """
     value: Any = text
     if text.startswith(("{", "[")):
         with contextlib.suppress(json.JSONDecodeError):
@@ -220,8 +224,11 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     elif kind.startswith("str") or any(key == choice.key for choice in CHOICES):
         value = text
     *sections, last = key.split(".")
-    for section in sections:
-        data = data.setdefault(section, {})
+    before: Any = recipe
+    for depth, section in enumerate(sections):
+        before = before.get(section) if isinstance(before, Mapping) else None
+        kept = before if depth and isinstance(before, Mapping) else {}
+        data = data.setdefault(section, copy.deepcopy(kept))
         if not isinstance(data, dict):
             raise TelescopeError(f"--{key}: `{section}` is not a section")
     data[last] = value
@@ -241,7 +248,7 @@ def validate(data: dict[str, Any], recipe: Path | None = None, given: Sequence[s
 def _mistakes(
     error: ValidationError, data: Mapping[str, Any], recipe: Path | None, given: Sequence[str]
 ) -> Iterator[str]:
-    known = {name for name, *_ in fields()}
+    known = {name: kind for name, kind, *_ in fields()}
     found: dict[tuple[str, bool], list[Any]] = {}
     for (
         detail
@@ -257,10 +264,14 @@ def _mistakes(
                 yield f"{source}: {said}"
             continue
         messages = [detail["msg"].removeprefix("Value error, ") for detail in details]
+        if details[0]["type"] == "dict_type":
+            messages = [_table_of(key, typed=typed)]
         if not key:
             yield messages[0] if given else f"{recipe or 'config'}: {messages[0]}"
         elif details[0]["type"] == "value_error" and "." not in key and key in Config.model_fields:
             yield messages[0] if typed else f"{source}: {messages[0]}"
+        elif details[0]["type"] == "missing":
+            yield f"{source}: {key} is missing"
         else:
             alternatives = ", or ".join(text[0].lower() + text[1:] for text in messages)
             yield f"{source}: {key} = {details[0]['input']!r}: {alternatives}"
@@ -280,12 +291,21 @@ def with_suggestions(error: ValidationError) -> ValidationError:
     return ValidationError.from_exception_data(error.title, details)
 
 
-def _setting_at(parts: Sequence[str], known: set[str]) -> str:
+def _setting_at(parts: Sequence[str], known: Mapping[str, str]) -> str:
+    """The setting, or the key inside of a table; without what pydantic adds for alternatives."""
+    whole = ".".join(parts)
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
         if name in known:
-            return name
-    return ".".join(parts)
+            return whole if known[name].startswith("dict") else name
+    return whole
+
+
+def _table_of(key: str, *, typed: bool) -> str:
+    """How a table is written."""
+    if typed:
+        return f"input should be a table, --{key}.NAME VALUE or --{key} '{{\"NAME\": VALUE}}'"
+    return "input should be a table, {NAME = VALUE}"
 
 
 def _overlap(name: str, key: str) -> bool:
@@ -296,6 +316,9 @@ def _unknown(key: str, value: Any, data: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a setting that does not exist, or not for the chosen algorithm."""
     if key in RENAMED:
         yield f"no setting `{key}`: it is called `{RENAMED[key]}` now"
+        return
+    if key.startswith("eval.sets."):
+        yield f"no setting `{key}`: a set has {', '.join(EvalSetConfig.model_fields)}"
         return
     section, _, name = key.partition(".")
     for choice in CHOICES:

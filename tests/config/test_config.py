@@ -104,6 +104,28 @@ def test_one_weight_can_be_set_by_its_dotted_name():
     }
 
 
+def test_a_key_inside_of_a_table_leaves_the_others_as_the_recipe_has_them(recipe):
+    path = recipe(
+        """
+        [reward]
+        functions = ["short=regex", "length"]
+        weights = {short = 1.0, length = 0.5}
+        [reward.options]
+        short = {pattern = "x"}
+        length = {most = 8}
+        [eval.sets.a]
+        files = ["a.jsonl"]
+        """
+    )
+    one = ("reward.options.length.most", "4")
+    config = load_config(path, [("reward.weights.short", "2"), one, ("eval.sets.a.prompts", "3")])
+    assert config.reward.weights == {"short": 2.0, "length": 0.5}
+    assert config.reward.options == {"short": {"pattern": "x"}, "length": {"most": 4}}
+    assert (config.eval.sets["a"].files, config.eval.sets["a"].prompts) == (["a.jsonl"], 3)
+    whole = load_config(path, [("reward.weights", '{"short": 3}')])
+    assert whole.reward.weights == {"short": 3.0}
+
+
 def test_the_command_line_overrides_the_recipe_and_the_last_value_wins(recipe):
     config = load_config(recipe("steps = 1\nseed = 5"), [("steps", "2"), ("steps", "3")])
     assert (config.steps, config.seed) == (3, 5)

@@ -114,6 +114,20 @@ def test_a_value_out_of_range_is_named_with_the_range(key: str, value: str, why:
     assert why in message
 
 
+def test_a_table_given_as_text_is_answered_with_how_it_is_written(recipe):
+    assert refusal(("reward.weights", "short=1")).endswith(
+        "reward.weights = 'short=1': input should be a table, --reward.weights.NAME VALUE "
+        "or --reward.weights '{\"NAME\": VALUE}'"
+    )
+    written = refusal(recipe=recipe("[reward]\nweights = 1"))
+    assert written.endswith("reward.weights = 1: input should be a table, {NAME = VALUE}")
+
+
+def test_a_wrong_value_inside_of_a_table_is_named_with_its_key():
+    message = refusal(("reward.weights.short", "much"))
+    assert message.startswith("command line: reward.weights.short = 'much': ")
+
+
 def test_a_section_given_as_a_number_is_refused(recipe):
     assert "actor" in refusal(recipe=recipe("actor = 3"))
     assert "`actor` is not a section" in refusal(("actor.lr", "1"), recipe=recipe("actor = 3"))
