@@ -35,9 +35,11 @@ from telescope.roles.factory import (
     choose_device,
     make_actor,
     make_reward_model,
+    make_tools,
     reference_model,
     resolve_model,
     show_tools,
+    start_model,
 )
 from telescope.roles.functions import RewardFunction, load_function
 from telescope.roles.protocols import ActorRole, CriticRole, ReferenceRole
@@ -89,6 +91,23 @@ def build_roles(config: Config, reward: GivenReward = None, model: Any = None) -
     if config.backend == "ray":
         return build_ray_roles(config, reward)
     return build_local_roles(config, reward, model)
+
+
+def build_without_models(config: Config, given: GivenReward = None) -> tuple[Any, Reward]:
+    """Tokenizer and reward, without any weights.
+
+    Refuses a reward and an environment that cannot be made.
+    """
+    tokenizer = show_tools(load_tokenizer_of(start_model(config)), config)
+    reward = build_reward(config, tokenizer, torch.device("cpu"), given, model=_unused_model)
+    if config.verifiers_id is None:
+        make_tools(config, tokenizer)
+    return tokenizer, reward
+
+
+def _unused_model(*_: Any, **__: Any) -> list[float]:
+    """Stands for a reward model that is not needed."""
+    raise AssertionError("nothing is scored here")
 
 
 def build_local_roles(config: Config, reward: GivenReward = None, model: Any = None) -> LocalRoles:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from telescope.build import build_reward
+from telescope.build import build_without_models
 from telescope.config import Config
 from telescope.config.unused import unused
 from telescope.data.build import build_data
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
-from telescope.models.load import load_tokenizer_of, saved_context_length
-from telescope.roles.factory import show_tools, start_model
+from telescope.models.load import saved_context_length
+from telescope.roles.factory import start_model
 from telescope.run.summary import describe_roles
 from telescope.scale.plan.command import plan_of
 
@@ -24,8 +22,7 @@ _SHOWN = 3
 def dry_run(config: Config) -> str:
     """Roles, plan, memory and the first prompts. Loads the tokenizer and the data, no weights."""
     source = start_model(config)
-    tokenizer = show_tools(load_tokenizer_of(source), config)
-    reward = build_reward(config, tokenizer, torch.device("cpu"), model=_unused_model)
+    tokenizer, reward = build_without_models(config)
     train, held_out = build_data(config, tokenizer)
     for prompts in (train, held_out):
         if prompts is not None:
@@ -38,11 +35,6 @@ def dry_run(config: Config) -> str:
         f"dry run: nothing was trained or written; the run would be in {config.run_dir}",
     ]
     return "\n\n".join(parts)
-
-
-def _unused_model(*_: Any, **__: Any) -> list[float]:
-    """Stands for the reward model, which a dry run does not load."""
-    raise AssertionError("a dry run scores nothing")
 
 
 def _describe_data(config: Config, train: PromptSet, held_out: PromptSet | None) -> str:

@@ -94,6 +94,7 @@ def evaluate_actor(
     sets = [*own_set(held_out, config), *named_sets(config, actor.tokenizer)]
     if not sets:
         raise TelescopeError("there are no held-out prompts: set data.eval_files or eval.sets")
+    check_column(config.eval.by, sets)
     for chosen in sets:
         chosen.prompts.check_context(
             context_length(actor.model), config.rollout.max_response_tokens
@@ -116,7 +117,6 @@ def evaluate_sets(
 ) -> Evaluation:
     """Answers the prompts of every set; `reward` scores those without a reward of their own."""
     settings = config.eval
-    _check_column(settings.by, sets)
     metrics: dict[str, float] = {}
     completions: list[Completion] = []
     for chosen in sets:
@@ -141,7 +141,7 @@ def evaluate_sets(
     return Evaluation(metrics, completions)
 
 
-def _check_column(by: str | None, sets: Sequence[EvalSet]) -> None:
+def check_column(by: str | None, sets: Sequence[EvalSet]) -> None:
     """Refuses an `eval.by` that no set has."""
     columns = {name for chosen in sets for name in chosen.prompts.data[0]}
     if by is not None and by not in columns:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from telescope.build import build_roles
+from telescope.build import build_roles, build_without_models
 from telescope.config import Config
 from telescope.data import gym
 from telescope.data.build import build_data
@@ -26,7 +26,7 @@ from telescope.run import checkpoint
 from telescope.run.best import Best
 from telescope.run.callbacks import Callback, Callbacks
 from telescope.run.eval_sets import EvalSet, named_sets, own_set
-from telescope.run.evaluate import evaluate_sets
+from telescope.run.evaluate import check_column, evaluate_sets
 from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
     RunLock,
@@ -121,6 +121,8 @@ class Lifecycle:
 
     def _warm_start(self, *, resume: bool) -> None:
         """Supervised training before PPO, if the config has it."""
+        if self.config.warm_start.files:  # it may take hours: find mistakes before it
+            build_without_models(self.config, self.given.reward)
         stopped = warm_start(self.config, resume=resume)
         if stopped is not None:
             raise Interrupted(
@@ -140,6 +142,10 @@ class Lifecycle:
         self.notes = describe_roles(config, self.roles.reward)
         train, self.held_out = build_data(config, actor.tokenizer, self.given.data)
         self.named_sets = named_sets(config, actor.tokenizer)
+        if self._eval_sets():
+            check_column(config.eval.by, self._eval_sets())
+        else:
+            self.best.check({})
         for prompts in (train, *(own.prompts for own in self._eval_sets())):
             prompts.check_context(self.roles.positions, config.rollout.max_response_tokens)
         self.start_metrics = {

@@ -23,6 +23,14 @@ def never(completions, **columns):
     return [0.0 for _ in completions]
 """
 
+NOTHING_HELD_OUT = [
+    ("eval.sets", "{}"),
+    ("data.eval_files", ""),
+    ("eval.by", "none"),
+    ("eval.every", "1"),
+    ("eval.best", "eval/greedy_score"),
+]
+
 
 @pytest.fixture
 def recipe(tmp_path: Path, make_config) -> Path:
@@ -90,10 +98,13 @@ def test_a_saved_run_keeps_its_sets_and_answers_can_be_left_out(recipe: Path) ->
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        (NOTHING_HELD_OUT, "there are none, because there are no held-out prompts"),
         ([("eval.by", "age")], "eval.by = 'age' is no column of the held-out prompts"),
         ([("eval.sets", '{a = {files = ["nowhere.jsonl"]}}')], "no data file nowhere.jsonl"),
         ([("eval.sets", '{"a b" = {files = ["x"]}}')], "eval.sets: 'a b' becomes a part"),
-        ([("eval.sets", "{a = {}}")], "field required"),
+        ([("eval.sets", "{a = {}}")], "eval.sets.a.files is missing"),
+        ([("eval.sets", '{a = {files = ["x"], reward = "f"}}')], "eval.sets.a.reward`: a set has"),
+        ([("eval.sets.a", "3")], "eval.sets.a = 3"),
         ([("eval.sets", '{a = {files = ["x"], weights = {b = 1}}}')], "does nothing without"),
     ],
 )
@@ -101,7 +112,7 @@ def test_mistakes_in_sets_are_named(
     settings: list[tuple[str, str]], reason: str, recipe: Path
 ) -> None:
     with pytest.raises(TelescopeError) as refused:
-        Trainer(load_config(recipe, settings)).fit()
+        Trainer(load_config(recipe, settings))
     assert reason in str(refused.value)
 
 

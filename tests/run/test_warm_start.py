@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from telescope.config import Config, load_config
+from telescope.config import Config, load_config, merge, validate
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.completions import read_completions
 from telescope.errors import TelescopeError
@@ -50,6 +50,24 @@ def config(make_config: Callable[..., Config], tmp_path: Path) -> Config:
 
 def weights_in(folder: Path) -> bytes:
     return (folder / "warm_start" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("reward.functions", ["length"], "reward.options.length: missing"),
+        ("reward.functions", ["nowhere.py:f"], "there is no file nowhere.py"),
+        ("rollout.environment", "nowhere.py:Dice", "there is no file nowhere.py"),
+    ],
+)
+def test_a_reward_that_cannot_be_made_is_refused_before_the_warm_start(
+    config: Config, key: str, value: Any, reason: str
+):
+    section, name = key.split(".")
+    config = validate(merge(config.model_dump(), {section: {name: value}}))
+    with pytest.raises(TelescopeError, match=reason):
+        Trainer(config)
+    assert not config.run_dir.exists()
 
 
 # ---- the rows
