@@ -10,6 +10,7 @@ Hu et al. 2021, arXiv:2106.09685.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ def add_adapters(model: Any, config: ModelConfig, *, path: str, task: str) -> No
 
     The adapters start the same in every process and on every device.
     """
+    # peft imports bitsandbytes, which warns of a CPU kernel that nothing here uses.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:

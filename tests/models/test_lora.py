@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -219,3 +220,9 @@ def test_values_see_the_critics_adapters(tiny_model: Path) -> None:
         results.append([out.values[batch().mask].detach(), *gradients(weigh(out.values), critic)])
         assert len(results[-1]) == 1 + len(trained_weights(critic))
     assert_same(*results)
+
+
+def test_bitsandbytes_warns_of_no_kernel_when_adapters_are_made(family: Path) -> None:
+    """peft imports it, and it looks for a CPU kernel that nothing here uses."""
+    policy(family)
+    assert not logging.getLogger("bitsandbytes.backends.cpu.ops").isEnabledFor(logging.WARNING)
