@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,6 +53,10 @@ class Parser(argparse.ArgumentParser):
             if action.help and action.help != argparse.SUPPRESS:
                 action.help = translate(action.help)
         return super().format_help()
+
+    def options(self) -> list[str]:
+        """Its options, as they are typed."""
+        return [name for action in self._actions for name in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         raise TelescopeError(f"{message}; usage: {self.usage}")
@@ -146,28 +152,36 @@ def parse_several(
     remaining = iter(rest)
     for argument in remaining:
         if argument.startswith("--"):
-            settings.append(_setting(argument, remaining))
+            settings.append(_setting(parser, argument, remaining))
         elif argument.startswith("-"):
             parser.error(f"unknown option {argument!r}")
+        elif re.fullmatch(r"\+*[\w.]+=.*", argument):  # as verl's commands have them
+            key, _, value = argument.lstrip("+").partition("=")
+            _check_known(key, parser)
+            parser.error(f"{argument!r}: write a setting as --{key} {value}")
         else:
             positionals.append(argument)
     return options, positionals, settings
 
 
-def _setting(argument: str, following: Iterator[str]) -> Setting:
+def _setting(parser: Parser, argument: str, following: Iterator[str]) -> Setting:
     """Reads `--key=value`, or `--key` with the value that follows."""
     key, equals, value = argument.removeprefix("--").partition("=")
     if not equals:
         value = next(following, "--")
         if value.startswith("--"):
-            _check_known(key)
+            _check_known(key, parser)
             raise TelescopeError(f"--{key} needs a value: --{key} VALUE")
     return key.replace("-", "_"), value
 
 
-def _check_known(key: str) -> None:
-    """Refuses an option that is not the name of a setting, e.g. another trainer's `--bf16`."""
+def _check_known(key: str, parser: Parser) -> None:
+    """Refuses what is not the name of a setting: another trainer's `--bf16`, or `--resme`."""
     from telescope.config import fields, load_config
 
-    if key.replace("-", "_") not in {name for name, *_ in fields()}:
-        load_config(None, [(key.replace("-", "_"), "")])
+    if key.replace("-", "_") in {name for name, *_ in fields()}:
+        return
+    close = difflib.get_close_matches(f"--{key}", parser.options(), 1, 0.8)
+    if close:
+        parser.error(f"no option --{key}; did you mean {close[0]}?")
+    load_config(None, [(key.replace("-", "_"), "")])

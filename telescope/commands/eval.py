@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telescope.commands.arguments import Parser, add_checkpoint, add_trust, parse_several
+from telescope.errors import TelescopeError
 
 if TYPE_CHECKING:
     from telescope.run.targets import Measured, Step
@@ -46,15 +47,21 @@ def run(arguments: list[str]) -> None:
     if options.completions and len(targets) > 1:
         parser.error("--completions is about one TARGET")
 
-    from telescope.run.targets import evaluate_target
+    from telescope.run.targets import evaluate_target, is_run
 
     runs = [target for target in targets if (Path(target) / "config.toml").is_file()]
+    if options.recipe and all(is_run(target) for target in targets):
+        parser.error("--recipe is for models: a run has its own data and reward")
     recipe = options.recipe or next(iter(runs), None)
     step: Step = "best" if options.best else options.step
-    measured = [
-        evaluate_target(target, settings, step=step, recipe=recipe, trusted=options.trust)
-        for target in targets
-    ]
+    measured = []
+    for target in targets:
+        try:
+            measured.append(
+                evaluate_target(target, settings, step=step, recipe=recipe, trusted=options.trust)
+            )
+        except TelescopeError as error:
+            raise TelescopeError(f"{target}: {error}" if len(targets) > 1 else error) from error
     if options.completions:
         from telescope.ledger.completions import save_completions
 

@@ -30,6 +30,12 @@ class Measured:
     """A model that was measured on the built-in prompts, as no recipe or data was named."""
 
 
+def is_run(target: str) -> bool:
+    """Whether it names a run or a checkpoint of one, not a model."""
+    folder = Path(target)
+    return folder.parent.name == "checkpoints" or (folder / "config.toml").is_file()
+
+
 def evaluate_target(
     target: str,
     settings: Settings = (),

@@ -120,6 +120,19 @@ def test_a_second_recipe_is_refused(capsys: Capture):
         assert f"unexpected argument 'b.toml'; usage: telescope {command}" in told
 
 
+def test_a_setting_as_verl_writes_it_is_answered_with_ours(capsys: Capture):
+    told = refusal(capsys, "train", "my.toml", "algorithm.adv_estimator=grpo")
+    assert "no setting `algorithm.adv_estimator`; did you mean `credit.estimator`" in told
+    for written in ("actor.lr=1e-6", "+actor.lr=1e-6"):
+        told = refusal(capsys, "train", "my.toml", written)
+        assert f"'{written}': write a setting as --actor.lr 1e-6; usage: " in told
+
+
+def test_a_misspelt_option_is_answered_with_the_right_one(capsys: Capture):
+    told = refusal(capsys, "train", "my.toml", "--resme")
+    assert "no option --resme; did you mean --resume?" in told
+
+
 def test_another_trainers_switch_is_answered_with_our_setting(capsys: Capture):
     """As in TRL, without a value."""
     told = refusal(capsys, "train", "--bf16", "--steps", "2")

@@ -93,6 +93,8 @@ def test_answers_go_to_a_file(run: Path, tmp_path: Path) -> None:
         (["eval", "RUN-2"], "has others, but not this one"),
         (["eval", "RUN/checkpoints"], "is neither a run nor a model"),
         (["eval"], "give a run folder or a model"),
+        (["eval", "RUN", "--recipe", "x.toml"], "--recipe is for models"),
+        (["eval", "RUN", "RUN-2"], "RUN-2: no run RUN-2"),
         (["export", "RUN", "x", "--private"], "--private belongs to --push"),
     ],
 )
@@ -102,7 +104,7 @@ def test_mistakes_are_one_line(
     with pytest.raises(SystemExit) as end:
         main([word.replace("RUN", str(run)) for word in arguments])
     assert end.value.code == 2
-    assert reason in capsys.readouterr().err
+    assert reason.replace("RUN", str(run)) in capsys.readouterr().err
 
 
 class FakeHub:
