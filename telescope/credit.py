@@ -76,7 +76,8 @@ def _whiten(batch: TokenBatch, config: CreditConfig) -> TokenBatch:
     """Adds whitened, and the μ and σ that it used, the same in every row."""
     advantages = batch["advantages"]
     if config.whitens:
-        over: Over = getattr(config, "whiten_over", "tokens")  # a setting of few estimators
+        # a setting of few estimators
+        over: Over = config.whiten_over if hasattr(config, "whiten_over") else "tokens"
         mean, std = whitening(advantages, batch.mask, over=over)
         whitened = masked_whiten(advantages, batch.mask, over=over)
     else:

@@ -36,10 +36,6 @@ def demo() -> Sample:
         mask=[1] * 7,
         columns=columns,
         settings=Settings.of(kl_coef=0.1),
-        run="demo",
-        step=40,
-        index=3,
-        count=8,
         prompt="请问1+1=2？",
         response="是的，等于2！",
         score=1.0,
@@ -51,7 +47,7 @@ def demo() -> Sample:
         ],
         critic_updates=[CriticUpdate(0, 0, [0.40, 0.55, 0.56, 0.90, 0.72, 0.88, 0.93], [], [])],
     )
-    return fill(given)
+    return replace(fill(given), run="demo", step=40, index=3, count=8)
 
 
 def with_tool() -> Sample:
