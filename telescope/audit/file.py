@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from telescope.audit.findings import Audit, summarise
-from telescope.config.paths import check_ordinary
+from telescope.config.paths import check_no_link, check_ordinary
 from telescope.errors import TelescopeError
 
 VERSION = 1
@@ -36,8 +36,10 @@ def save(audit: Audit, run: Path) -> Path:
     """Writes the file whole or not at all."""
     path = path_of(run, audit.step)
     temporary = path.with_name(f".{path.name}.tmp")
+    check_no_link(path.parent)
     try:
         path.parent.mkdir(exist_ok=True)
+        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
         text = json.dumps(to_json(audit), ensure_ascii=False, allow_nan=False, indent=1)
         temporary.write_text(text.encode("utf-8", "backslashreplace").decode() + "\n", "utf-8")
         temporary.replace(path)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from telescope.errors import TelescopeError
+
 BUILT_IN_MODELS = ("builtin", "smollm2")
 
 
@@ -19,6 +21,12 @@ def check_ordinary(path: Path) -> None:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder the reader says so
         raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(path))
+
+
+def check_no_link(path: Path) -> None:
+    """Refuses a link in a run folder, which may come from anybody: writing there ends elsewhere."""
+    if path.is_symlink():
+        raise TelescopeError(f"{path} is a link, and nothing is written through it: remove it")
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:

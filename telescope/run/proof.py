@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from telescope.config import Config, load_saved_config
+from telescope.config.paths import check_no_link
 from telescope.doctor import Finding, examine
 from telescope.doctor.words import Lang, name_of
 from telescope.errors import TelescopeError
@@ -195,6 +196,8 @@ def prove(
     configs = {
         side: _side_config(run, folder, side, own, trusted=trusted) for side, own in sides.items()
     }
+    for place in (folder.parent, folder):
+        check_no_link(place)
     shutil.rmtree(folder, ignore_errors=True)
     for side, config in configs.items():
         _begin(run, folder / side, start)

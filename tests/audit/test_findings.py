@@ -10,6 +10,7 @@ import pytest
 
 from telescope.audit import file
 from telescope.audit.findings import summarise
+from telescope.errors import TelescopeError
 from tests.audit.made import made_audit, made_post, made_token
 
 
@@ -94,6 +95,23 @@ def test_an_audit_on_disk_is_the_same_audit(tmp_path: Path) -> None:
     assert path == tmp_path / "audit" / "step_000050.json"
     assert file.load(tmp_path, 50) == audit
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("link", ["audit", "audit/.step_000050.json.tmp"])
+def test_an_audit_is_not_written_through_a_link(link: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    run = tmp_path / "run"
+    (run / link).parent.mkdir(parents=True)
+    (run / link).symlink_to(elsewhere)
+    if link == "audit":
+        elsewhere.mkdir()
+        with pytest.raises(TelescopeError, match="is a link, and nothing is written through it"):
+            file.save(made_audit(), run)
+        assert list(elsewhere.iterdir()) == []
+    else:
+        elsewhere.write_text("precious")
+        file.save(made_audit(), run)
+        assert elsewhere.read_text() == "precious"
 
 
 def test_a_word_in_place_of_a_number_is_no_audit(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from telescope.config import Config, load_saved_config
 from telescope.doctor import Finding
 from telescope.errors import TelescopeError
 from telescope.run import proof as module
+from telescope.run.folder import write_config
 from telescope.run.metrics import read_metrics
 from telescope.run.proof import Proof, checkpoint_before, prove
 from telescope.run.proof_plot import Curve, svg, terminal_plot
@@ -109,6 +110,19 @@ def test_without_a_checkpoint_before_it_says_so_and_offers_the_start(run: Path) 
 def test_a_finding_without_a_setting_asks_for_one(run: Path) -> None:
     with pytest.raises(TelescopeError, match="has no setting to try"):
         prove(run, a_finding(change={}), train)
+
+
+@pytest.mark.parametrize("link", ["proof", "proof/entropy_explosion"])
+def test_a_proof_is_not_written_through_a_link(link: str, tiny_model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    write_config(tiny_config(tmp_path, tiny_model))
+    (tmp_path / "elsewhere").mkdir()
+    (run / link).parent.mkdir(exist_ok=True)
+    (run / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TelescopeError, match="is a link, and nothing is written through it"):
+        prove(run, a_finding(), train, from_start=True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_from_the_start_trains_only_so_many_steps(run: Path) -> None:
