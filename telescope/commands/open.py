@@ -57,7 +57,7 @@ def _tokenizer(name: str | None) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         problem = str(error).splitlines()[0]
         raise TelescopeError(f"no tokenizer {name}: {problem}") from None

@@ -281,7 +281,7 @@ def _generation_settings(path: str) -> Any:
     except OSError:
         pass
     try:
-        return AutoConfig.from_pretrained(path)
+        return AutoConfig.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError):
         return None  # the model has code of its own: the tokenizer's EOS must do
 
@@ -392,7 +392,12 @@ def _is_capturable(backbone: Any, config: ModelConfig) -> bool:
 
 
 def _load(
-    auto: Any, path: str, *, empty: bool = False, dtype: torch.dtype = torch.float32, **kwargs: Any
+    auto: Any,
+    path: str,
+    *,
+    empty: bool = False,
+    dtype: torch.dtype = torch.float32,
+    trust_remote_code: bool = False,
 ) -> Any:
     """Loads by one of transformers' Auto classes.
 
@@ -416,6 +421,7 @@ def _load(
         )
     source = str(local) if local.is_dir() else path
     what = "the tokenizer" if auto is AutoTokenizer else "the model"
+    kwargs = {"trust_remote_code": trust_remote_code}  # without it transformers asks the terminal
     try:
         with quiet():
             if auto in (AutoTokenizer, AutoConfig):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +19,10 @@ from transformers import (
     T5Config,
 )
 
+from telescope.commands.open import _tokenizer as open_tokenizer
 from telescope.config import ModelConfig
-from telescope.models.load import load_policy, load_tokenizer
+from telescope.errors import TelescopeError
+from telescope.models.load import load_policy, load_reward_model, load_tokenizer, stop_ids
 from telescope.trainer import Trainer
 from tests.refusals import Job, edit_json, refusal
 
@@ -40,6 +46,37 @@ def test_a_folder_that_is_no_model_is_named(job: Job, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     message = refusal(job(("model.path", str(tmp_path / "empty"))))
     assert f"{tmp_path / 'empty'} has no config.json" in message
+
+
+@pytest.fixture
+def with_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder whose class is in a file beside it. Who is asked whether to run it says yes."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    folder = tmp_path / "with-code"
+    folder.mkdir()
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\n")
+    names = dict.fromkeys(("AutoConfig", "AutoModelForSequenceClassification"), "own.Own")
+    settings = {"model_type": "own", "auto_map": names | {"AutoTokenizer": ["own.Own", None]}}
+    for name in ("config.json", "tokenizer_config.json"):
+        (folder / name).write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda path: load_reward_model(path, torch.device("cpu")),
+        lambda path: open_tokenizer(path),
+        lambda path: stop_ids(None, SimpleNamespace(name_or_path=path, eos_token_id=1)),
+    ],
+    ids=["reward-model", "tokenizer-of-open", "generation-settings"],
+)
+def test_code_beside_weights_is_neither_run_nor_offered(
+    load: Callable[[str], Any], with_code: Path
+):
+    with suppress(TelescopeError):
+        load(str(with_code))
+    assert not (with_code.parent / "was-run").exists()
 
 
 def test_a_folder_named_without_a_slash_is_a_folder(
