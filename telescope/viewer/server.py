@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import hmac
 import ipaddress
 import socket
@@ -192,6 +193,7 @@ def _guarded(inner: App, hosts: set[str], port: int, token: str | None) -> App:
     from starlette.responses import RedirectResponse, Response
 
     cookie = f"telescope_{port}"
+    proof = hashlib.sha256((token or "").encode()).hexdigest()  # a cookie holds Latin-1 only
 
     def refusal(request: Request) -> Response | None:
         server = request.scope.get("server") or ("", None)
@@ -204,9 +206,9 @@ def _guarded(inner: App, hosts: set[str], port: int, token: str | None) -> App:
             return None
         if request.scope["path"] == "/" and _same(request.query_params.get("token"), token):
             welcome = RedirectResponse("/", 303)  # without the token in the address bar
-            welcome.set_cookie(cookie, token, httponly=True, samesite="strict")
+            welcome.set_cookie(cookie, proof, httponly=True, samesite="strict")
             return welcome
-        if _same(request.cookies.get(cookie), token):
+        if _same(request.cookies.get(cookie), proof):
             return None
         return Response("open the address with ?token=… that `telescope view` printed", 403)
 

@@ -227,11 +227,12 @@ def test_many_visitors_at_once_get_the_same_answers(port: int) -> None:
         assert body == alone[paths[i % 4]]
 
 
-def test_with_a_token_nothing_is_shown_without_it(tmp_path: Path) -> None:
-    server, port = start(fake_run(tmp_path / "run"), token="s3cret")
+@pytest.mark.parametrize("token", ["s3cret", "密码 ;é"])
+def test_with_a_token_nothing_is_shown_without_it(token: str, tmp_path: Path) -> None:
+    server, port = start(fake_run(tmp_path / "run"), token=token)
     try:
         assert ask(port, "/api/runs")[0] == ask(port, "/?token=wrong")[0] == 403
-        status, headers, _ = ask(port, "/?token=s3cret")
+        status, headers, _ = ask(port, f"/?token={quote(token)}")
         assert (status, headers["location"]) == (303, "/")
         assert "httponly" in headers["set-cookie"].lower()
         assert "samesite=strict" in headers["set-cookie"].lower()
