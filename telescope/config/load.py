@@ -190,9 +190,10 @@ def _no_recipe(given: Path, why: str) -> TelescopeError:
 
 def _move(data: dict[str, Any], old: str, new: str) -> None:
     section, _, name = old.rpartition(".")
-    if name not in data.get(section, {}):
+    values = data.get(section)
+    if not isinstance(values, dict) or name not in values:
         return
-    value = data[section].pop(name)
+    value = values.pop(name)
     target, _, new_name = new.rpartition(".")
     home = data.setdefault(target, {}) if target else data
     home.setdefault(new_name, value)
@@ -200,7 +201,9 @@ def _move(data: dict[str, Any], old: str, new: str) -> None:
 
 def _drop_foreign_settings(data: dict[str, Any], choice: Choice) -> None:
     """Drops settings of other algorithms: version 0.1 wrote those of all of them."""
-    section = data.get(choice.section, {})
+    section = data.get(choice.section)
+    if not isinstance(section, dict):
+        return  # validation says so
     own = choice.settings_of(section.get(choice.name, choice.default))
     for name in choice.owners():
         if name in section and name not in own:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telescope.config import Config, load_config
+from telescope.config import Config, load_config, load_saved_config
 from telescope.errors import TelescopeError
 from tests.config.configs import given, refusal
 
@@ -21,6 +21,13 @@ from tests.config.configs import given, refusal
 )
 def test_an_unknown_key_on_the_command_line_is_named_with_a_suggestion(typed: str, meant: str):
     assert refusal((typed, "1")) == f"command line: no setting `{typed}`; did you mean `{meant}`?"
+
+
+@pytest.mark.parametrize("section", ["credit", "actor", "critic", "rollout", "eval", "data"])
+@pytest.mark.parametrize("value", ["3", '"lr"', "[1]"])
+def test_a_section_of_a_saved_run_that_is_no_table_is_named(recipe, section: str, value: str):
+    with pytest.raises(TelescopeError, match=f"{section} = "):
+        load_saved_config(recipe(f"{section} = {value}"))
 
 
 @pytest.mark.parametrize(
