@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
@@ -413,7 +414,7 @@ def _load(
             f"model folder {path} {problem}: "
             "give a Hugging Face model folder or a hub name such as org/model"
         )
-    if "/" not in path and not local.is_dir() and not try_to_load_from_cache(path, "config.json"):
+    if "/" not in path and not local.is_dir() and not _is_cached(path):
         # Only the hub's oldest models have no owner. Asking for another takes minutes to fail.
         raise TelescopeError(
             f"there is no model folder {path}, and a name on the hub has an owner: "
@@ -446,6 +447,14 @@ def _load(
         )
     _check_finite(model, path)
     return model
+
+
+def _is_cached(name: str) -> bool:
+    """Whether a model of the hub is on this disk."""
+    try:
+        return bool(try_to_load_from_cache(name, "config.json"))
+    except HFValidationError:  # no model can have this name
+        return False
 
 
 def _with_generation_config(model: Any, source: str) -> Any:

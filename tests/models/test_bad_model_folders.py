@@ -48,6 +48,10 @@ def test_a_folder_that_is_no_model_is_named(job: Job, tmp_path: Path):
     assert f"{tmp_path / 'empty'} has no config.json" in message
 
 
+def test_a_name_that_no_model_can_have_is_refused(job: Job):
+    assert "there is no model folder my model, and" in refusal(job(("model.path", "my model")))
+
+
 @pytest.fixture
 def with_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model folder whose class is in a file beside it. Who is asked whether to run it says yes."""
