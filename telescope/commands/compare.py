@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from telescope.commands.arguments import Parser
 from telescope.commands.language import tell
+from telescope.explain.text import visible
 
 if TYPE_CHECKING:
     from telescope.viewer.compared import Group
@@ -61,7 +62,9 @@ def print_groups(groups: Sequence[Group]) -> None:
 
     from telescope.viewer.compared import digits
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    # Text of the runs is shown as it is: rich would read [a-z] as a style and :key: as a picture.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     settings = list(dict.fromkeys(key for group in groups for key in group.settings))
     metrics = list(dict.fromkeys(name for group in groups for name in group.results))
     beside = settings if len(settings) <= _MOST_BESIDE else []
@@ -69,9 +72,9 @@ def print_groups(groups: Sequence[Group]) -> None:
     for name in ("", "run", "steps"):
         table.add_column(name, overflow="fold")
     for key in beside:
-        table.add_column(key, overflow="fold")
+        table.add_column(visible(key, spaces=False), overflow="fold")
     for name in metrics:
-        table.add_column(f"{name}\nfinal", justify="right")
+        table.add_column(f"{visible(name, spaces=False)}\nfinal", justify="right")
         table.add_column("\nbest", justify="right")
     for number, group in enumerate(groups, 1):
         cells = [str(number), _runs(group), _steps(group)]
@@ -88,14 +91,14 @@ def print_groups(groups: Sequence[Group]) -> None:
         for number in range(1, len(groups) + 1):
             own.add_column(str(number), overflow="fold")
         for key in settings:
-            own.add_row(key, *[_shown(group, key) for group in groups])
+            own.add_row(visible(key, spaces=False), *[_shown(group, key) for group in groups])
         console.print()
         console.print(own)
 
 
 def _runs(group: Group) -> str:
     if len(group.runs) == 1:
-        return group.runs[0]
+        return visible(group.runs[0], spaces=False)
     seeds = ", ".join(map(str, sorted(group.seeds)))
     return f"{len(group.runs)} runs, seeds {seeds}"
 
@@ -106,4 +109,4 @@ def _steps(group: Group) -> str:
 
 
 def _shown(group: Group, key: str) -> str:
-    return str(group.settings[key]) if key in group.settings else "–"
+    return visible(str(group.settings[key]), spaces=False) if key in group.settings else "–"

@@ -89,13 +89,18 @@ def print_table(measured: Sequence[Measured]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from telescope.explain.text import visible
+
     table = Table(box=None, show_header=len(measured) > 1, pad_edge=False)
     table.add_column("")
     for each in measured:
-        table.add_column(each.target, justify="right", overflow="fold")
+        table.add_column(visible(each.target, spaces=False), justify="right", overflow="fold")
     table.add_row("step", *("–" if each.step is None else str(each.step) for each in measured))
     names = dict.fromkeys(name for each in measured for name in each.evaluation.metrics)
     for name in names:
         values = [each.evaluation.metrics.get(name) for each in measured]
-        table.add_row(name, *("–" if value is None else f"{value:.4f}" for value in values))
-    Console().print(table)
+        table.add_row(
+            visible(name, spaces=False),
+            *("–" if value is None else f"{value:.4f}" for value in values),
+        )
+    Console(markup=False, emoji=False).print(table)  # names from the data are shown as they are

@@ -45,8 +45,10 @@ def language() -> Lang:
 
 
 def tell(message: str) -> None:
-    """Prints a message on stderr."""
-    print(f"telescope: {translate(message)}", file=sys.stderr)
+    """Prints a message on stderr, without the control characters of a file that it may quote."""
+    from telescope.explain.text import visible
+
+    print(f"telescope: {visible(translate(message), spaces=False)}", file=sys.stderr)
 
 
 def translate(text: str) -> str:

@@ -85,6 +85,17 @@ def test_many_differing_settings_get_a_table_of_their_own(capsys: Capture):
     assert "actor.epochs" in shown
 
 
+def test_text_of_the_runs_is_printed_as_it_is(capsys: Capture):
+    """A terminal obeys ESC, and rich takes [b] for a style and :key: for a picture."""
+    write_run("b[b]", [0.5], data={"prompt_key": "[a-z]+:key:"})
+    write_run("esc", [0.5], data={"prompt_key": "\x1b[31m"})
+    said = printed(capsys, "compare", "runs")
+    assert "b[b]" in said
+    assert "[a-z]+:key:" in said
+    assert "␛[31m" in said
+    assert "\x1b" not in said
+
+
 def test_a_folder_without_runs_is_one_line(capsys: Capture):
     assert "no run nothing" in refusal(capsys, "compare", "nothing")
 

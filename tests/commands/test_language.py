@@ -215,6 +215,17 @@ def test_an_error_is_chinese_in_a_chinese_locale(
     assert error == "telescope: --token 99：这条回答的 token 是 0 到 5\n"
 
 
+def test_an_error_that_quotes_a_file_cannot_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text('"\\u001b[31m\\u202e" = 1\n')
+    (tmp_path / "checkpoints" / "step_000001").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step_000001" / "checkpoint.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["eval", str(tmp_path), "--lang", "en"])
+    assert "no setting `␛[31m⟨u+202e⟩`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["view", "report", "eval", "export"])
 def test_every_command_takes_the_language(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
