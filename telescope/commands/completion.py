@@ -67,7 +67,7 @@ def words_of_commands() -> dict[str, list[str]]:
     """Command -> its options and settings, and the names of recipes where it takes one."""
     from telescope.commands import COMMANDS
     from telescope.config import fields
-    from telescope.data.recipes import shipped_recipes
+    from telescope.config.recipes import shipped_recipes
 
     settings = [f"--{key}" for key, *_ in fields()]
     found = {}

@@ -8,7 +8,6 @@ USAGE = "telescope plan [RECIPE] [--gpus 1,8,64] [--shape 7B] [--suggest] [--sec
 
 
 def run(arguments: list[str]) -> None:
-    from telescope.data.recipes import find_recipe
     from telescope.scale.plan import command
 
     parser = Parser(
@@ -18,5 +17,4 @@ def run(arguments: list[str]) -> None:
     )
     command.add_arguments(parser)
     options, recipe, settings = parse_with_settings(parser, arguments)
-    path = None if recipe is None else find_recipe(recipe)
-    print(command.run(options, path, settings))
+    print(command.run(options, recipe, settings))

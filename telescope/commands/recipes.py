@@ -11,7 +11,7 @@ USAGE = "telescope recipes [NAME]"
 
 
 def run(arguments: list[str]) -> None:
-    from telescope.data.recipes import shipped_recipes
+    from telescope.config.recipes import shipped_recipes
 
     parser = Parser(
         USAGE,

@@ -104,14 +104,9 @@ def load_recipe(
 ) -> Config:
     """The config of a recipe and settings; without both, that of the built-in job."""
     from telescope.config import BUILTIN_RECIPE, load_config, smoke
-    from telescope.data.recipes import find_recipe
 
-    path: Path | None = None
-    if recipe is not None:
-        path = find_recipe(recipe)
-    elif not any(key in _WHAT_TO_TRAIN for key, _ in settings):
-        path = BUILTIN_RECIPE
-    config = load_config(path, settings)
+    built_in = recipe is None and not any(key in _WHAT_TO_TRAIN for key, _ in settings)
+    config = load_config(BUILTIN_RECIPE if built_in else recipe, settings)
     if not smoke_run:
         return config
     config = smoke(config)

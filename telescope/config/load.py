@@ -22,6 +22,7 @@ from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LO
 from telescope.algorithms.definitions.registry import Registry
 from telescope.config.code import check_trusted
 from telescope.config.paths import beside_recipe, check_ordinary
+from telescope.config.recipes import find_recipe
 from telescope.config.sections import Config, EvalSetConfig, Section, kl_place
 from telescope.config.suggest import advice, leaves, misspelt
 from telescope.errors import TelescopeError
@@ -85,11 +86,12 @@ CHOICES = (
 def load_config(
     recipe: Path | str | None = None, overrides: Sequence[tuple[str, Any]] = ()
 ) -> Config:
-    """Defaults, then the recipe, then `section.key` overrides.
+    """Defaults, then the recipe (a path, or the name of a shipped one), then the overrides.
 
-    Relative paths in the recipe are looked up beside it first, then in the working folder.
+    An override is a `section.key` and its value. Relative paths in the recipe are looked up beside
+    it first, then in the working folder.
     """
-    recipe = None if recipe is None else Path(recipe)
+    recipe = None if recipe is None else find_recipe(recipe)
     data = {} if recipe is None else beside_recipe(checked_toml(recipe), recipe.parent)
     typed: dict[str, Any] = {}
     for key, value in overrides:

@@ -405,7 +405,12 @@ def _load(
     `empty`: the model of the config, without weights. Its buffers have values.
     """
     local = Path(path).expanduser()
-    looks_local = local.is_dir() or path.startswith((".", "/", "~")) or path.count("/") > 1
+    looks_local = (
+        local.is_dir()
+        or path.startswith((".", "/", "~"))
+        or path.count("/") > 1
+        or path.endswith("/")
+    )
     needed = "tokenizer_config.json" if auto is AutoTokenizer else "config.json"
     has_files = any((local / name).is_file() for name in (needed, "config.json"))
     if looks_local and not has_files:

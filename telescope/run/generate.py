@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telescope.config import Config
+from telescope.data.files import checked_rows
 from telescope.data.loader import PromptSet
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
@@ -30,7 +31,7 @@ def generate(
         raise TelescopeError("prompts is a single prompt: give a list of them, e.g. [prompt]")
     if not len(prompts):
         return []
-    rows = [{"prompt": prompt} for prompt in prompts]
+    rows = checked_rows([{"prompt": prompt} for prompt in prompts], "prompt", "prompts")
     changes = {"prompt_key": "prompt", "overlong": "error"}
     settings = config.data.model_copy(update=changes)
     asked = PromptSet(rows, actor.tokenizer, settings)

@@ -13,7 +13,6 @@ from telescope.build import GivenReward
 from telescope.config import Config, fields, load_config, merge, validate
 from telescope.config.suggest import advice
 from telescope.data.build import GivenData
-from telescope.data.recipes import find_recipe
 from telescope.data.sources import GIVEN, Source, names_of
 from telescope.errors import TelescopeError
 from telescope.models.load import quiet, repair_generation_config
@@ -91,7 +90,7 @@ def take_arguments(
     A model or a tokenizer that is an object gets a folder in the run's: `write_objects` fills it.
     """
     if isinstance(config, str | Path):
-        config = load_config(find_recipe(str(config)))
+        config = load_config(config)
     models: dict[str, Any] = {}
     data: dict[str, Any] = {}
     rewards: dict[str, Any] = {}

@@ -9,7 +9,6 @@ from typing import Literal
 
 from telescope.build import build_actor
 from telescope.config import Config, load_config
-from telescope.data.recipes import find_recipe
 from telescope.errors import TelescopeError
 from telescope.run.evaluate import Evaluation, check_reward, evaluate_actor, evaluate_saved
 from telescope.run.saved import open_run
@@ -81,4 +80,4 @@ def _config_of_model(
         saved = open_run(Path(recipe), given, trusted=trusted)
         check_reward(saved)
         return saved.config
-    return load_config(find_recipe(recipe), given)
+    return load_config(recipe, given)

@@ -30,7 +30,7 @@ START_FILES = [
     PACKAGE / name
     for name in (
         "config/load.py",
-        "data/recipes.py",
+        "config/recipes.py",
         "data/files.py",
         "run/folder.py",
         "roles/functions.py",

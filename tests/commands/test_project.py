@@ -14,7 +14,7 @@ import pytest
 from telescope.commands import main
 from telescope.commands.completion import words_of_commands
 from telescope.config import load_config
-from telescope.data.recipes import shipped_recipes
+from telescope.config.recipes import shipped_recipes
 from tests import ROOT
 from tests.commands.calls import Capture, help_text, printed, refusal
 

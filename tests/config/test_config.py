@@ -126,6 +126,11 @@ def test_a_key_inside_of_a_table_leaves_the_others_as_the_recipe_has_them(recipe
     assert whole.reward.weights == {"short": 3.0}
 
 
+def test_a_shipped_recipe_is_loaded_by_its_name():
+    config = load_config("grpo", [("steps", 3)])
+    assert (config.credit.estimator, config.steps) == ("grpo", 3)
+
+
 def test_the_command_line_overrides_the_recipe_and_the_last_value_wins(recipe):
     config = load_config(recipe("steps = 1\nseed = 5"), [("steps", "2"), ("steps", "3")])
     assert (config.steps, config.seed) == (3, 5)

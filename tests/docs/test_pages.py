@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from telescope.config import fields
-from telescope.data.recipes import find_recipe, shipped_recipes
+from telescope.config.recipes import find_recipe, shipped_recipes
 from tests import ROOT
 
 PAGES = [

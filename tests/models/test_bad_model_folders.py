@@ -33,6 +33,11 @@ def test_a_missing_model_folder_is_named(job: Job, tmp_path: Path):
     assert "give a Hugging Face model folder or a hub name" in message
 
 
+def test_a_missing_tokenizer_folder_is_named(job: Job):
+    with pytest.raises(TelescopeError, match="model folder nowhere/ does not exist"):
+        Trainer(job(("model.tokenizer_path", "nowhere/")))
+
+
 def test_a_name_without_an_owner_is_refused_without_asking_the_hub(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -407,6 +407,8 @@ def test_a_list_of_rewards_is_several_by_their_names(job: Job) -> None:
 def test_generate_takes_a_list_of_prompts(job: Job) -> None:
     trainer = Trainer(job(("steps", "1")), reward=length)
     assert trainer.generate([]) == []
+    with pytest.raises(TelescopeError, match=r"prompts, row 2: no usable `prompt`"):
+        trainer.generate([PROMPTS[0], 3])  # type: ignore[list-item]
     for single in ("1+1", [{"role": "user", "content": "1+1"}]):
         with pytest.raises(TelescopeError, match="prompts is a single prompt: give a list"):
             trainer.generate(single)

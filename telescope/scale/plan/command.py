@@ -6,7 +6,6 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from telescope.config import Config, load_config
 from telescope.config.checks import one_process_settings
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    chosen: argparse.Namespace, recipe: Path | None, overrides: Sequence[tuple[str, str]]
+    chosen: argparse.Namespace, recipe: str | None, overrides: Sequence[tuple[str, str]]
 ) -> str:
     """The table for the chosen options and settings, or what would make the recipe fit."""
     config = load_config(recipe, overrides)

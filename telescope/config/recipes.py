@@ -12,7 +12,7 @@ _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parent / "recipes")
 """Where recipes are: inside an installed package, or beside the package in a clone."""
 
 
-def find_recipe(given: str) -> Path:
+def find_recipe(given: str | Path) -> Path:
     """The path of a recipe: a file as given, or else a shipped recipe of that name.
 
     `telescope train calculator` means the shipped `calculator.toml`, unless a file called
@@ -22,10 +22,11 @@ def find_recipe(given: str) -> Path:
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path
     shipped = shipped_recipes()
-    close = difflib.get_close_matches(given, shipped, 1)
-    if close and given not in shipped and not path.with_suffix(".toml").is_file():
+    name = str(given)
+    close = difflib.get_close_matches(name, shipped, 1)
+    if close and name not in shipped and not path.with_suffix(".toml").is_file():
         raise TelescopeError(f"no recipe {given}: did you mean `{close[0]}`, which is shipped?")
-    return shipped.get(given, path)
+    return shipped.get(name, path)
 
 
 def shipped_recipes() -> dict[str, Path]:
