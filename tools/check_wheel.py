@@ -133,7 +133,7 @@ def check(folder: Path) -> None:
         "-c",
         "from importlib.resources import files; root = files('telescope');"
         "assert root.joinpath('py.typed').is_file();"
-        "from telescope.data.recipes import shipped_recipes; assert shipped_recipes();"
+        "from telescope.config.recipes import shipped_recipes; assert shipped_recipes();"
         "import telescope.recipes.gsm8k",
     )
     print(f"\n{wheel.name}, {wheel.stat().st_size / 1e3:.0f} kB; seconds:")

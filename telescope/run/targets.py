@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from telescope.build import build_actor
-from telescope.config import Config, load_config
+from telescope.config import Config, WarmStartConfig, load_config
 from telescope.errors import TelescopeError
 from telescope.run.evaluate import Evaluation, check_reward, evaluate_actor, evaluate_saved
 from telescope.run.saved import open_run
@@ -71,13 +71,14 @@ def evaluate_target(
 def _config_of_model(
     target: str, settings: Settings, recipe: str | None, *, trusted: bool
 ) -> Config:
-    model = [("model.path", target), ("model.lora_rank", "0")]
-    model += [("model.lora_alpha", "none"), ("model.lora_targets", "[]")]
-    given = [*settings, *model]
-    if recipe is None:
-        return load_config(None, given)
-    if (Path(recipe) / "config.toml").is_file():
+    """The config of `recipe` with the target as its model: whole, and not warm-started."""
+    whole = [("model.lora_rank", "0"), ("model.lora_alpha", "none"), ("model.lora_targets", "[]")]
+    whole += [("model.path", target), ("model.quantize", "none")]
+    given = [("model.tokenizer_path", "none"), *settings, *whole]
+    if recipe is not None and (Path(recipe) / "config.toml").is_file():
         saved = open_run(Path(recipe), given, trusted=trusted)
         check_reward(saved)
-        return saved.config
-    return load_config(recipe, given)
+        config = saved.config
+    else:
+        config = load_config(recipe, given)
+    return config.model_copy(update={"warm_start": WarmStartConfig()})

@@ -13,7 +13,9 @@ import pytest
 
 from telescope import Trainer
 from telescope.commands import main
-from telescope.config import load_config
+from telescope.config import ModelConfig, load_config
+from telescope.roles.factory import resolve_model
+from telescope.run.targets import evaluate_target
 from tests.docs.examples import block
 from tests.refusals import write_jsonl
 from tests.tiny import tiny_config
@@ -60,6 +62,30 @@ def test_a_run_a_step_and_an_exported_folder_are_measured_alike(
     main(["eval", str(run), "--step", "1", "--json", "--eval.k", "2"])
     (by_option,) = json.loads(capsys.readouterr().out)
     assert by_option["metrics"] == of_step["metrics"]
+
+
+def test_a_model_is_measured_whole_and_as_it_is_whatever_the_recipe_trains(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With adapters, 4-bit weights, another tokenizer and a warm start in the recipe."""
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(
+        """
+        warm_start = {files = ["answers.jsonl"], epochs = 2}
+        [model]
+        path = "elsewhere"
+        tokenizer_path = "elsewhere"
+        lora_rank = 4
+        quantize = "nf4"
+        """
+    )
+    seen: list[Any] = []
+    monkeypatch.setattr("telescope.run.targets.build_actor", lambda c: seen.append(c))
+    monkeypatch.setattr("telescope.run.targets.evaluate_actor", lambda *_: None)
+    exported = str(run.parent / "exported")
+    evaluate_target(exported, recipe=str(recipe))
+    model = resolve_model(seen[0])
+    assert model == ModelConfig(path=exported)
 
 
 def test_several_targets_are_columns_of_one_table(
