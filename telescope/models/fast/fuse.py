@@ -21,7 +21,9 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 _GATED_UNIT = ("gate_proj", "up_proj", "down_proj", "act_fn")
 _SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _WIDE_NORM = 512
-"""Narrower norms, such as those of single heads, are left to torch: ours has a program per row."""
+"""Narrower norms, such as those of single heads, are left to torch: ours has a program per row.
+
+With a huge number here, torch computes all norms."""
 _OVERRIDES = ("forward", "after_sum", "onto")
 """What `fuse` gives to modules."""
 
@@ -232,8 +234,8 @@ def _fuse_norm(
 ) -> None:
     """Fuses weight·x/rms(x), or Gemma's (1 + weight)·x/rms(x), whichever the module computes.
 
-    `offsets` remembers which it was for modules like it. `after_sum` norms x + added, and returns
-    the sum too.
+    `offsets` remembers which it was for modules like it. `after_sum`, of wide norms alone, norms
+    x + added, and returns the sum too.
     """
     from telescope.models.fast.kernels import add_rms_norm, rms_norm
 
@@ -264,7 +266,8 @@ def _fuse_norm(
         return add_rms_norm(x, added, scale(self), epsilon)
 
     module.forward = types.MethodType(forward, module)
-    module.after_sum = types.MethodType(after_sum, module)
+    if is_wide:
+        module.after_sum = types.MethodType(after_sum, module)
 
 
 def _weight_offset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,10 +12,16 @@ from torch.nn import functional as F  # noqa: N812
 pytest.importorskip(
     "triton", reason="Triton comes with torch for GPUs, and with the dev extra on Linux"
 )
+from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from telescope.config import ModelConfig
 from telescope.models.fast import decode_kernels, kernels
+from telescope.models.fast.fuse import unfuse
 from telescope.models.fast.packed import _grad, _stats
+from telescope.models.forward import policy_forward
+from telescope.models.load import load_policy
+from tests.fakes import hand_batch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -365,3 +372,102 @@ def test_compiling_ahead_launches_every_kernel(gelu: bool, monkeypatch: pytest.M
     kernels.compile_ahead(**shape, gelu=gelu, dtype=torch.float32, device=torch.device(DEVICE))
     assert launched == {name for _, name in every_kernel}
     assert len(launched) == 10
+
+
+# ---- at the sizes of real models, in bfloat16: `pytest -m gpu tests/models/fast/test_kernels.py`
+
+on_gpu = pytest.mark.skipif(DEVICE != "cuda", reason="sizes that take minutes in the interpreter")
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """How far apart, relative to the exact result."""
+    found, exact = found.detach().double(), exact.detach().double()
+    return float((found - exact).norm() / exact.norm())
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(9001, 896), (513, 1536), (3, 3584), (1, 8192)])
+def test_norms_of_real_models(rows: int, width: int, added: bool) -> None:
+    bf16 = torch.bfloat16
+    x, other, past_sum, past_norm = rand(4, rows, width, dtype=bf16)
+    weight = rand(width, dtype=bf16, grad=True)
+    inputs = [part.clone().requires_grad_() for part in ((x, other) if added else (x,))]
+    if added:
+        total, normed = kernels.add_rms_norm(*inputs, weight, 1e-6)
+        assert torch.equal(total, x + other)
+        loss = (total * past_sum + normed * past_norm).sum()
+    else:
+        normed = kernels.rms_norm(*inputs, weight, 1e-6)
+        loss = (normed * past_norm).sum()
+    found = torch.autograd.grad(loss, [*inputs, weight])
+
+    exact_x = (x + other if added else x).double().requires_grad_()
+    exact_weight = weight.detach().double().requires_grad_()
+    exact = F.rms_norm(exact_x, (width,), exact_weight, 1e-6)
+    loss = (exact * past_norm).sum() + ((exact_x * past_sum).sum() if added else 0.0)
+    d_x, d_weight = torch.autograd.grad(loss, [exact_x, exact_weight])
+    assert error(normed, exact) < 4e-3
+    for gradient, expected in zip(found, [*[d_x] * len(inputs), d_weight], strict=True):
+        assert error(gradient, expected) < 4e-3
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim"), [(14, 2, 64), (12, 2, 128), (32, 8, 80), (4, 1, 256)]
+)
+@pytest.mark.parametrize("rows", [3, 300])
+def test_attention_over_the_caches_of_real_models(
+    rows: int, heads: int, kv_heads: int, dim: int, dtype: torch.dtype
+) -> None:
+    length = 333
+    cache = rand(2, rows, kv_heads, length, dim, dtype=dtype)
+    place = torch.tensor([length, rows, cache[0].data_ptr(), cache[1].data_ptr()], device=DEVICE)
+    slots = torch.randperm(rows, device=DEVICE)
+    positions = torch.randint(length, (rows,), device=DEVICE)
+    q = rand(rows, heads, dim, dtype=dtype)
+    k, v = rand(2, rows, kv_heads, dim, dtype=dtype)
+    out = decode_kernels.attend_cache(q, k, v, place, 0, slots, positions, dim**-0.5, None)
+    keys, values = cache.double()[:, slots]  # both have the new token already
+    seen = torch.arange(length, device=DEVICE) <= positions[:, None]  # [rows, length]
+    exact = F.scaled_dot_product_attention(
+        q.double()[:, :, None], keys, values, attn_mask=seen[:, None, None], enable_gqa=True
+    )[:, :, 0]
+    assert error(out, exact) < (1e-5 if dtype is torch.float32 else 8e-3)
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_fused_layers_are_as_near_to_float32_as_transformers_own(tmp_path: Path) -> None:
+    """Log-probs and gradients of two layers of Qwen2.5-0.5B's sizes."""
+    sizes = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
+    Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, vocab_size=5000)).save_pretrained(tmp_path)
+    batch = hand_batch([[1] * n + [0] * (300 - n) for n in (300, 7, 120, 1)], prompt=40)
+    batch = batch.to(torch.device(DEVICE))
+    factors = rand(*batch.mask.shape)
+
+    def outputs(dtype: str, *, fused: bool) -> dict[str, list[torch.Tensor]]:
+        model = load_policy(ModelConfig(path=str(tmp_path), dtype=dtype), torch.device(DEVICE))
+        assert model.packable
+        if not fused:
+            unfuse(model.base_model)
+            model.packable = False
+        log_probs = policy_forward(model, batch, temperature=1.0).log_probs
+        (log_probs * factors * batch.mask).sum().backward()
+        norms, rest = [], []
+        for name, weight in model.named_parameters():
+            (norms if "norm" in name else rest).append(weight.grad.flatten())
+        return {"log-probs": [log_probs[batch.mask]], "norms": norms, "rest": rest}
+
+    exact, theirs, ours = (
+        outputs("float32", fused=False),
+        outputs("bfloat16", fused=False),
+        outputs("bfloat16", fused=True),
+    )
+    for name, expected in exact.items():
+        own, other = (error(torch.cat(of[name]), torch.cat(expected)) for of in (ours, theirs))
+        assert own < 1.2 * other + 1e-3, (name, own, other)

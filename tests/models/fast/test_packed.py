@@ -249,8 +249,11 @@ def same_rollout(one, other) -> None:
     torch.testing.assert_close(one.log_probs, other.log_probs, atol=1e-4, rtol=1e-3)
 
 
-def test_the_engine_writes_what_the_eager_sampler_writes(packable: str) -> None:
+def test_the_engine_writes_what_the_eager_sampler_writes(
+    packable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("triton")
+    monkeypatch.setattr("telescope.models.fast.fuse._WIDE_NORM", 1)
     model = load_policy(ModelConfig(path=packable), DEVICE)
     fused = copy.deepcopy(model)
     fuse(fused.base_model)
