@@ -155,9 +155,6 @@ def header(run: Path, variant: str, metrics: list[dict], chosen: argparse.Namesp
 
 def run_all(chosen: argparse.Namespace) -> None:
     data = prepare(chosen)
-    if not chosen.no_test and not (chosen.out / "before.json").exists():
-        before = test(chosen.model or "Qwen/Qwen2.5-Coder-0.5B-Instruct", chosen, data)
-        (chosen.out / "before.json").write_text(json.dumps(before, indent=1) + "\n", "utf-8")
     for seed in chosen.seeds:
         for variant in chosen.variants:
             path = chosen.out / f"{variant}-seed{seed}.jsonl"
@@ -174,6 +171,10 @@ def run_all(chosen: argparse.Namespace) -> None:
             if not chosen.keep:
                 shutil.rmtree(run / "checkpoints", ignore_errors=True)
             print(f"{path}: {found['updates']} steps in {found['seconds']} s", file=sys.stderr)
+    if not chosen.no_test and not (chosen.out / "before.json").exists():
+        # last, because any other day would do as well
+        before = test(chosen.model or "Qwen/Qwen2.5-Coder-0.5B-Instruct", chosen, data)
+        (chosen.out / "before.json").write_text(json.dumps(before, indent=1) + "\n", "utf-8")
 
 
 def prepare(chosen: argparse.Namespace) -> Path:
@@ -258,8 +259,11 @@ def main(argv: list[str] | None = None) -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     if not chosen.render:
         run_all(chosen)
-    draw(runs_of(chosen.out), chosen.out / "curves.svg")
     print("\n".join(tables(chosen.out)))
+    try:
+        draw(runs_of(chosen.out), chosen.out / "curves.svg")
+    except ModuleNotFoundError as missing:
+        print(f"no curves: {missing}; draw them elsewhere by --render", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ Reads the parquet files that benchmarks/gsm8k.py leaves in runs/gsm8k/data. Save
 --marks times, evenly spread over the seconds of training; those of saving do not count. `telescope
 eval` then measures each saved policy with the recipe's own data and scorer, so that both sides are
 judged by the same code.
-Writes summary.json: time to the first update, seconds per step, accuracy against seconds of
-training, peak memory, versions and settings. Needs trl and datasets; --vllm also vLLM.
+Writes curve.jsonl step by step, and summary.json at the end: time to the first update, seconds per
+step, accuracy against seconds of training, peak memory, versions and settings. Needs trl and
+datasets; --vllm also vLLM.
 
 What is equal: 512 responses per step in four minibatches, at most 400 tokens, temperature 1, no KL,
 clip 0.2 and 0.28, 0.9 for the right answer and 0.1 for the form, linear decay. What is TRL's own:
@@ -45,10 +46,15 @@ class Enough(Exception):  # noqa: N818 -- not an error
 
 
 class Clock:
-    """Seconds of training, without those of saving, and what each step took."""
+    """Seconds of training, without those of saving, and what each step took.
 
-    def __init__(self, limit: float, marks: int, save: Callable[[str], None]) -> None:
+    `curve` gets every step at once: a run that is cut off loses none.
+    """
+
+    def __init__(self, limit: float, marks: int, save: Callable[[str], None], curve: Path) -> None:
         self.limit = limit
+        self.curve = curve
+        curve.unlink(missing_ok=True)
         self.marks = [limit * (number + 1) / marks for number in range(marks)]
         self.save = save
         self.away = 0.0
@@ -72,6 +78,8 @@ class Clock:
             row["saved"] = f"step_{row['step']:06d}"
             self.save(row["saved"])
             self.away += time.perf_counter() - began
+        with self.curve.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
         if seconds >= self.limit:
             raise Enough
 
@@ -149,7 +157,7 @@ def train(chosen: argparse.Namespace) -> dict[str, Any]:
         model.save_pretrained(folder, state_dict=_bfloat16(model))
         tokenizer.save_pretrained(folder)
 
-    clock = Clock(chosen.seconds, chosen.marks, save)
+    clock = Clock(chosen.seconds, chosen.marks, save, chosen.out / "curve.jsonl")
 
     class Tick(TrainerCallback):
         """Optimizer steps come in fours: one training step."""
