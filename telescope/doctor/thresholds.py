@@ -64,7 +64,9 @@ KL_PINNED = 1e-3
 KL_STRONG = 0.5
 """β from which the penalty may hold the policy at the reference …"""
 KL_RULES = 2.0
-"""… or takes so many times as much from a response as the score gives."""
+"""… or takes, or makes advantages spread by, so many times the score …"""
+KL_RULES_STEPS = 10
+"""… for so many steps."""
 
 # ---- learning rate ----
 
@@ -130,6 +132,10 @@ SCALE_SMALL = 0.003
 """Standard deviation of raw advantages below which rewards are too small."""
 SCALE_TIMES = 10.0
 """Times the size of the scores above which the spread of advantages has another cause."""
+OUTLIER = 5.0
+"""Times the range of most scores that all scores of a prompt lie away from the others …"""
+OUTLIERS_LEAST = 64
+"""… of at least so many."""
 SCALE_STEPS = 10
 """Steps over which that is measured."""
 PART_DOMINATES = 50.0
@@ -138,6 +144,8 @@ SCORES_CLIPPED = 0.5
 """Share of scores beyond reward.clip."""
 HELD_OUT_BETTER = 0.1
 """Share of the top score by which held-out answers are better than those of training."""
+HELD_OUT_SAME = 0.1
+"""Share of the gain in training below which held-out scores gained nothing."""
 ACCURACY_FLAT = 0.03
 """Gain of held-out accuracy that is none, if it is within chance too."""
 HELD_OUT = 256
@@ -266,6 +274,10 @@ LEAK_STEPS = 64
 
 LAW_STEPS = 4
 """Recorded steps that the laws look at: the first, the last and some between."""
+OTHER_V = 0.5
+"""Distance of V between equal states, as a share of that between other rows …"""
+EQUALS_LEAST = 16
+"""… over at least so many pairs."""
 LAW_SAMPLES = 8
 """Responses of each that are recomputed."""
 FLIPPED = 0.5
@@ -276,6 +288,8 @@ FIRST_RATIO = 0.05
 """|log ρ| that the first minibatch may have on average: its policy is the old one."""
 OTHER_REFERENCE = 0.1
 """KL to the reference in nats per token before the first update: it is 0 if both are one model."""
+OTHER_REFERENCE_OWN = 0.01
+"""The same in our own runs, which measure it before the update: only rounding is left."""
 RATIO_ONE = 1e-9
 """Approximate KL below which every ratio is 1, apart from rounding."""
 CREDIT_LOST = 0.1

@@ -290,9 +290,31 @@ def _values_after_token(given: Given) -> Fault | None:
 
     Unless V has seen the next token. Then it differs with that token, and only with it.
     """
+    states = _states(given)
+    same = _apart(states)
+    return next((f for seen in states if (f := _differs(seen, same)) is not None), None)
+
+
+Seen = tuple[int, int, float, int]
+"""(row, token, V before it, its id) of one visit of a state."""
+
+
+def _apart(states: Sequence[Sequence[Seen]]) -> float:
+    """How far V is apart where state and next token are the same: it is 0 but for rounding."""
+    apart = [0.0]
+    for seen in states:
+        by_token: dict[int, list[float]] = {}
+        for _, _, value, token in seen:
+            by_token.setdefault(token, []).append(value)
+        apart += [max(values) - min(values) for values in by_token.values()]
+    return max(apart)
+
+
+def _states(given: Given) -> list[list[Seen]]:
+    """The visits of each state: a prompt and the tokens so far."""
     if given.prompts is None or "values" not in given.columns:
-        return None
-    states: dict[Any, list[tuple[int, int, float, int]]] = {}
+        return []
+    states: dict[Any, list[Seen]] = {}
     for row, mask, values in given.rows("values"):
         ids = given.responses[row]
         on = np.flatnonzero(mask[: len(ids)])
@@ -307,7 +329,7 @@ def _values_after_token(given: Given) -> Fault | None:
                 state = (key, tuple(ids[start:slot].tolist()))
                 seen = (row, slot - first, float(values[slot]), int(ids[slot]))
                 states.setdefault(state, []).append(seen)
-    return next((f for seen in states.values() if (f := _differs(seen)) is not None), None)
+    return list(states.values())
 
 
 def _end_of_left_padding(given: Given, before: Array) -> int:
@@ -322,17 +344,14 @@ def _end_of_left_padding(given: Given, before: Array) -> int:
     return len(before) if is_padding else 0
 
 
-def _differs(seen: Sequence[tuple[int, int, float, int]]) -> Fault | None:
+def _differs(seen: Sequence[Seen], same: float) -> Fault | None:
     """A fault where V of one state differs with the token that was chosen in it.
 
-    The row whose V is farthest from that of most rows is named; of two rows the second.
+    The row whose V is farthest from that of most rows is named; of two rows the second. `same`: how
+    far V is apart where that token is the same.
     """
-    by_token: dict[int, list[float]] = {}
-    for _, _, value, token in seen:
-        by_token.setdefault(token, []).append(value)
-    if len(by_token) < 2:
+    if len({token for *_, token in seen}) < 2:
         return None
-    same = max(max(values) - min(values) for values in by_token.values())
     middle = float(np.median([value for _, _, value, _ in seen])) if len(seen) > 2 else seen[0][2]
     other = max(seen, key=lambda each: abs(each[2] - middle))
     first = min((s for s in seen if s[3] != other[3]), key=lambda each: abs(each[2] - middle))

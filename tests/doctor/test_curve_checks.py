@@ -281,6 +281,53 @@ def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
     assert found(curves(series, credit__kl_coef=0.5), "kl_too_strong") is None
 
 
+def test_advantages_made_of_a_strong_kl_penalty() -> None:
+    series = score(FLAT, reward__kl=[0.02, -0.02] * 15, credit__advantage_std=[2.0] * 30)
+    finding = found(curves(series, credit__kl_coef=5.0), "kl_too_strong")
+    assert finding is not None
+    assert finding.variant == "noise"
+    assert finding.numbers["spread"] == 2.0
+    assert found(curves(series, credit__kl_coef=0.05), "kl_too_strong") is None
+
+
+@pytest.mark.parametrize(
+    ("kl", "path", "severity"),
+    [(0.02, None, "serious"), (0.2, "sft", "warning"), (2.0, "sft", "serious"), (1e-4, None, None)],
+)
+def test_a_reference_that_is_not_the_start(
+    kl: float, path: str | None, severity: str | None
+) -> None:
+    run = curves({"reward/kl": [kl] * 3}, model__path="m", model__reference_path=path)
+    finding = found(run, "other_reference")
+    assert (finding and finding.severity) == severity
+
+
+def test_a_critic_that_warms_up_is_no_policy_that_stands_still() -> None:
+    series = score(FLAT, reward__kl=[0.0] * 30)
+    assert found(curves(series, critic_warmup=25, steps=200), "lr_too_low") is None
+    never = found(curves(series, critic_warmup=40, steps=40), "lr_too_low")
+    assert never is not None
+    assert never.change == {"critic_warmup": 2}
+
+
+def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
+    run = curves({"reward/kl": [0.0, 0.1, 2.0, 4.0, 6.0, 6.0, 6.0], "actor/approx_kl": [0.0] * 7})
+    finding = found(run, "lr_too_high")
+    assert finding is not None
+    assert finding.variant == "jump"
+    assert "grows to 6 nats" in finding.said("what", "en")
+
+
+def test_held_out_prompts_of_another_kind_are_no_exploited_credit() -> None:
+    run = with_accuracy(curves(score(ramp(0.5, 0.85, 30))), {0: 0.0, 30: 0.0})
+    for step in (0, 30):
+        run.add(step, {"eval/sampled_score": 0.0})
+    assert found(run, "partial_credit") is None
+    finding = found(run, "overfitting")
+    assert finding is not None
+    assert finding.variant == "kind"
+
+
 def test_a_difference_that_grows_is_a_stale_sampler_not_a_mismatch() -> None:
     run = curves({"rollout/logprob_diff": ramp(0.0, 0.5, 30)})
     assert [each.id for each in curve_findings(run)] == ["stale_samples"]

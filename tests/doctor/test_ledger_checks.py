@@ -62,6 +62,8 @@ LAM = {"gamma": 1.0, "lam": 1.0, "whiten": False}
 CHAT = Curves({"model.path": "HuggingFaceTB/SmolLM2-135M-Instruct"})
 GRPO = Curves({"credit.estimator": "grpo"})
 NONE = Curves()
+CRITIC = Curves()
+CRITIC.add(1, {"critic/vf_loss": 0.1})
 
 # id -> (curves, function of the folder that writes a ledger)
 Made = tuple[Curves, Callable[[Path], Recorded]]
@@ -100,6 +102,11 @@ FIRES: dict[str, Made] = {
         lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.0])),
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i % 4)))),
+    "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 3))),
+    "reward_scale": (
+        NONE,
+        lambda path: run_of(path, _paid(lambda i: 50.0 if i % 32 == 7 else i % 2)),
+    ),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -1.0))),
     "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
     "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
@@ -187,6 +194,8 @@ HEALTHY: dict[str, Made] = {
         lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.5])),
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i // 4 % 4)))),
+    "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 4))),
+    "reward_scale": (NONE, lambda path: run_of(path, _paid(lambda i: i % 32 == 7))),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
     "same_response": (
         curves({"reward/score_mean": [1.0]}),
@@ -227,6 +236,18 @@ HEALTHY: dict[str, Made] = {
         lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
     ),
 }
+
+
+def _equal_answers(value: Callable[[int], float]) -> list[Row]:
+    """One answer to each of four prompts, again and again; V is a function of the row."""
+    return rows(
+        32, responses=lambda i: [3, 4], prompt=lambda i: f"{i % 4}", values=lambda i: [value(i)] * 2
+    )
+
+
+def _paid(score: Callable[[int], float]) -> list[Row]:
+    """Four answers to each of 32 prompts."""
+    return rows(128, prompt=lambda i: f"{i % 32}", score=score)
 
 
 def _compared(baseline: Callable[[int], float]) -> list[Row]:
@@ -368,6 +389,42 @@ def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: P
     answers: list[Row] = [easy, hard] * 16
     run = (NONE, lambda path: run_of(path, answers, answers))
     assert found(run, tmp_path, "values_after_token") is None
+
+
+def test_a_rare_large_score_is_no_wrong_scale(tmp_path: Path) -> None:
+    """One answer of a prompt is paid 50, and its other answers are not."""
+    scores = rows(128, prompt=lambda i: f"{i % 32}", score=lambda i: 50.0 if i == 7 else i % 2)
+    assert found((NONE, lambda path: run_of(path, scores)), tmp_path, "reward_scale") is None
+
+
+def test_tiny_scores_matter_beside_a_kl_penalty(tmp_path: Path) -> None:
+    def write(path: Path) -> Recorded:
+        return run_of(path, _paid(lambda i: 0.001 * (i % 2)))
+
+    finding = found((Curves({"credit.kl_coef": 0.05}), write), tmp_path, "reward_scale")
+    assert finding is not None
+    assert finding.variant == "tiny"
+    assert found((NONE, write), tmp_path, "reward_scale") is None
+
+
+@pytest.mark.parametrize(("place", "is_early"), [(2, True), (3, False)])
+def test_scores_one_token_before_the_end_are_early(
+    place: int, is_early: bool, tmp_path: Path
+) -> None:
+    paid = rows(token_level_scores=lambda i: [float(k == place) for k in range(4)])
+    finding = found((NONE, lambda path: run_of(path, paid)), tmp_path, "score_early")
+    assert (finding is not None) == is_early
+    if finding is not None:
+        assert finding.numbers == {"count": 8, "before": 1}
+        assert [each.token for each in finding.places] == [2]
+
+
+def test_a_score_before_a_tools_last_reply_is_not_early(tmp_path: Path) -> None:
+    """The policy's last token is the third; the tool wrote the fourth."""
+    paid = rows(
+        token_level_scores=lambda i: [0.0, 0.0, 1.0, 0.0], response_mask=lambda i: [1, 1, 1, 0]
+    )
+    assert found((NONE, lambda path: run_of(path, paid)), tmp_path, "score_early") is None
 
 
 def test_different_prompts_with_equal_ids_have_lost_text(tmp_path: Path) -> None:

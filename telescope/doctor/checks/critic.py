@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check
+from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.checks.laws import LEADS_TO
 from telescope.doctor.curves import Curves, onset
+from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
     CRITIC_STEPS,
     CRITIC_WINDOW,
+    EQUALS_LEAST,
+    OTHER_V,
     PERSIST,
     SMOOTH,
     STILL,
@@ -21,6 +27,8 @@ from telescope.doctor.thresholds import (
 )
 
 _VARIANCE = "critic/explained_variance"
+_PREFIX = 16
+"""Tokens of an answer whose states are compared."""
 
 
 def _has_critic(run: Curves) -> bool:
@@ -157,3 +165,64 @@ def value_clip_binds(run: Curves) -> Sign | None:
         confidence=0.85,
         change={"critic.clip_value": max(10 * limit, 0.2)} if limit else {},
     )
+
+
+@ledger_check("values_differ", "laws", "serious", explains=LEADS_TO)
+def values_differ(run: Curves, recorded: Recorded) -> Sign | None:
+    """V of equal states is as far apart as V of any two rows: it does not belong to its state."""
+    if not _has_critic(run):
+        return None
+    equal = [pair for step in recorded.steps() for pair in _equal_states(step)]
+    others = [apart for step in recorded.steps() for apart in _other_rows(step)]
+    if len(equal) < EQUALS_LEAST or not others:
+        return None
+    apart = [abs(_value(*first) - _value(*second)) for first, second in equal]
+    typical = float(np.median(apart))
+    if typical <= OTHER_V * float(np.median(others)) or typical < 1e-6:
+        return None
+    first, second = equal[int(np.argmax(apart))]
+    return Sign(
+        since=equal[0][0][0].step,
+        numbers={
+            "equal": typical,
+            "others": float(np.median(others)),
+            "first": _value(*first),
+            "second": _value(*second),
+        },
+        places=tuple(
+            step.place(int(step.offsets[row] + i), V=_value(step, row, i))
+            for step, row, i in (first, second)
+        ),
+        confidence=0.85,
+    )
+
+
+Visit = tuple[RecordedStep, int, int]
+"""Step, row and token."""
+
+
+def _value(step: RecordedStep, row: int, token: int) -> float:
+    return float(step.tokens_of("values")[row][token])
+
+
+def _equal_states(step: RecordedStep) -> Iterator[tuple[Visit, Visit]]:
+    """Pairs of rows with the same prompt and the same tokens up to and including one."""
+    prompts = step.known_rows("prompt")
+    values = step.tokens_of("values")
+    if not any(prompts) or not values or not any(row.any() for row in values):
+        return
+    visits: dict[tuple[str, tuple[int, ...]], list[Visit]] = {}
+    for row, ids in enumerate(step.rows("responses")):
+        for i in range(min(len(ids), _PREFIX)):
+            visits.setdefault((prompts[row], tuple(ids[: i + 1])), []).append((step, row, i))
+    for same in visits.values():
+        yield from pairwise(same)
+
+
+def _other_rows(step: RecordedStep) -> Iterator[float]:
+    """How far V is apart at the same place of neighbours with different prompts."""
+    rows = zip(step.known_rows("prompt"), step.tokens_of("values"), strict=False)
+    for (prompt, first), (other, second) in pairwise(rows):
+        both = min(len(first), len(second), _PREFIX)
+        if prompt != other and first.any():
+            yield from np.abs(first[:both] - second[:both]).tolist()

@@ -14,6 +14,7 @@ from telescope.doctor.thresholds import (
     KL_NEGATIVE,
     KL_PINNED,
     KL_RULES,
+    KL_RULES_STEPS,
     KL_STRONG,
     LOW_STEPS,
     PERSIST,
@@ -98,9 +99,13 @@ def kl_too_strong(run: Curves) -> Sign | None:
     now = np.abs(kl.trail(SMOOTH))
     length = run.get("response/length_mean")
     taken = coef * now * (length.at(steps) if length is not None else 1.0)
+    spread = run.get("credit/advantage_std")
+    spreads = np.zeros(len(steps)) if spread is None else spread.at(steps, spread.trail(SMOOTH))
+    most = KL_RULES * run.score_size()
     signs = {
         "": onset((now < 10 * KL_PINNED) & unlearned, LOW_STEPS),
-        "rules": onset((taken > KL_RULES * run.score_size()) & unlearned, LOW_STEPS // 2),
+        "rules": onset((taken > most) & unlearned, KL_RULES_STEPS),
+        "noise": onset((spreads > most) & unlearned, KL_RULES_STEPS),
     }
     found = {variant: place for variant, place in signs.items() if place is not None}
     if not found:
@@ -114,6 +119,7 @@ def kl_too_strong(run: Curves) -> Sign | None:
             "coef": coef,
             "taken": float(np.median(taken[place:])),
             "size": run.score_size(),
+            "spread": float(np.median(spreads[place:])),
         },
         variant=variant,
         confidence=0.75,

@@ -237,21 +237,27 @@ def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
     explains=LEADS_TO,
 )
 def score_early(run: Curves, recorded: Recorded) -> Sign | None:
-    """The whole score of every answer is paid on its first token: later ones get none of it."""
+    """Every score is paid on one token, and always as far before the last one, or on the first."""
     for step in recorded.steps():
-        paid = [row for row in step.tokens_of("token_level_scores") if len(row) > 1]
-        early = [bool(row[0]) and not row[1:].any() for row in paid if row.any()]
-        if len(early) >= LAW_SAMPLES and all(early):
-            row = next(i for i, each in enumerate(step.tokens_of("token_level_scores")) if each[0])
-            place = step.place(int(step.offsets[row]), score=paid_on(step, row))
-            numbers = {"count": len(early)}
-            return Sign(since=step.step, numbers=numbers, places=(place,), confidence=0.9)
+        tokens = step.tokens_of("token_level_scores")
+        paid = [(row, np.flatnonzero(each)) for row, each in enumerate(tokens) if each.any()]
+        if len(paid) < LAW_SAMPLES or any(len(at) > 1 for _, at in paid):
+            continue
+        written = [np.flatnonzero(mask) for mask in step.tokens_of("response_mask")]
+        before_end = {int(written[row][-1] - at[0]) for row, at in paid if len(written[row])}
+        is_first = all(at[0] == 0 and len(tokens[row]) > 1 for row, at in paid)
+        before = before_end.pop() if len(before_end) == 1 else 0
+        if is_first or before > 0:
+            row, at = paid[0]
+            place = step.place(int(step.offsets[row] + at[0]), score=float(tokens[row][at[0]]))
+            return Sign(
+                since=step.step,
+                numbers={"count": len(paid), "before": before},
+                variant="" if is_first else "before",
+                places=(place,),
+                confidence=0.9 if is_first else 0.8,
+            )
     return None
-
-
-def paid_on(step: RecordedStep, row: int) -> float:
-    """The score on the first token of an answer."""
-    return float(step.tokens_of("token_level_scores")[row][0])
 
 
 @curve_check(

@@ -71,13 +71,16 @@ def lr_too_high(run: Curves) -> Sign | None:
     begin = min(since)
     lr = run.setting("actor.lr")
     moved = _largest(run.get("actor/approx_kl"), begin)
+    kl = run.get("reward/kl")
     return Sign(
         since=begin,
         numbers={
             "approx_kl": moved,
             "clipped": _largest(run.get("actor/pg_clipfrac"), begin),
             "lr": lr if lr is not None else _largest(run.get("actor/lr"), begin),
+            "kl": math.nan if kl is None else kl.value_at(begin + LR_PERSIST),
         },
+        variant="jump" if signs[2] == begin else "",
         confidence=0.7 + 0.1 * (len(since) - 1),
         change={"actor.lr": _lower(run, lr, begin, moved)} if lr else {},
     )
@@ -195,11 +198,14 @@ def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
 )
 def lr_too_low(run: Curves) -> Sign | None:
     """The policy stays where it began: next to no movement, and no gain."""
-    ended = _rate_ended(run)
+    ended = _rate_ended(run) or _never_trained(run)
     if ended is not None:
         return ended
     moved = run.get("actor/approx_kl", least=LOW_STEPS)
     kl = run.get("reward/kl", least=LOW_STEPS)
+    if kl is not None:  # until then only the critic is trained
+        kl = kl.after(run.setting("critic_warmup") or 0)
+        kl = kl if len(kl) >= LOW_STEPS else None
     basis = moved or kl
     if basis is None:
         return None
@@ -260,6 +266,17 @@ def _rate_ended(run: Curves) -> Sign | None:
         confidence=0.85,
         change={"actor.schedule": "constant"},
     )
+
+
+def _never_trained(run: Curves) -> Sign | None:
+    """The critic's warm-up takes all steps of the run."""
+    warmup = run.setting("critic_warmup") or 0
+    steps = run.setting("steps")
+    if not steps or warmup < steps or run.last_step < 1:
+        return None
+    numbers = {"warmup": warmup, "steps": steps}
+    change = {"critic_warmup": steps // 20}
+    return Sign(since=1, numbers=numbers, variant="warmup", confidence=0.95, change=change)
 
 
 def _typical(curve: Curve | None) -> float:

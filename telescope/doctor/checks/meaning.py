@@ -15,6 +15,7 @@ from telescope.doctor.thresholds import (
     FALL_ERRORS,
     HELD_OUT,
     HELD_OUT_BETTER,
+    HELD_OUT_SAME,
     OVERFIT_GAP,
     PERSIST,
     SCORE_START,
@@ -117,8 +118,19 @@ def overfitting(run: Curves) -> Sign | None:
     if not apart[-1]:
         return None
     first = int(np.flatnonzero(apart)[0])
-    numbers = {"trained": float(trained[-1]), "held_out": float(held_out.values[-1])}
-    return Sign(since=int(held_out.steps[first]), numbers=numbers, confidence=0.8)
+    before = score.start(SCORE_START)
+    at_once = held_out.steps[0] <= 1 and before - held_out.values[0] > OVERFIT_GAP * top
+    return Sign(
+        since=int(held_out.steps[0 if at_once else first]),
+        numbers={
+            "trained": float(trained[-1]),
+            "held_out": float(held_out.values[-1]),
+            "trained_before": before,
+            "held_out_before": float(held_out.values[0]),
+        },
+        variant="kind" if at_once else "",
+        confidence=0.8,
+    )
 
 
 @curve_check(
@@ -163,9 +175,15 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
     flat = accuracy.values[1:] - accuracy.values[0] <= max(ACCURACY_FLAT, error)
     rose = gains > max(EXPLOITED_GAIN * scale, run.chance())
     bad = flat & rose & (accuracy.values[1:] < SOLVED)
-    if not bad[-1]:
+    if not bad[-1] or _stays_on_held_out(run, float(gains[-1])):
         return None
     return accuracy, int(steps[-1]), float(gains[-1])
+
+
+def _stays_on_held_out(run: Curves, gained: float) -> bool:
+    """Whether held-out scores gained nothing of it: then nothing is exploited there either."""
+    held_out = run.get("eval/sampled_score", least=2) or run.get("eval/greedy_score", least=2)
+    return held_out is not None and float(np.ptp(held_out.values)) < HELD_OUT_SAME * gained
 
 
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:

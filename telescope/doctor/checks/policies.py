@@ -10,8 +10,10 @@ from telescope.doctor.curves import Curves, onset
 from telescope.doctor.recorded import Recorded
 from telescope.doctor.thresholds import (
     FIRST_RATIO,
+    KL_FAR_UNLEARNED,
     KL_PINNED,
     OTHER_REFERENCE,
+    OTHER_REFERENCE_OWN,
     PERSIST,
     RATIO_ONE,
     SMOOTH,
@@ -58,11 +60,16 @@ def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
 def other_reference(run: Curves) -> Sign | None:
     """Before the first update the policy is the reference: their KL must be 0."""
     kl = run.get("reward/kl")
-    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < OTHER_REFERENCE:
+    is_own = run.setting("model.path") is not None  # others may log a mean over the first updates
+    least = OTHER_REFERENCE_OWN if is_own else OTHER_REFERENCE
+    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < least:
         return None
+    chosen = run.setting("model.reference_path")
     return Sign(
         since=int(kl.steps[0]),
-        numbers={"kl": float(kl.values[0])},
+        numbers={"kl": float(kl.values[0]), "path": chosen},
+        severity="warning" if chosen and kl.values[0] < KL_FAR_UNLEARNED else "serious",
+        variant="chosen" if chosen else "",
         confidence=0.9,
     )
 

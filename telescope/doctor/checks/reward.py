@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign
 from telescope.doctor.curves import Curves, onset, part_names
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded
@@ -16,6 +16,8 @@ from telescope.doctor.thresholds import (
     NOISY_LEAST,
     NOISY_SPREAD,
     NOISY_STEPS,
+    OUTLIER,
+    OUTLIERS_LEAST,
     PART_DOMINATES,
     PERSIST,
     SATURATED_STEPS,
@@ -137,6 +139,46 @@ def reward_scale(run: Curves) -> Sign | None:
         variant="small" if small else "",
         confidence=0.85,
         change={"reward.normalise": True},
+    )
+
+
+@ledger_sign("reward_scale")
+def recorded_scale(run: Curves, recorded: Recorded) -> Sign | None:
+    """All scores are tiny, or a few prompts are paid far off all others, whatever the answer."""
+    answers = list(recorded.answers(NOISY_STEPS))
+    scores = np.array([score for _, _, score, _ in answers])
+    if len(scores) < OUTLIERS_LEAST:
+        return None
+    largest = float(np.abs(scores).max())
+    if 0 < largest < SCALE_SMALL and run.setting("credit.kl_coef"):
+        return Sign(
+            since=answers[0][3].step,
+            numbers={"score": largest},
+            severity="warning",
+            variant="tiny",
+            confidence=0.85,
+            change={"reward.normalise": True},
+        )
+    low, middle, high = np.quantile(scores, (0.05, 0.5, 0.95))
+    far = np.abs(scores - middle) > OUTLIER * (high - low)
+    prompts = {answers[i][0] for i in np.flatnonzero(far)}
+    of_prompts = [i for i, (prompt, *_) in enumerate(answers) if prompt in prompts]
+    texts = {answers[i][1] for i in of_prompts}
+    if high <= low or len(texts) < 2 or not far[of_prompts].all():
+        return None
+    return Sign(
+        since=answers[of_prompts[0]][3].step,
+        numbers={
+            "count": len(prompts),
+            "score": float(np.median(scores[of_prompts])),
+            "share": len(of_prompts) / len(scores),
+            "low": float(low),
+            "high": float(high),
+        },
+        severity="warning",
+        variant="prompts",
+        places=tuple(answers[i][3] for i in of_prompts[:3]),
+        confidence=0.85,
     )
 
 
