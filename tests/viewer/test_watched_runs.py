@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from telescope.viewer.alarms import KEYS
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
 
+Serve = Callable[[Path], str]
 IDS = {"responses": [[5, 6, 7], [8, 9]], "prompts": ["a", "a"], "scores": [1.0, 0.0]}
 NUMBERS = [[0.1, 0.2, 0.3], [0.4, 0.5]]
 GIVEN: dict[str, dict[str, Any]] = {
@@ -19,6 +21,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "advantages": {"advantages": NUMBERS},
     "values and whitened": {"values": NUMBERS, "returns": NUMBERS, "whitened": NUMBERS},
     "log-probs of an update": {"old_log_probs": NUMBERS, "log_probs": NUMBERS},
+    "a group's advantages": {
+        "settings": {"estimator": "grpo", "kl_coef": 0.0},
+        "group": [0, 0],
+        "advantages": [[0.7071058] * 3, [-0.7071058] * 2],
+    },
 }
 
 
@@ -57,3 +64,29 @@ def test_every_address_answers_with_what_is_there(given: dict[str, Any], tmp_pat
     for name in ("advantages", "values", "whitened"):
         assert (name in columns) == (name in given)
         assert name in sample["columns"] or name not in given
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_every_view_draws_what_is_there_and_says_nothing_of_what_is_not(
+    given: dict[str, Any], open_page: Callable[..., Any], serve_run: Serve, tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path / "run", strict=True)
+    recorder.record(1, **IDS, **given)
+    recorder.close()
+    url = serve_run(tmp_path / "run")
+    page = open_page(f"{url}#view=samples&step=1&sample=0&token=0&lang=en")
+    page.locator("#answer").wait_for()
+    page.locator("#token").wait_for()
+    text = page.inner_text("#app")
+    if "values" not in given:
+        assert "critic" not in page.inner_text("#reader")
+    is_alike = "group" in given
+    assert (page.locator("#group-picture").count() == 1) == is_alike
+    assert ("most praised" in text) == ("whitened" in given or given.get("advantages") == NUMBERS)
+    page = open_page(f"{url}#view=compare&compare=distributions&step=1&lang=en")
+    drawn = page.locator("#distribution")
+    if "advantages" in given or "values" in given:
+        drawn.wait_for()
+    else:
+        page.locator("#no-numbers").wait_for()
+        assert drawn.count() == 0

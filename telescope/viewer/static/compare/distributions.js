@@ -23,18 +23,19 @@ const SIDE = 50;
 const ROOF = 22;
 
 export function Distributions({ found }) {
+  return html`<${Loaded} from=${columns}>${(data) => drawn(data, found.settings)}</${Loaded}>`;
+}
+
+function drawn(data, settings) {
+  const there = SHOWN.filter((name) => data.columns[name]);
+  if (!there.length) return html`<p class="quiet" id="no-numbers">${t("compare.no_numbers")}</p>`;
   return html`
-    <${Loaded} from=${columns}>
-      ${(data) => html`
-        <${Distribution} data=${data} settings=${found.settings} />
-        ${data.columns.values && data.columns.returns ? html`<${ValuesAndReturns} data=${data} />` : null}
-      `}
-    </${Loaded}>
+    <${Distribution} data=${data} there=${there} settings=${settings} />
+    ${data.columns.values && data.columns.returns ? html`<${ValuesAndReturns} data=${data} />` : null}
   `;
 }
 
-function Distribution({ data, settings }) {
-  const there = SHOWN.filter((name) => data.columns[name]);
+function Distribution({ data, there, settings }) {
   const name = there.includes(state.column.value) ? state.column.value : there[0];
   const made = useMemo(() => histogram(data.columns[name], data.columns.mask, BINS), [data, name]);
   const bar = html`

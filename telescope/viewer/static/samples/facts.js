@@ -21,12 +21,21 @@ function extreme(sample, column, sign) {
   return best;
 }
 
+// Whether the written tokens have different numbers: estimators without a critic often give one.
+function differs(sample, column) {
+  const numbers = column?.filter((x, i) => sample.mask[i] && has(x)) ?? [];
+  return numbers.some((x) => Math.abs(x - numbers[0]) > 1e-6);
+}
+
 // [key of its words, column, token]
 export function remarkable(sample) {
   const { columns } = viewOf(sample);
   const credit = columns.whitened?.some((x) => has(x) && x !== 0) ? "whitened" : "advantages";
-  const found = [["blamed", credit, extreme(sample, columns[credit], -1)]];
-  found.push(["praised", credit, extreme(sample, columns[credit], 1)]);
+  const found = [];
+  if (differs(sample, columns[credit])) {
+    found.push(["blamed", credit, extreme(sample, columns[credit], -1)]);
+    found.push(["praised", credit, extreme(sample, columns[credit], 1)]);
+  }
   if (columns.values) found.push(["drop", "deltas", extreme(sample, columns.deltas, -1)]);
   return found.filter(([, , i]) => i !== null);
 }

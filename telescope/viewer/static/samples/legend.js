@@ -47,6 +47,7 @@ function marksOf(sample) {
 
 export function Legend({ sample }) {
   const quantity = quantityShown(sample);
+  if (!sample.columns[quantity]?.length) return null;
   isDark.value;
   const wide = WIDTH / STRIPES;
   const edges = NEVER_NEGATIVE.has(quantity) ? [0, 0.5, 1] : [-1, -0.5, 0, 0.5, 1];

@@ -36,6 +36,7 @@ export function TokenLine({ sample }) {
   const said = sample.mask[i]
     ? [expectedAt(sample, columns, i), learnedFrom(columns, i)]
     : [t("reader.line.tool")];
+  if (!said.some(Boolean)) return null;
   const mark = changed ? t("whatif.line") : null;
   const sentences = [mark, t("reader.line.token", { i, word }), ...said].filter(Boolean);
   return html`

@@ -46,6 +46,7 @@ export const compareEn = {
   "compare.vr.title": "V against R",
   "compare.vr.about":
     "Each cell counts tokens by V before the token and R, the critic's target. On the dashed line the two are equal.",
+  "compare.no_numbers": "None of these numbers was recorded in this step.",
   "compare.no_critic": "This run has no critic: there is no V to compare with what came.",
   "compare.calibration.title": "Calibration of the critic at step {step}",
   "compare.calibration.about":

@@ -43,6 +43,7 @@ export const compareZh = {
   "compare.vr.title": "V 与 R",
   "compare.vr.about":
     "每一格数的是 token：横轴是写之前的 V，纵轴是 critic 的目标 R。虚线上两者相等。",
+  "compare.no_numbers": "这一步没有记录这些数中的任何一个。",
   "compare.no_critic": "这次训练没有 critic，没有 V 可比。",
   "compare.calibration.title": "第 {step} 步 critic 的校准",
   "compare.calibration.about":

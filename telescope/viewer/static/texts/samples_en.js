@@ -78,7 +78,7 @@ export const samplesEn = {
   "reader.scale": "one scale for the whole run; numbers beyond it have the darkest colour",
   "reader.beyond": "off the scale, in its darkest colour: {n} tokens",
   "reader.means.whitened": "purple: worse than average, to be written less; orange: better, more",
-  "reader.means.advantages": "purple: worse than the critic expected; orange: better",
+  "reader.means.advantages": "purple: worse than the baseline; orange: better",
   "reader.means.deltas": "purple: having seen it, the critic expects less; orange: more",
   "reader.means.kl": "orange: likelier than under the reference; purple: less likely",
   "reader.means.values": "the return that the critic expected before it",

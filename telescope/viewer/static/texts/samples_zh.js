@@ -76,7 +76,7 @@ export const samplesZh = {
   "reader.scale": "整个运行用同一把尺；超出的部分用最深的颜色",
   "reader.beyond": "超出色标、用最深颜色的有 {n} 个 token",
   "reader.means.whitened": "紫：比平均差，以后少写；橙：比平均好，以后多写",
-  "reader.means.advantages": "紫：比 critic 预期的差；橙：比预期的好",
+  "reader.means.advantages": "紫：比基线差；橙：比基线好",
   "reader.means.deltas": "紫：看到它以后预期下降；橙：上升",
   "reader.means.kl": "橙：比参考模型更爱写它；紫：更不爱写",
   "reader.means.values": "写它之前 critic 预期的回报",

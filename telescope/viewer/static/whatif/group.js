@@ -6,15 +6,18 @@ import { computed } from "../vendor/preact.js";
 import { tried } from "./tried.js";
 import { scaleShown, viewOf } from "./whatif.js";
 
+const UNKNOWN = "?"; // the formula of an estimator that is not known here
+
 // Whether the estimator that is shown asks a critic.
 export const asksCritic = computed(() => {
   const offer = tried.value?.offer;
   return offer ? Boolean(offer.needs.critic) : step.value?.settings?.critic !== false;
 });
 
-// The sum of a sample's rewards.
-function outcomeOf(position) {
+// The sum of an answer's rewards; its score where they were not recorded.
+function outcomeOf({ position, score }) {
   const { offsets, columns: all } = columns.value;
+  if (!all.token_level_rewards) return score;
   let total = 0;
   for (let i = offsets[position]; i < offsets[position + 1]; i++) {
     if (all.mask[i]) total += all.token_level_rewards[i];
@@ -29,7 +32,7 @@ function membersOf(sample, isGrouped) {
   const isSame = (row) =>
     has(own.group) ? row.group === own.group : row.prompt_key === own.prompt_key;
   const rows = isGrouped ? index.filter(isSame) : index;
-  return rows.map((row) => ({ ...row, outcome: outcomeOf(row.position) }));
+  return rows.map((row) => ({ ...row, outcome: outcomeOf(row) }));
 }
 
 function moments(numbers) {
@@ -39,18 +42,21 @@ function moments(numbers) {
   return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : 0 };
 }
 
-// {members, chosen, mean, std, baseline, scale, advantage, isOneNumber}; null: not there yet.
+// {members, chosen, mean, std, baseline, scale, advantage, isOneNumber}; null: not there yet, or not
+// recorded, or the estimator is not known.
 // `baseline` and `scale` are null where A is not a difference from the outcome.
 export function groupOf(sample, token) {
   if (!columns.value || columns.value.offsets.length <= sample.position + 1) return null;
-  const isGrouped = Boolean(tried.value?.offer.needs.groups);
+  const offer = tried.value?.offer;
+  if (!offer || offer.formula === UNKNOWN) return null;
+  const isGrouped = Boolean(offer.needs.groups);
   const members = membersOf(sample, isGrouped);
   const chosen = members.find((row) => row.position === sample.position);
-  if (!chosen) return null;
   const { columns: shown } = viewOf(sample);
+  if (!chosen || !shown.advantages || !members.every((row) => has(row.outcome))) return null;
   const written = sample.mask.findIndex((m) => m);
   const i = token !== null && sample.mask[token] ? token : written;
-  const advantage = shown.advantages?.[i] ?? null;
+  const advantage = shown.advantages[i] ?? null;
   const baseline = shown.baselines?.[i] ?? null;
   const scale = scaleShown(sample) ?? 1;
   const isDifference =

@@ -151,13 +151,17 @@ function saidOf(group) {
 }
 
 export function GroupPicture({ sample }) {
+  const group = groupOf(sample, tokenSeen.value);
+  return group ? html`<${Picture} group=${group} />` : null;
+}
+
+function Picture({ group }) {
   const box = useRef(null);
   const width = useWidth(box);
-  const group = groupOf(sample, tokenSeen.value);
   return html`
     <${Panel} id="group-picture" title=${t("whatif.group")}>
-      <div class="group-box" ref=${box}>${group && drawn(group, width)}</div>
-      ${group ? html`<p id="group-said" class="said">${isKid.value ? kidSaid(group) : saidOf(group)}</p>` : null}
+      <div class="group-box" ref=${box}>${drawn(group, width)}</div>
+      <p id="group-said" class="said">${isKid.value ? kidSaid(group) : saidOf(group)}</p>
     </${Panel}>
   `;
 }
