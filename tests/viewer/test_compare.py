@@ -342,7 +342,7 @@ def test_a_calibration_of_few_answers_has_no_error_bars(
     assert "9 of 512 answers of this step: 18 of their 18 tokens." in rests
     assert "There are no error bars: too few answers." in rests
     page.get_by_role("button", name="中文").click()
-    assert "这一步 512 个回答中的 9 个" in page.locator("#calibration-rests").text_content()
+    assert "这一步 512 条回答中的 9 条" in page.locator("#calibration-rests").text_content()
 
 
 def test_without_a_critic_nothing_is_calibrated(
@@ -423,6 +423,9 @@ def test_a_child_reads_the_group_without_symbols(
     points = f"{100 * np.mean(group):.1f}".removesuffix(".0")
     assert f"answered this question 4 times and got {points} points" in text
     assert f"{how} than average" in text
+    outcome = f"{100 * group[0]:.1f}".removesuffix(".0")
+    page.locator("#traces .math").first.wait_for()
+    assert f"about {outcome} points" in page.locator("#traces").inner_text().replace("−", "-")
     assert not re.search(r"[γλμσδρÂ=]|\.\d\d", text)
 
 

@@ -63,7 +63,7 @@ export const compareEn = {
   "compare.bars.some":
     "A bar is one standard error up and down, counted by answers. Without one, for fewer than {least} answers: {without} of {bins} points.",
   "compare.bars.none":
-    "There are no error bars: too few answers. Each point has tokens of fewer than {least}.",
+    "There are no error bars: too few answers. Each point has the tokens of fewer than {least} answers.",
   "compare.observed": "observed return G",
   "compare.explained.part":
     "Explained variance {x}: V explains {share} % of the variance of the observed returns.",

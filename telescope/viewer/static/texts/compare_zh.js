@@ -49,16 +49,16 @@ export const compareZh = {
   "compare.calibration.about":
     "token 按 V 排序，分成数量相等的几组。一个点是一组的平均 V 和平均实际回报 G，数字是 token 数。在虚线上，V 平均来说是准的。",
   "compare.calibration.picture": "每组的平均 V 与平均实际回报；点一个点列出其中的 token",
-  "compare.calibration.bin": "V {v}，实际 {g}（{error}）：{answers} 个回答的 {n} 个 token",
+  "compare.calibration.bin": "V {v}，实际 {g}（{error}）：{answers} 条回答的 {n} 个 token",
   "compare.few": "回答太少，没有误差棒",
-  "compare.rests": "依据：记录下来的 {n} 个回答，其 {written} 个 token 中的 {tokens} 个。",
+  "compare.rests": "依据：记录下来的 {n} 条回答，其 {written} 个 token 中的 {tokens} 个。",
   "compare.rests.of":
-    "依据：这一步 {every} 个回答中的 {n} 个，其 {written} 个 token 中的 {tokens} 个。",
+    "依据：这一步 {every} 条回答中的 {n} 条，其 {written} 个 token 中的 {tokens} 个。",
   "compare.bars":
-    "误差棒是上下各一个标准误，按回答计算：同一个回答的 token 结局相同，不是独立的观测。",
+    "误差棒是上下各一个标准误，按回答计算：同一条回答的 token 结局相同，不是独立的观测。",
   "compare.bars.some":
-    "误差棒是上下各一个标准误，按回答计算。{bins} 个点中有 {without} 个回答太少（不到 {least} 个），没有误差棒。",
-  "compare.bars.none": "没有误差棒：回答太少，每个点的 token 来自不到 {least} 个回答。",
+    "误差棒是上下各一个标准误，按回答计算。{bins} 个点中有 {without} 个没有误差棒：来自不到 {least} 条回答。",
+  "compare.bars.none": "没有误差棒：回答太少，每个点的 token 来自不到 {least} 条回答。",
   "compare.observed": "实际回报 G",
   "compare.explained.part": "解释方差 {x}：V 解释了实际回报方差的 {share} %。",
   "compare.explained.nothing": "解释方差 {x}：V 的预测不比一个常数好。",

@@ -42,8 +42,8 @@ export const whatifZh = {
   "whatif.group.formula": "{formula}；这里 o = {o}，A = {a}。",
   "whatif.group.every": "回答里每个 token 都得到这个数。",
   "whatif.kid.group": "这道题写了 {n} 次，平均得 {mean} 分。",
-  "whatif.kid.all": "一共写了 {n} 条答案，平均得 {mean} 分。",
-  "whatif.kid.more": "这一条得了 {x} 分，比平均多，所以它的字有功劳。",
-  "whatif.kid.less": "这一条得了 {x} 分，比平均少，所以它的字要扣功劳。",
+  "whatif.kid.all": "一共写了 {n} 条回答，平均得 {mean} 分。",
+  "whatif.kid.more": "这一条得了 {x} 分，比平均多，所以它的词有功劳。",
+  "whatif.kid.less": "这一条得了 {x} 分，比平均少，所以它的词要扣功劳。",
   "whatif.kid.same": "这一条得了 {x} 分，和平均一样，所以不加也不扣功劳。",
 };

@@ -7,7 +7,17 @@ import { isKid, t } from "../core/text.js";
 import { tickText } from "../core/ticks.js";
 
 const POINTS = 100;
-const IN_POINTS = new Set(["score", "v0", "values", "token_level_rewards", "deltas", "returns"]);
+const IN_POINTS = new Set([
+  "score",
+  "v0",
+  "values",
+  "token_level_rewards",
+  "deltas",
+  "returns",
+  "outcome",
+  "baseline",
+  "scale",
+]);
 const CREDIT = new Set(["advantages", "max_abs_a"]);
 
 // Whether a quantity is counted in points. Without a critic an advantage may be divided by σ.
