@@ -21,6 +21,7 @@ from telescope.algorithms.definitions.outcome import COMPARED
 from telescope.explain.arithmetic import fill, policy_term, value_term
 from telescope.explain.claims import CLOSE
 from telescope.explain.sample import ActorUpdate, Sample
+from telescope.explain.settings import UNKNOWN
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
 from telescope.explain.words import Lang
@@ -115,7 +116,7 @@ class _FactFinder:
         own = s.lam_critic
         target_lam = self.lam if own is None else own
         names = s.estimator_definition.return_name
-        return {
+        found: Facts = {
             "gamma": self.gamma,
             "lam": self.lam,
             "gl": self.gamma * self.lam,
@@ -149,6 +150,9 @@ class _FactFinder:
             "given_R": "returns" in self.sample.columns,
             "given_W": "whitened" in self.sample.columns,
         }
+        if s.estimator == UNKNOWN:
+            return {name: fact for name, fact in found.items() if name not in _OF_AN_ESTIMATOR}
+        return found
 
     def ending(self) -> Facts:
         end = self.sample.bootstrap
@@ -536,6 +540,11 @@ def _variance(numbers: Sequence[float]) -> float:
 
 
 _LAMS = {"A0": 0.0, "A50": 0.5, "A95": 0.95}
+_OF_AN_ESTIMATOR = {
+    *("beta", "gamma", "lam", "gl", "lam_R", "own_R", "has_lam", "by_lam"),
+    *("critic", "groups", "estimator", "maker", "kind", "whiten", "compared"),
+}
+"""Not known where the estimator is not."""
 _MADE = ("deltas", "advantages", "returns", "whitened")
 """Columns that follow from the others."""
 _ROUNDED = 6e-4

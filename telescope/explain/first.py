@@ -8,7 +8,7 @@ from telescope.algorithms.definitions.notation import num
 from telescope.explain.chat import user_turn
 from telescope.explain.instructive import size_symbol
 from telescope.explain.terminal import Screen
-from telescope.explain.text import both_ends, visible
+from telescope.explain.text import both_ends, shorten, visible
 from telescope.explain.trace import Trace
 
 LINES = 24
@@ -70,7 +70,11 @@ class FirstScreen(Screen):
     def brief_terms(self, room: int) -> list[str]:
         """The chosen token's most important terms, each on one line where that is possible."""
         t = self.token
-        lines = self.says(self._title(t), "bold")[:1]
+        title = self._title(t)
+        over = cell_len(title) - self.width
+        if over > 0:  # the token's text gives way, not what is said about it
+            title = self._title(t, max(cell_len(shorten(self.texts[t], 24)) - over, 4))
+        lines = self.says(title, "bold")[:1]
         if not self.mask[t]:
             return lines + self.no_terms(t)[:room]
         push = self.push(t)

@@ -27,7 +27,8 @@ from telescope.explain.claims import evaluate, names_in
 from telescope.explain.example import RIGHT as EXAMPLE
 from telescope.explain.facts import Facts, facts
 from telescope.explain.sample import Sample
-from telescope.explain.words import Lang, Level, ui
+from telescope.explain.settings import UNKNOWN
+from telescope.explain.words import Lang, Level, assumed, ui
 
 MOST_SENTENCES = 4
 MOST_CELLS = 400
@@ -46,6 +47,12 @@ _STANDS_IN: dict[tuple[Lang, Level], str] = {
         "en",
         "kid",
     ): "(This answer lacks some numbers; what follows is about another: «是的，等于2！».)",
+}
+_NOT_SAID: dict[tuple[Lang, Level], str] = {
+    ("zh", "expert"): "（这条样本没有 {}，所以说不了。）",
+    ("en", "expert"): "(This sample has no {}, so nothing can be said.)",
+    ("zh", "kid"): "（这条回答缺几个数，所以说不了。）",
+    ("en", "kid"): "(This answer lacks some numbers, so nothing can be said.)",
 }
 
 
@@ -98,6 +105,8 @@ class Question:
     """Columns without which the built-in example stands in."""
     critic: bool
     """The answer is about a critic's values: an estimator without one gets the example."""
+    own: bool
+    """It is about this answer alone: no example can stand in."""
     asked: tuple[str, ...]
     """How people ask it, in Chinese, English and a mix."""
     terms: tuple[str, ...]
@@ -155,6 +164,7 @@ def _question(key: str, entry: dict[str, Any]) -> Question:
         titles=titles,
         needs=tuple(entry.get("needs", ())),
         critic=entry.get("critic", False),
+        own=entry.get("own", False),
         asked=tuple(entry.get("asked", ())),
         terms=tuple(entry.get("terms", ())),
         related=tuple(entry.get("related", ())),
@@ -205,6 +215,8 @@ def answer(
     """
     question = find_question(name)
     missing = missing_for(question, sample)
+    if missing and question.own:
+        return Answer((_NOT_SAID[lang, level].format(", ".join(missing)),))
     used = EXAMPLE if missing else sample
     if missing:
         token = None
@@ -223,6 +235,8 @@ def answer(
     blocks = _blocks(said, used, known, lang, level)
     if missing:
         blocks.insert(0, _STANDS_IN[lang, level].format(", ".join(missing)))
+    elif level == "expert" and any(each.claim for each in said):
+        blocks[:0] = [note for note in (assumed(sample, lang, level),) if note]
     return Answer(tuple(blocks))
 
 
@@ -304,7 +318,7 @@ def missing_for(question: Question, sample: Sample, columns: Set[str] | None = N
     if not any(sample.mask):
         return ["response_mask = 1"]
     estimator = sample.settings.estimator_definition
-    if question.critic and not estimator.needs.critic:
+    if question.critic and not estimator.needs.critic and estimator.name != UNKNOWN:
         return [f"critic (estimator {estimator.name})"]
     if columns is None:
         columns = filled_columns(sample)

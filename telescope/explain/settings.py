@@ -30,6 +30,10 @@ _NOT_HERE = Words(
 )
 
 
+UNKNOWN = "?"
+"""The estimator of a trainer that did not say it and has no values."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Three sections of the run's config, and the sampling temperature.

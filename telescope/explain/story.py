@@ -10,7 +10,7 @@ from telescope.explain.arithmetic import moments
 from telescope.explain.drawing import TableColumn, window
 from telescope.explain.first import LINES
 from telescope.explain.terminal import Screen, push_key
-from telescope.explain.text import about
+from telescope.explain.text import about, shorten
 from telescope.explain.trace import Trace
 from telescope.explain.whitening import advantages, whitening
 from telescope.explain.words import formula, meaning
@@ -90,8 +90,8 @@ class Story(Screen):
     def group_story(self) -> list[str]:
         return [] if self.group is None else self.says(self.group.told(self.lang))
 
-    def _title(self, t: int) -> str:
-        title = self.ui("title", t, self.texts[t], len(self.sample))
+    def _title(self, t: int, longest: int = 24) -> str:
+        title = self.ui("title", t, shorten(self.texts[t], longest), len(self.sample))
         return title if self.chosen else title + self.why_this_token(t)
 
     def term(self, trace: Trace) -> list[str]:

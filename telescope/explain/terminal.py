@@ -209,8 +209,8 @@ class Screen(TokenTable):
         indent = " " * 5
         return self.says(indent + self.ui(key, subscript(t)), "dim", indent) if key else []
 
-    def _title(self, t: int) -> str:
-        title = self.ui("title", t, shorten(self.texts[t], 24), len(self.sample))
+    def _title(self, t: int, longest: int = 24) -> str:
+        title = self.ui("title", t, shorten(self.texts[t], longest), len(self.sample))
         is_last = t == max(self.tracer.steps.at, default=0)
         if self.chosen or is_last or not self.mask[t]:
             return title

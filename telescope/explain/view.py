@@ -15,7 +15,7 @@ from telescope.explain.sample import ActorUpdate, Sample
 from telescope.explain.settings import Settings
 from telescope.explain.text import both_ends, pieces, plain, shorten, visible, wrap
 from telescope.explain.trace import Trace, Tracer
-from telescope.explain.words import Lang, Level, column_name, ui
+from telescope.explain.words import Lang, Level, assumed, column_name, ui
 
 _STYLES = {
     "bold": "1",
@@ -194,8 +194,8 @@ class View:
             "lam": self._estimator(),
         }
         facts += [fact for name, fact in settings.items() if name not in x.assumed]
-        assumed = [fact for name, fact in settings.items() if name in x.assumed]
-        facts += [self.ui("assumed", ", ".join(assumed))] if assumed else []
+        not_said = assumed(x, self.lang, self.level)
+        facts += [not_said] if not_said else []
         if x.run:
             facts.append(visible(x.run))
             facts.append(self.ui("place", x.step, x.index, x.count))

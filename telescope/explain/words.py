@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from telescope.algorithms.definitions.base import Words
+from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
+from telescope.explain.sample import Sample
 from telescope.explain.trace import Trace
 
 Lang = Literal["zh", "en"]
@@ -30,6 +32,8 @@ COLUMN_OF = {
     "whitened": "whitened",
 }
 """Trace name -> column of the batch."""
+_ASSUMED = {"kl_coef": "beta", "gamma": "gamma", "lam": "lam", "clip_low": "epsilon"}
+"""Setting -> key of its name."""
 
 
 @functools.cache
@@ -40,6 +44,19 @@ def texts() -> dict[str, dict[str, Any]]:
 def ui(key: str, lang: Lang, level: Level, *values: object) -> str:
     """A label, with its values filled in."""
     return _of("ui", key, level)[lang].format(*values)
+
+
+def assumed(sample: Sample, lang: Lang, level: Level) -> str:
+    """The settings that nobody said and no number shows; empty if there are none."""
+    values = sample.settings.by_name()
+    shown = [
+        f"{ui(key, lang, level)} {num(values[name])}"
+        for name, key in _ASSUMED.items()
+        if name in sample.assumed
+    ]
+    if "whiten" in sample.assumed:
+        shown.append(ui("unwhitened", lang, level))
+    return ui("assumed", lang, level, ", ".join(shown)) if shown else ""
 
 
 def column_name(key: str, lang: Lang, level: Level) -> str:

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from telescope.algorithms.definitions.kl import NAMES, kl_estimate
-from telescope.explain.settings import Settings
+from telescope.explain.settings import UNKNOWN, Settings
 from telescope.peers.rows import Array, WatchedStep
 from telescope.peers.rules import Rule, flat, raw_rows, same
 
-UNKNOWN = "?"
-"""The estimator of a trainer that did not say it and has no values."""
 LEAST = 8
 """Tokens from which γ and λ can be told."""
 
@@ -24,22 +22,31 @@ def settings_of(given: Mapping[str, Any], watched: WatchedStep) -> tuple[Setting
     columns = watched.columns
     if "estimator" not in known:
         known["estimator"] = "gae" if "values" in columns else UNKNOWN
-    if "whiten" not in known and "whitened" not in columns:
-        known["whiten"] = False  # nobody said so
+    is_whitening_known = "whiten" in known or "whitened" in columns
+    if not is_whitening_known:
+        known["whiten"] = False
     if "whiten" not in known and _is_raw(watched):
         known["whiten"] = False
     if "kl_coef" not in known:
         known |= _beta(watched, known.get("kl_kind"))
     if not {"gamma", "lam"} <= known.keys() and known["estimator"] == "gae":
         known = _gamma_and_lam(watched, known) | known
-    used = ("kl_coef", "gamma", "lam") if known["estimator"] == "gae" else ("kl_coef", "gamma")
-    return Settings.of(**known), [name for name in used if name not in known]
+    used = ["kl_coef", "gamma"] + ["lam"] * (known["estimator"] == "gae")
+    if watched.log_probs is not None and "loss" not in known:
+        used.append("clip_low")
+    assumed = [name for name in used if name not in known]
+    settings = Settings.of(**known)
+    whitens = settings.estimator == UNKNOWN or settings.estimator_definition.whiten
+    if not is_whitening_known and whitens and {"advantages", "values"} & columns.keys():
+        assumed.append("whiten")
+    return settings, assumed
 
 
 def assumed_rule(assumed: Iterable[str], settings: Settings) -> list[Rule]:
     """Said where a number does not agree: the settings may be others."""
-    values = {**settings.by_name()}
-    said = ", ".join(f"{name} {values[name]:g}" for name in assumed)
+    values = settings.by_name()
+    numbers = [name for name in assumed if name in ("kl_coef", "gamma", "lam")]
+    said = ", ".join(f"{name} {values[name]:g}" for name in numbers)
     if not said:
         return []
     return [

@@ -26,6 +26,7 @@ from telescope.explain.questions import (
     titles,
 )
 from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.explain.tex import prose
 from telescope.explain.text import wrap
 from telescope.explain.words import texts
@@ -166,6 +167,53 @@ def test_a_sample_without_the_columns_gets_the_built_in_example_and_says_so():
     bare = Sample([0], [b"x"], [1], {"values": [0.4]})
     assert said(12, bare).startswith("(This sample has no token_level_rewards; the numbers are of")
     assert said(12, bare, "zh").startswith("（这条样本没有 token_level_rewards")
+
+
+@LANGS
+@LEVELS
+@pytest.mark.parametrize("number", [69, 70, 71])
+def test_no_example_stands_in_where_the_question_is_about_this_answer(number, lang, level):
+    text = said(number, Sample([0], [b"x"], [1], {}), lang, level)
+    assert not re.search(r"example|内置|等于|\d", text)
+
+
+def test_nothing_is_said_of_what_an_unknown_estimator_does():
+    unknown = Sample([0], [b"x"], [1], {}, settings=Settings.of(estimator="?"), assumed=("gamma",))
+    assert "no critic" not in said(66, unknown)
+    assert "Here γ" not in said(43, unknown)
+    assert said(12, unknown).startswith("(This sample has no token_level_rewards, values;")
+
+
+def test_assumed_settings_are_named_before_what_follows_from_them():
+    given = replace(THREE, assumed=("gamma", "lam", "clip_low", "whiten"))
+    note = "(γ 1, λ 0.95, ε 0.2, no whitening assumed)"
+    assert answer(12, given, "en").blocks[0] == note
+    assert answer(12, given, "zh").blocks[0] == "（假定 γ 1, λ 0.95, ε 0.2, 不白化）"
+    assert note not in said(32, replace(given, mask=[0, 0, 0]))
+
+
+def test_with_lambda_one_no_value_brings_news_earlier():
+    for level in ("expert", "kid"):
+        half = said(40, replace(THREE, settings=Settings.of(lam=0.5)), level=level)
+        whole = said(40, replace(THREE, settings=Settings.of(lam=1.0)), level=level)
+        for word in ("news",):
+            assert word in half
+            assert word not in whole
+
+
+@LANGS
+@LEVELS
+@pytest.mark.parametrize("number", [40, 42, 46, 54, 57])
+def test_an_answer_that_needs_no_critic_does_not_speak_of_one_that_is_not_there(
+    number, lang, level
+):
+    plain = replace(RIGHT, settings=RIGHT.settings.change(estimator="reinforce++"))
+    text = said(number, fill(replace(plain, columns=_without_values(plain))), lang, level)
+    assert not re.search(r"V\b|GAE|价值|value|λ|(?<!no )(critic|forecaster) (?!is needed)", text)
+
+
+def _without_values(sample):
+    return {k: v for k, v in sample.columns.items() if k not in ("values", "returns", "deltas")}
 
 
 def test_question_7_needs_only_log_probs_and_whitened_advantages():

@@ -537,3 +537,12 @@ def test_no_picture_calls_whitening_a_ranking(lang):
         said = quantities["whitening"][lang]
         if re.search("名次|排名|rank", said):
             assert re.search("不是排名次|not a ranking", said)
+
+
+def test_the_title_of_the_first_screen_gives_up_text_of_the_token_before_its_reason():
+    """At 80 columns a long token had cut off «token»."""
+    long = replace(demo(), token_bytes=[b"seven words of text, no less"] * 7)
+    shown = render(long, lang="en", extent="first", width=80, color=False).splitlines()
+    title = next(line for line in shown if line.startswith("token i ="))
+    assert title.endswith("largest |A| before the last token")
+    assert len(title) <= 80

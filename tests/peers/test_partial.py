@@ -146,7 +146,7 @@ def test_gamma_lam_and_beta_that_were_not_given_are_found_in_the_numbers(
         given["token_level_rewards"], given["values"] * mask, mask, gamma=0.9, lam=0.8
     )
     given["whitened"] = masked_whiten(raw, mask)
-    out = said_of(recorded(tmp_path / "run", given), capsys)
+    out = said_of(recorded(tmp_path / "run", given, clip_low=0.2), capsys)
     assert "β 0.05   γ 0.9   λ 0.8" in out
     assert "assumed" not in out
     assert "✗" not in out
@@ -156,7 +156,17 @@ def test_what_the_numbers_do_not_show_is_marked_as_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = said_of(recorded(tmp_path / "run", only("values", "token_level_rewards")), capsys)
-    assert "(β 0, γ 1, λ 0.95 assumed)" in out
+    assert "(β 0, γ 1, λ 0.95, no whitening assumed)" in " ".join(out.split())
+
+
+def test_a_clip_range_that_was_not_given_is_marked_as_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = only("old_log_probs", "whitened")
+    given["log_probs"] = given["old_log_probs"] - 0.5
+    out = said_of(recorded(tmp_path / "run", given), capsys)
+    assert "✂" in out
+    assert "ε 0.2 assumed" in " ".join(out.split())
 
 
 def test_a_number_that_assumed_settings_do_not_give_is_no_finding(

@@ -1,5 +1,6 @@
-"""Questions about the run itself: its task, whether it learns, what the critic expected, the right
-answer. They are answered from the run's own numbers; wordings and texts are in about_run.toml.
+"""Questions about the run itself: its task and settings, whether it learns, what the critic
+expected, the right answer. They are answered from the run's own numbers; wordings and texts are in
+about_run.toml.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from telescope.explain.ask.wordings import all_wordings
 from telescope.explain.facts import facts
 from telescope.explain.instructive import instructive
 from telescope.explain.sample import Sample
+from telescope.explain.settings import UNKNOWN
 from telescope.explain.text import shorten
 from telescope.explain.trace import Tracer
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, assumed
 
-Topic = Literal["task", "learning", "expected", "right"]
+Topic = Literal["task", "settings", "learning", "expected", "right"]
 RIGHT_ANSWERS = ("answer", "ground_truth", "solution", "target", "label", "answers")
 """Columns of the data that may hold the right answer."""
 _ACCURACIES = (
@@ -41,6 +43,7 @@ _ACCURACIES = (
 _SCORE = "reward/score_mean"
 RELATED: dict[Topic, tuple[str, ...]] = {
     "task": ("q6", "q63"),
+    "settings": ("q60", "q46", "q23"),
     "learning": ("q63", "q71", "q1"),
     "expected": ("q9", "q71", "q3"),
     "right": ("q69", "q70"),
@@ -159,6 +162,7 @@ class AboutRun:
     def answer(self, topic: Topic) -> str:
         said: dict[Topic, Callable[[], list[str]]] = {
             "task": self.task,
+            "settings": self.settings,
             "learning": self.learning,
             "expected": self.expected,
             "right": self.right,
@@ -184,6 +188,30 @@ class AboutRun:
         if parts:
             lines.append(self.say("scored", ", ".join(f"`{each}`" for each in parts)))
         return lines
+
+    def settings(self) -> list[str]:
+        """What the numbers of this answer were made with."""
+        sample = self.sample
+        used = sample.settings
+        if used.estimator == UNKNOWN:
+            return [self.say("unknown estimator")]
+        needs = used.estimator_definition.needs
+        lines = [self.say("estimator", used.estimator)]
+        lines.append(self.say("with critic" if needs.critic else "without critic"))
+        if needs.critic:
+            lines.append(self.say("gamma", num(used.gamma)))
+        if used.own_lam is not None:
+            lines.append(self.say("lam", num(used.lam(len(sample.written)))))
+        if needs.groups:
+            group = [one for one in self.batch() if one.prompt_index == sample.prompt_index]
+            lines.append(self.say("group size", len(group)))
+        lines.append(self.say("kl", num(used.credit.kl_coef), num(used.actor.kl_loss_coef)))
+        lines.append(self.say("whitened" if used.whiten else "not whitened"))
+        lines.append(self.say("loss", used.loss))
+        if hasattr(used.actor, "clip_low"):
+            lines.append(self.say("epsilon", num(used.actor.clip_low)))
+        lines.append(self.say("temperature", num(used.temperature)))
+        return [*lines, *filter(None, [assumed(sample, self.lang, "expert")])]
 
     def learning(self) -> list[str]:
         if self.run is None:

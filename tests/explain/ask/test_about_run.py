@@ -68,6 +68,14 @@ def ask(text: str, run: Path | None = None, *, sample=WRONG, **options) -> str:
         ("critic's guess at this token?", "expected"),
         ("这里 critic 预期多少？", "expected"),
         ("第 3 个 token 的 V 是多少", "expected"),
+        ("what estimator is used?", "settings"),
+        ("Is there a critic in this run?", "settings"),
+        ("what is lambda here?", "settings"),
+        ("how many answers are in the group?", "settings"),
+        ("用的是什么估计器？", "settings"),
+        ("这次训练有 critic 吗？", "settings"),
+        ("这里的 λ 是多少？", "settings"),
+        ("一组有几条回答？", "settings"),
         ("what is the right answer?", "right"),
         ("正确答案是什么？", "right"),
     ],
@@ -204,5 +212,26 @@ def test_the_questions_on_the_page_are_answered_as_it_says(page: str, title: str
     asked = re.findall(r"^\| (.*[?？]) \|", section, re.MULTILINE)
     asked += re.findall(r'^telescope ask "(.*?)"', section, re.MULTILINE)
     answered = [Conversation(RIGHT).ask(text).answered for text in asked]
-    topics = ["run:learning", "run:task", "run:expected", "run:right", "q70"]
+    topics = ["run:learning", "run:task", "run:settings", "run:expected", "run:right", "q70"]
     assert answered == [*topics, "run:learning", "run:expected"]
+
+
+def test_settings_are_those_of_the_answer_at_hand() -> None:
+    text = ask("what estimator is used?", sample=RIGHT)
+    assert "`gae`. There is a critic. γ = 1. λ = 0.95." in text
+    assert "weight 0.1 in the rewards and 0 in the loss" in text
+    assert "ε = 0.2" in text
+    group = RIGHT.settings.change(estimator="grpo", kl_coef=0.0, kl_loss_coef=0.5, clip_low=0.1)
+    text = ask("这里的 λ 是多少？", sample=replace(RIGHT, settings=group))
+    assert "估计器是 `grpo`。没有 critic，也就没有 V。" in text
+    assert "这一组记录了 2 条" in text
+    assert "在损失里是 0.5" in text
+    assert "ε = 0.1" in text
+    assert "λ" not in text
+
+
+def test_an_estimator_that_nobody_said_is_not_described() -> None:
+    text = ask(
+        "is there a critic in this run?", sample=replace(RIGHT, settings=Settings.of(estimator="?"))
+    )
+    assert text == "The trainer did not record its estimator, and its numbers do not show one."
