@@ -76,6 +76,8 @@ def open_files(
             recorder.record(step, **with_tokens(given, tokenizer))
         except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
             problem = (str(error) or type(error).__name__).splitlines()[0]
+            if any(problem.startswith(str(file)) for file in files):
+                raise TelescopeError(problem) from None  # the reader said it
             names = ", ".join(map(str, files))
             raise TelescopeError(f"{names} cannot be read as {found.name}: {problem}") from None
         columns |= given.keys()

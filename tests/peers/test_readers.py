@@ -6,9 +6,12 @@ the `version` of each kind), fed with small tensors.
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 import pickle
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +160,24 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "3.pt").write_bytes(
         pickle.dumps({"format_version": 2, "samples": [Evil()]}, protocol=2)
     )
-    with pytest.raises(TelescopeError, match="not opened"):
+    with warnings.catch_warnings(action="error"), pytest.raises(TelescopeError, match="not opened"):
         open_files(tmp_path, tmp_path / "run", kind="slime")
-    assert not hasattr(__builtins__, "hacked")
+    assert not hasattr(builtins, "hacked")
+
+
+def test_an_archive_that_is_larger_inside_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "3.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(1_000_000))
+    with pytest.raises(TelescopeError, match="1000000 bytes are packed into a file of"):
+        open_files(tmp_path, tmp_path / "run", kind="slime")
+
+
+def test_a_tensor_that_names_more_numbers_than_the_file_holds_is_refused(tmp_path: Path) -> None:
+    data = torch.load(FILES / "slime/7.pt", weights_only=True)
+    data["samples"][0]["tokens"] = torch.zeros(1, dtype=torch.long).expand(10**12)
+    torch.save(data, tmp_path / "7.pt")
+    with pytest.raises(TelescopeError, match="1000000000000 numbers, and the file holds fewer"):
+        open_files(tmp_path, tmp_path / "run")
 
 
 def test_a_folder_without_known_files_says_what_was_looked_for(tmp_path: Path) -> None:
@@ -171,8 +189,9 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "train_data_step1.jsonl"
     whole = (FILES / "nemo-rl" / "train_data_step3.jsonl").read_text().splitlines()[0]
     file.write_text(f"{whole}\nnot json\n")
-    with pytest.raises(TelescopeError, match="line 2 is not JSON"):
+    with pytest.raises(TelescopeError, match="line 2 is not JSON") as said:
         open_files(file, tmp_path / "run")
+    assert str(said.value).count(str(file)) == 1
 
 
 def test_a_field_of_another_version_is_named(tmp_path: Path) -> None:
@@ -236,6 +255,14 @@ def test_nemo_rl_scores_are_those_of_the_rows_that_were_trained_on(tmp_path: Pat
     )
     kept = samples(open_files(folder, tmp_path / "run").folder, 3)
     assert [sample.score for sample in kept] == [1.0, 0.0]
+
+
+def test_nemo_rl_columns_that_were_not_written_are_absent(tmp_path: Path) -> None:
+    file = tmp_path / "train_data_step1.jsonl"
+    file.write_text('{"token_ids": [7, 8, 9], "token_loss_mask": [0, 1, 1], "input_lengths": 3}\n')
+    found = open_files(file, tmp_path / "run")
+    assert {"advantages", "old_log_probs"} <= found.missing.keys()
+    assert samples(found.folder, 1)[0].columns == {}
 
 
 def test_nemo_rl_log_probs_that_were_skipped_are_absent_not_zero(tmp_path: Path) -> None:

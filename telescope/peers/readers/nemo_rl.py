@@ -29,7 +29,7 @@ def _read(files: list[Path]) -> dict[str, Any]:
         given["mask"].append(mask[start:])
         given["scores"].append(row.get("filtered_rewards", row.get("rewards")))
         for name, field in _COLUMNS.items():
-            columns[name].append(numbers(row.get(field, [None])[start:end]))
+            columns[name].append(numbers(row[field][start:end]) if field in row else None)
     if not known(columns["old_log_probs"]):  # skipped with force_on_policy_ratio
         del columns["old_log_probs"]
     return given | complete(columns)

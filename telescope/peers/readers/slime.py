@@ -9,6 +9,8 @@ Read with weights_only: tensors and plain containers, nothing that could run.
 
 from __future__ import annotations
 
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +109,24 @@ def _load(path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        _check_size(path)
+        with warnings.catch_warnings(action="ignore"):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, RuntimeError, OSError, ValueError) as error:
         problem = (str(error) or "it is empty").splitlines()[0]
         raise TelescopeError(
             f"{path} holds more than tensors and plain values, or is not whole, and is not "
             f"opened: {problem}"
         ) from None
+
+
+def _check_size(path: Path) -> None:
+    """Refuses an archive that is larger inside than outside: torch writes none."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            inside = sum(entry.file_size for entry in archive.infolist())
+        if inside > path.stat().st_size:
+            raise ValueError(f"{inside} bytes are packed into a file of {path.stat().st_size}")
 
 
 def _chosen(files: list[Path]) -> dict[Path, int]:
@@ -135,6 +148,9 @@ def _chosen(files: list[Path]) -> dict[Path, int]:
 
 
 def _list(values: Any) -> list[Any]:
+    """The numbers of a tensor or a list. A tensor may name more of them than the file holds."""
+    if hasattr(values, "untyped_storage") and values.nbytes > values.untyped_storage().nbytes():
+        raise ValueError(f"a tensor has {values.numel()} numbers, and the file holds fewer")
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
