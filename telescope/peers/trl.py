@@ -170,29 +170,40 @@ def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
     import torch
 
     weights = trainer.reward_weights.to(rewards.device)
-    scores = (rewards * weights).nansum(1)
+    is_scored = ~rewards.isnan().all(1)  # a reward function may return None
+    scores = torch.where(is_scored, (rewards * weights).nansum(1), torch.nan)
     groups = scores.view(-1, trainer.num_generations)
-    mean = groups.mean(1).repeat_interleave(trainer.num_generations)
+    mean = groups.nanmean(1).repeat_interleave(trainer.num_generations)
     scale = torch.ones_like(scores)
     kind = str(getattr(trainer.args, "scale_rewards", "group")).lower()
     if kind == "batch":
-        scale = (scores.std() + GROUP_STD_EPS).expand_as(scores)
+        scale = (_spread(scores[None]) + GROUP_STD_EPS).expand_as(scores)
     elif kind not in ("none", "false"):
-        scale = (groups.std(1) + GROUP_STD_EPS).repeat_interleave(trainer.num_generations)
+        scale = (_spread(groups) + GROUP_STD_EPS).repeat_interleave(trainer.num_generations)
+    known = is_scored & scale.isfinite()  # others have the advantage 0
+    mean = torch.where(known, mean, scores).nan_to_num()
+    scale = torch.where(known, scale, 1.0)
     paid = torch.zeros(mask.shape)
     last = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
-    paid[torch.arange(len(paid)), last.cpu()] = scores.float().cpu()
+    paid[torch.arange(len(paid)), last.cpu()] = scores.nan_to_num().float().cpu()
     paid *= mask.cpu()  # an answer that TRL masks as a whole is not paid
     names = list(trainer.reward_func_names)
+    rows = [dict(zip(names, row, strict=True)) for row in rewards.tolist()]
     found = {
-        "scores": scores,
-        "parts": [dict(zip(names, row, strict=True)) for row in rewards.nan_to_num().tolist()],
+        "scores": [score if score == score else None for score in scores.tolist()],
+        "parts": [{name: x for name, x in row.items() if x == x} for row in rows],
         "token_level_scores": paid,
         "token_level_rewards": paid,
     }
     if _normalises_each(trainer.args):
         return found
     return found | {"scale": scale, "baselines": mean[:, None].expand(mask.shape)}
+
+
+def _spread(rows: Any) -> Any:
+    """σ of each row over its n − 1 numbers that are there."""
+    squares = (rows - rows.nanmean(1, keepdim=True)).square().nansum(1)
+    return (squares / ((~rows.isnan()).sum(1) - 1)).sqrt()
 
 
 def _normalises_each(args: Any) -> bool:

@@ -130,6 +130,42 @@ def test_other_settings_of_trls_grpo_are_no_fault(
     assert samples(tmp_path / "run", first)[0].faults == ()
 
 
+@needs_trl
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_answers_without_a_reward_are_not_compared(scale: str, model: Path, tmp_path: Path) -> None:
+    """Of four answers one has no reward at all, and one has only the first."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def first(completions: list[str], **_: Any) -> list[float | None]:
+        return [None if i % 4 == 1 else float(i % 3) for i in range(len(completions))]
+
+    def second(completions: list[str], **_: Any) -> list[float | None]:
+        return [None if i % 4 in (1, 2) else 0.5 for i in range(len(completions))]
+
+    trainer = GRPOTrainer(
+        model=str(model),
+        reward_funcs=[first, second],
+        args=GRPOConfig(
+            output_dir=str(tmp_path / "out"),
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=8,
+            max_steps=1,
+            scale_rewards=scale,
+            **COMMON,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
+        processing_class=tokenizer_of(model),
+    )
+    telescope.watch(trainer, tmp_path / "run", strict=True)
+    trainer.train()
+    found = samples(tmp_path / "run", 0)
+    assert wrong(tmp_path / "run", 0) == set()
+    assert [sample.score is None for sample in found] == [False, True, False, False] * 2
+    assert [set(sample.parts) for sample in found[:3]] == [{"first", "second"}, set(), {"first"}]
+
+
 @needs_ppo
 def test_ppo_of_trl_is_recomputed_where_no_answer_ends_early(model: Path, tmp_path: Path) -> None:
     from datasets import Dataset
