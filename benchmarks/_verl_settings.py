@@ -131,6 +131,7 @@ def environment(args: argparse.Namespace, patches: list[str]) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(args.out / "metrics.jsonl"),
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "TOKENIZERS_PARALLELISM": "false",
+        "RAY_ADDRESS": "local",  # a cluster of its own, whatever runs on this machine
         "RAY_USAGE_STATS_ENABLED": "0",
         "HF_HUB_OFFLINE": "1",
         "HYDRA_FULL_ERROR": "1",

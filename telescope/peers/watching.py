@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
-from telescope.peers import openrlhf, trl
 from telescope.peers.recorder import Recorder
-
-WAYS: dict[str, Callable[..., Recorder]] = {
-    "BasePPOTrainer": openrlhf.watch_trainer,
-    "RemoteExperienceMaker": openrlhf.watch_maker,
-    "PPOTrainer": trl.watch_ppo,
-    "GRPOTrainer": trl.watch_grpo,
-}
-"""Class of the trainer, or of one it inherits from -> how it is watched."""
 
 
 def watch(trainer: Any, folder: Path | str = "runs/watched", **options: Any) -> Recorder:
     """Records every step of `trainer` into `folder`. `options` are those of `Recorder`."""
+    from telescope.peers import openrlhf, trl  # `python -m telescope.peers.openrlhf` comes first
+
+    ways = {
+        "BasePPOTrainer": openrlhf.watch_trainer,
+        "RemoteExperienceMaker": openrlhf.watch_maker,
+        "PPOTrainer": trl.watch_ppo,
+        "GRPOTrainer": trl.watch_grpo,
+    }
     kinds = {kind.__name__ for kind in type(trainer).__mro__}
-    for name, way in WAYS.items():
+    for name, way in ways.items():
         if name in kinds:
             return way(trainer, folder, options)
     raise TelescopeError(
