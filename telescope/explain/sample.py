@@ -135,6 +135,8 @@ class Sample:
     """Where another trainer's rules differ from ours: shown where a number does not agree."""
     assumed: tuple[str, ...] = ()
     """Settings that another trainer did not say and its numbers do not show."""
+    rounding: dict[str, float] = field(default_factory=dict)
+    """Column in half precision -> how far a number may be off by rounding, relative to itself."""
     padding: dict[int, dict[str, float]] = field(default_factory=dict)
     """Numbers typed by hand after the last valid token: slot -> column -> number.
     They are shown, but nothing is computed from them."""

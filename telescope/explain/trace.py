@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from telescope.algorithms.definitions import mismatch, texts
-from telescope.algorithms.definitions.base import Estimator, Term, Token, UpdatedToken, clamp
+from telescope.algorithms.definitions.base import (
+    Estimator,
+    Term,
+    Token,
+    UpdatedToken,
+    Words,
+    clamp,
+)
 from telescope.algorithms.definitions.critic import compare_terms, delta_term
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import exact, less, num, par, subscript
@@ -46,6 +53,9 @@ COLUMN_OF_TERM = {
     "return": "returns",
 }
 """Term of an estimator -> the column that records it. Other estimates record `advantages`."""
+
+RESULTS = ("kl", "token_level_rewards", "deltas", "advantages", "returns", "whitened")
+"""Columns that follow from others: where they are rounded, so is what is computed from them."""
 
 
 def traces(sample: Sample, t: int, update: int = -1) -> list[Trace]:
@@ -79,6 +89,8 @@ class Tracer:
         self.actions = actions_of(self.full)
         self.alone = alone(self.full)
         self.kept = kept_of(self.full)
+        rounding = self.sample.rounding
+        self.rounding = max((rounding.get(name, 0.0) for name in RESULTS), default=0.0)
         self._made: dict[tuple[int, int], list[Trace]] = {}
         self._updated: dict[int, UpdatedResponse] = {}
 
@@ -144,6 +156,18 @@ class Tracer:
                 kept[name] = self.sample.columns[name]
         return Tracer(replace(self.sample, columns=kept))
 
+    @functools.cached_property
+    def inputs(self) -> set[str]:
+        """Recorded columns that A was computed from: they would be compared with themselves."""
+        found = set()
+        earlier = dict(self.sample.columns)
+        for name in ("whitened", "returns") if "advantages" not in earlier else ():
+            if earlier.pop(name, None) is not None:
+                rest = replace(self.sample, columns=earlier, actor_updates=[], critic_updates=[])
+                if "advantages" not in fill(rest).columns:
+                    found.add(name)
+        return found
+
     def _written(self, t: int) -> bool:
         """Whether the policy wrote token t."""
         length = len(self.sample)
@@ -203,9 +227,17 @@ class _TokenTracer:
         return [self.token.number(name) for name in names]
 
     def recorded(self, column: str) -> float | None:
-        """The token's number in a column of the record."""
+        """The token's number in a column of the record that it can be compared with."""
         found = self.sample.columns.get(column)
-        return None if found is None else found[self.t]
+        return None if found is None or column in self.tracer.inputs else found[self.t]
+
+    def compared(
+        self, term: Term, column: str, words: Mapping[str, Words], slack: float = 0.0
+    ) -> Trace:
+        """A term beside the record of its column."""
+        recorded = self.recorded(column) if term.checked else None
+        numbers = sum(abs(float(x)) for x in (recorded or 0.0, *term.inputs))
+        return compared(term, recorded, words, slack + self.tracer.rounding * numbers)
 
     # ---- before the estimator ----
 
@@ -220,7 +252,7 @@ class _TokenTracer:
         result = estimate.scalar(old - ref)
         term = Term("kl", f"kl{self.i} = {formula}", substituted, result, numbers)
         term = replace(term, variant=estimate.variant)
-        return [compared(term, self.recorded("kl"), texts.KL)]
+        return [self.compared(term, "kl", texts.KL)]
 
     def reward(self) -> list[Trace]:
         """The token's score less its KL penalty."""
@@ -239,7 +271,7 @@ class _TokenTracer:
             term = Term("reward", f"r{self.i} = score{self.i}", num(score), score, [score])
         if term is None:
             return []
-        return [compared(term, self.recorded("token_level_rewards"), {})]
+        return [self.compared(term, "token_level_rewards", {})]
 
     def _whitened_reward(self, score: float, beta: float) -> Term | None:
         """r over its spread in the batch, its mean kept; None if something is not known."""
@@ -283,8 +315,7 @@ class _TokenTracer:
         made = []
         for term in terms:
             column = COLUMN_OF_TERM.get(term.name, "advantages")
-            recorded = self.recorded(column) if term.checked else None
-            made.append(compared(term, recorded, words))
+            made.append(self.compared(term, column, words))
         return made
 
     def other_estimates(self, ns: Iterable[int], lams: Iterable[float]) -> list[Trace]:
@@ -292,11 +323,7 @@ class _TokenTracer:
         s = self.settings
         own_lam = s.lam(len(self.tracer.actions))
         terms = compare_terms(self.token, s.gamma, used=s.estimator, ns=ns, lams=lams, lam=own_lam)
-        made = []
-        for term in terms:
-            recorded = self.recorded("advantages") if term.checked else None
-            made.append(compared(term, recorded, texts.SIDE_BY_SIDE))
-        return made
+        return [self.compared(term, "advantages", texts.SIDE_BY_SIDE) for term in terms]
 
     def whitened(self) -> list[Trace]:
         """The advantage that the policy loss uses."""
@@ -310,7 +337,7 @@ class _TokenTracer:
         words = self.settings.estimator_definition.texts
         if not self.settings.whiten:
             term = Term("whitened", f"Â{self.i} = A{self.i}", num(a), a, [a], state="off")
-            return [compared(term, recorded, words)]
+            return [self.compared(term, "whitened", words)]
         if mean is None or std is None:
             return self._given_whitened()
         state = "alone" if self.tracer.alone else None
@@ -321,14 +348,16 @@ class _TokenTracer:
         of_advantage = bound_of(a, recorded or 0.0)
         of_mean = bound_of(mean, recorded or 0.0) or of_advantage
         of_std = bound_of(std, recorded or 0.0) or of_advantage
-        slack = (of_mean + abs(result) * of_std) / std
-        return [compared(term, recorded, {}, slack)]
+        of_rounded = self.tracer.rounding * (abs(a) + abs(mean))
+        slack = (of_mean + of_rounded + abs(result) * of_std) / std
+        return [self.compared(term, "whitened", {}, slack)]
 
     def _given_whitened(self) -> list[Trace]:
         """Â as it was given, where A, or μ and σ of the batch, are not known."""
-        given = self.recorded("whitened")
-        if given is None:
+        numbers = self.number("whitened")
+        if numbers is None:
             return []
+        (given,) = numbers
         term = Term("whitened", f"Â{self.i}", num(given), given, checked=False, state="given")
         return [compared(term, None, {})]
 

@@ -179,6 +179,7 @@ def _sample(row: dict[str, Any], meta: dict[str, Any], index: int, count: int) -
         faults=_remarks(meta.get("faults", ())),
         rules=_remarks(meta.get("rules", ())),
         assumed=tuple(meta.get("assumed", ())),
+        rounding=dict(meta.get("rounding", {})),
     )
 
 

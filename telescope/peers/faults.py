@@ -215,7 +215,8 @@ def _returns_from_whitened(given: Given) -> Fault | None:
         return _returns_without_rewards(given)
     rows = []
     for row, mask, *columns in given.rows("values", "returns", "whitened", "token_level_rewards"):
-        if mask.any():
+        is_cut = given.bootstrap is not None and given.bootstrap[row]  # its A has γ·V_end in it
+        if mask.any() and not is_cut:
             rows.append((row, mask, int(np.flatnonzero(mask)[-1]), *columns))
     raws = [rewards[last] - values[last] for _, _, last, values, _, _, rewards in rows]
     used = [whitened[last] for _, _, last, _, _, whitened, _ in rows]

@@ -34,6 +34,7 @@ class Given:
     columns: Mapping[str, Sequence[Array]]
     prompts: Sequence[Any] | None = None
     scores: Sequence[float | None] | None = None
+    bootstrap: Sequence[float] | None = None
     eos: int | None = None
     pad: int | None = None
 
@@ -66,6 +67,7 @@ def given_batch(
         columns={name: ragged(name, given[name], None) for name in whole},
         prompts=watched.prompts or watched.prompt_ids,
         scores=watched.scores,
+        bootstrap=watched.bootstrap,
         eos=eos,
         pad=pad,
     )

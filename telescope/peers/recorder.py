@@ -32,7 +32,7 @@ from telescope.peers.background import Background
 from telescope.peers.faults import find_faults
 from telescope.peers.found import assumed_rule, settings_of
 from telescope.peers.given import given_batch
-from telescope.peers.rows import Array, WatchedStep, watched_step
+from telescope.peers.rows import Array, WatchedStep, rounding_of, watched_step
 from telescope.peers.rules import rules_of
 from telescope.peers.snapshot import size_of, snapshot
 from telescope.peers.whitening import batch_moments, given_moments
@@ -160,7 +160,9 @@ class Recorder:
         finally:
             self._held -= size
 
-    @np.errstate(invalid="ignore", over="ignore")  # NaN is reported by us, not by numpy
+    @np.errstate(
+        invalid="ignore", over="ignore", divide="ignore"
+    )  # NaN is reported by us, not by numpy
     def _write_step(self, job: _Step) -> None:
         step = job.step
         watched = self._watched(job)
@@ -179,6 +181,7 @@ class Recorder:
             "trainer": self.trainer,
             "rules": [*rules, *assumed_rule(assumed, settings)],
             "assumed": assumed,
+            "rounding": rounding_of(job.given),
             "faults": [fault.to_json() for fault in faults],
         }
         shown = _first(watched, self.samples)

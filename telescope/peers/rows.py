@@ -23,6 +23,9 @@ TOKEN_COLUMNS = tuple(
 )
 """Columns with one number per token, under our names. verl's are the same."""
 
+HALF = {"bfloat16": 2**-8, "float16": 2**-11}
+"""Type of half precision -> half a unit of its last digit, relative to the number."""
+
 
 @dataclass(frozen=True)
 class WatchedStep:
@@ -61,6 +64,18 @@ def array_of(rows: Any) -> Array:
             rows = rows.float()  # numpy has no bfloat16
         return np.asarray(rows.cpu().numpy())
     return np.asarray(rows)
+
+
+def rounding_of(given: Mapping[str, Any]) -> dict[str, float]:
+    """Column in half precision -> how far a number may be off by rounding, relative to itself."""
+    found = {}
+    for name in TOKEN_COLUMNS:
+        rows = given.get(name)
+        first = rows[0] if isinstance(rows, list | tuple) and rows else rows
+        kind = str(getattr(first, "dtype", "")).removeprefix("torch.")
+        if kind in HALF:
+            found[name] = HALF[kind]
+    return found
 
 
 def ragged(name: str, rows: Rows, lengths: Sequence[int] | None, offset: int = 0) -> list[Array]:

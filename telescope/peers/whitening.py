@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from telescope.explain.arithmetic import fill
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.peers.rows import Array, WatchedStep, array_of
-from telescope.peers.rules import raw_rows
+from telescope.peers.rules import EXACT, flat, raw_rows, same
 
 MOST_TOKENS = 100_000
 """Tokens of a batch whose advantages are recomputed: a second or two, in the background."""
@@ -24,8 +25,35 @@ def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, floa
     """
     if not settings.whiten:
         return None
-    raw = raw_rows(watched) or _recomputed(watched, settings)
-    return _moments(np.concatenate(raw)) if raw else None
+    rows = raw_rows(watched) or _recomputed(watched, settings)
+    if not rows:
+        return None
+    raw, used = np.concatenate(rows), flat(watched, "whitened")
+    found = _moments(raw)
+    if used is None or found is None or _share_off(raw, used, found) < 0.5:
+        return found
+    return _without_outliers(raw, used) or found
+
+
+def _share_off(raw: Array, used: Array, found: tuple[float, float]) -> float:
+    """The share of the whitened advantages that do not have this μ and σ."""
+    off = np.abs((raw - found[0]) / found[1] - used)
+    return float((off > EXACT * np.maximum(1.0, np.abs(used))).mean())
+
+
+def _without_outliers(raw: Array, used: Array) -> tuple[float, float] | None:
+    """μ and σ from the whitened advantages, if those are whitened: mean 0 and σ 1.
+
+    A wrong number among the raw ones shifts their own μ and σ, and all others would look wrong.
+    """
+    half = len(used) // 2
+    if half < 2 or not same(np.array(_moments(used)), np.array([0.0, 1.0])):
+        return None
+    order = np.argsort(used)
+    low, high = order[:half], order[-half:]
+    std = float(np.median((raw[high] - raw[low]) / (used[high] - used[low])))
+    mean = float(np.median(raw - std * used))
+    return (mean, std) if std > 0 and _share_off(raw, used, (mean, std)) < 0.5 else None
 
 
 def _recomputed(watched: WatchedStep, settings: Settings) -> list[Array] | None:
@@ -36,9 +64,9 @@ def _recomputed(watched: WatchedStep, settings: Settings) -> list[Array] | None:
     for row, mask in enumerate(watched.mask):
         columns = {n: rows[row].tolist() for n, rows in watched.columns.items() if n != "whitened"}
         ids = watched.responses[row].tolist()
-        full = fill(
-            Sample(ids, [b""] * len(ids), mask.tolist(), columns, settings=settings, run="-")
-        )
+        sample = Sample(ids, [b""] * len(ids), mask.tolist(), columns, settings=settings, run="-")
+        after = watched.bootstrap[row] if watched.bootstrap else 0.0
+        full = fill(replace(sample, bootstrap=after))
         if "advantages" not in full.columns:
             return None
         made.append(np.asarray(full.columns["advantages"], np.float64)[mask > 0])

@@ -198,6 +198,21 @@ def test_whitening_off_with_a_bootstrap_is_no_fault() -> None:
     assert found(given) == {}
 
 
+def test_two_cut_off_answers_without_whitening_are_no_fault() -> None:
+    given = make(rows=2)
+    mask, after = given["mask"], torch.tensor([0.4, -0.7])
+    raw, returns = gae(
+        given["token_level_rewards"] * mask,
+        given["values"] * mask,
+        mask,
+        gamma=1.0,
+        lam=0.9,
+        bootstrap=after,
+    )
+    given |= {"returns": returns, "whitened": raw, "bootstrap": after}
+    assert found(given) == {}
+
+
 # ---- one row of many, and batches that lack columns ----
 
 

@@ -13,6 +13,8 @@ import torch
 from telescope.algorithms.advantages import gae
 from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
+from telescope.explain.trace import Tracer
+from telescope.ledger.reader import samples
 from telescope.peers import Recorder
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
@@ -205,3 +207,98 @@ def test_whitening_that_cannot_be_recomputed_is_not_judged(
     out = said_of(run, capsys)
     assert "✗" not in out
     assert "μ" not in out
+
+
+# ---- what a number is compared with ----
+
+
+def verdicts(run: Path) -> dict[tuple[str, int, int], bool]:
+    """(number, row, token) -> whether it is marked as right."""
+    return {
+        (name, sample.index, t): ok
+        for sample in samples(run, 1)
+        for t in sample.written
+        for name, ok in Tracer(sample).verdicts(t).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (("values", "returns"), SETTINGS),
+        (("values", "returns", "whitened"), SETTINGS | {"whiten": False}),
+        (("whitened",), SETTINGS | {"whiten": False}),
+    ],
+    ids=["R and V", "R, V and A", "A"],
+)
+def test_a_number_is_not_compared_with_itself(
+    names: tuple[str, ...], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    given = only(*names)
+    given[names[-1]] = torch.randn(6, 14)
+    marked = verdicts(recorded(tmp_path / "run", given, **settings))
+    assert [place for place, ok in marked.items() if ok] == []
+
+
+def test_returns_of_monte_carlo_are_compared_with_the_rewards(tmp_path: Path) -> None:
+    settings = SETTINGS | {"estimator": "monte_carlo"}
+    given = only("values", "token_level_rewards")
+    mask = given["mask"]
+    _, given["returns"] = gae(
+        given["token_level_rewards"] * mask, given["values"] * mask, mask, gamma=0.9, lam=1.0
+    )
+    assert all(verdicts(recorded(tmp_path / "right", given, **settings)).values())
+    given["returns"][2, 1] += 0.5
+    marked = verdicts(recorded(tmp_path / "wrong", given, **settings))
+    assert [place for place, ok in marked.items() if not ok] == [("return", 2, 1)]
+
+
+def test_whitening_of_cut_off_answers_counts_the_value_after_them(tmp_path: Path) -> None:
+    given = only("values", "token_level_rewards")
+    mask, after = given["mask"], torch.tensor([0.0, 3.0, 0.0, -2.0, 0.0, 5.0])
+    raw, _ = gae(
+        given["token_level_rewards"] * mask,
+        given["values"] * mask,
+        mask,
+        gamma=0.9,
+        lam=0.8,
+        bootstrap=after,
+    )
+    given |= {"whitened": masked_whiten(raw, mask), "bootstrap": after}
+    marked = verdicts(recorded(tmp_path / "run", given, **SETTINGS))
+    assert marked
+    assert all(marked.values())
+
+
+@pytest.mark.parametrize("name", ["returns", "advantages"])
+def test_one_wrong_number_does_not_make_the_whitened_ones_wrong(name: str, tmp_path: Path) -> None:
+    given = batch(**LONG)
+    given["advantages"] = given["returns"] - given["values"]
+    if name == "returns":
+        del given["advantages"]
+    given[name][2, 1] += 5.0
+    marked = verdicts(recorded(tmp_path / "run", given, **SETTINGS))
+    assert [place for place, ok in marked.items() if not ok] == [(name.removesuffix("s"), 2, 1)]
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_numbers_in_half_precision_agree_up_to_their_rounding(
+    kind: torch.dtype, tmp_path: Path
+) -> None:
+    given = batch(**LONG)
+    given["advantages"] = given["returns"] - given["values"]
+    for name in ("returns", "advantages", "whitened"):
+        given[name] = given[name].to(kind)
+    assert all(verdicts(recorded(tmp_path / "right", given, **SETTINGS)).values())
+    given["returns"][2, 1] += 0.1
+    marked = verdicts(recorded(tmp_path / "wrong", given, **SETTINGS))
+    assert [place for place, ok in marked.items() if not ok] == [("return", 2, 1)]
+
+
+def test_values_in_half_precision_do_not_excuse_the_numbers_made_from_them(tmp_path: Path) -> None:
+    given = batch(**LONG)
+    given["values"] = given["values"].bfloat16()
+    given["advantages"] = given["returns"] - given["values"]
+    given["returns"][2, 1] += 0.002
+    marked = verdicts(recorded(tmp_path / "run", given, **SETTINGS))
+    assert not marked["return", 2, 1]

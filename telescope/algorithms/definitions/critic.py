@@ -109,8 +109,8 @@ def _n_step_advantage(x: Actions, s: Any, k: int) -> float:
     return math.fsum(gamma**j * delta for j, delta in enumerate(x["deltas"][k : k + s.n]))
 
 
-def _observed_advantage(x: Actions, s: Any, k: int) -> float:
-    return x["returns"][k] - x["values"][k]
+def _observed_advantage(x: Actions, s: Discounted, k: int) -> float:
+    return x["deltas"][k] + s.gamma * x.after("advantages", k)
 
 
 def advantage_plus_value(x: Actions, s: Any, k: int) -> float:
@@ -330,7 +330,7 @@ MONTE_CARLO = Estimator(
     rules=(
         DELTAS,
         Rule("returns", ("token_level_rewards",), discounted_return),
-        Rule("advantages", ("returns", "values"), _observed_advantage),
+        Rule("advantages", ("deltas",), _observed_advantage),
     ),
     terms=_monte_carlo_terms,
     lam=lambda s, tokens: 1.0,
