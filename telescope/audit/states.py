@@ -43,7 +43,7 @@ def choose(samples: Sequence[Sample], limit: int) -> Chosen:
     """
     written = [sample for sample in samples if len(sample)]
     most = [min(len(sample), PER_RESPONSE) for sample in written]
-    count = min(len(written), max(limit * len(written) // max(sum(most), 1), 1))
+    count = min(len(written), -(-limit * len(written) // max(sum(most), 1)))
     rows = [written[len(written) * k // count] for k in range(count)]
     orders = [list(_order(sample)) for sample in rows]
     chosen = Chosen()

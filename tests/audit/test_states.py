@@ -43,6 +43,15 @@ def test_the_limit_holds_and_responses_come_from_the_whole_step() -> None:
     assert sorted({row for row, _ in chosen.tokens}) == [0, 16, 32, 48]
 
 
+def test_as_many_states_are_chosen_as_the_limit_allows() -> None:
+    """Seven states fit twice into 14, though the longest of eight responses has eight tokens."""
+    samples = [
+        made_sample(i, [10 * i + k for k in range(8 if i == 7 else 7)], [0.0] * 8, prompt=i)
+        for i in range(8)
+    ]
+    assert len(choose(samples, 14).states) == 14
+
+
 def test_an_empty_response_has_no_state() -> None:
     chosen = choose([made_sample(0, [], []), made_sample(1, [4], [0.5])], 16)
     assert chosen.tokens == [(1, 0)]
