@@ -286,6 +286,14 @@ FLIP_STEPS = 3
 """Recorded steps in which that must be so."""
 FIRST_RATIO = 0.05
 """|log ρ| that the first minibatch may have on average: its policy is the old one."""
+BACKWARDS = 3.0
+"""Standard errors by which Σ Â·log ρ of an answer is below 0 …"""
+BACKWARDS_STEPS = 3
+"""… over at least so many recorded steps …"""
+BACKWARDS_ROWS = 8
+"""… of at least so many answers …"""
+BACKWARDS_FAR = 0.1
+"""… whose mean |log ρ| is smaller: a larger step may overshoot."""
 OTHER_REFERENCE = 0.1
 """KL to the reference in nats per token before the first update: it is 0 if both are one model."""
 OTHER_REFERENCE_OWN = 0.01

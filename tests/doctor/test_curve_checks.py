@@ -318,6 +318,24 @@ def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
     assert "grows to 6 nats" in finding.said("what", "en")
 
 
+def test_shaping_that_pays_for_a_falling_score() -> None:
+    falls = score(ramp(0.5, 0.1, 30), reward__shaped_mean=ramp(-8.0, -4.0, 30))
+    finding = found(curves(falls), "partial_credit")
+    assert finding is not None
+    assert finding.variant == "shaped"
+    both = score(ramp(0.5, 0.1, 30), reward__shaped_mean=ramp(-4.0, -8.0, 30))
+    assert found(curves(both), "partial_credit") is None
+
+
+def test_top_scores_from_the_first_step_on_are_a_warning() -> None:
+    finding = found(curves(score([1.0] * 20)), "saturated_reward")
+    assert finding is not None
+    assert finding.variant == "start"
+    late = found(curves(score([0.5] * 5 + [1.0] * 20)), "saturated_reward")
+    assert late is not None
+    assert late.severity == "note"
+
+
 def test_held_out_prompts_of_another_kind_are_no_exploited_credit() -> None:
     run = with_accuracy(curves(score(ramp(0.5, 0.85, 30))), {0: 0.0, 30: 0.0})
     for step in (0, 30):

@@ -103,6 +103,7 @@ FIRES: dict[str, Made] = {
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i % 4)))),
     "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 3))),
+    "update_backwards": (NONE, lambda path: run_of(path, *[_updated(-0.01)] * 3)),
     "reward_scale": (
         NONE,
         lambda path: run_of(path, _paid(lambda i: 50.0 if i % 32 == 7 else i % 2)),
@@ -195,6 +196,7 @@ HEALTHY: dict[str, Made] = {
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i // 4 % 4)))),
     "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 4))),
+    "update_backwards": (NONE, lambda path: run_of(path, *[_updated(0.01)] * 3)),
     "reward_scale": (NONE, lambda path: run_of(path, _paid(lambda i: i % 32 == 7))),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
     "same_response": (
@@ -242,6 +244,18 @@ def _equal_answers(value: Callable[[int], float]) -> list[Row]:
     """One answer to each of four prompts, again and again; V is a function of the row."""
     return rows(
         32, responses=lambda i: [3, 4], prompt=lambda i: f"{i % 4}", values=lambda i: [value(i)] * 2
+    )
+
+
+def _updated(step: float) -> list[Row]:
+    """Every second answer is good; log-probs move by this much times Â, more or less."""
+
+    def moved(i: int) -> list[float]:
+        return [-1.0 + step * (1 + 0.1 * i) * (1.0 if i % 2 else -1.0)] * 4
+
+    return rows(
+        whitened=lambda i: [1.0 if i % 2 else -1.0] * 4,
+        actor_updates=lambda i: update([-1.0] * 4, [-1.0] * 4) + update(moved(i), [-1.0] * 4),
     )
 
 

@@ -30,7 +30,14 @@ _CHARTS = ("reward/kl", "reward/kl_coef", "reward/score_mean")
     "serious",
     charts=_CHARTS,
     settings=("credit.kl_coef", "credit.kl_target", "actor.kl_loss_coef", "actor.lr"),
-    explains=("collapse", "same_response", "looping", "length_drift", "mostly_truncated"),
+    explains=(
+        "collapse",
+        "same_response",
+        "looping",
+        "length_drift",
+        "mostly_truncated",
+        "label_mismatch",
+    ),
 )
 def kl_runaway(run: Curves) -> Sign | None:
     """Far from the reference, or less far but with nothing gained for it."""
@@ -91,7 +98,9 @@ def kl_negative(run: Curves) -> Sign | None:
 def kl_too_strong(run: Curves) -> Sign | None:
     """A large β holds the policy at the reference, or takes more than the score gives."""
     kl = run.get("reward/kl", least=LOW_STEPS)
-    coef = max(run.setting("credit.kl_coef") or 0.0, run.setting("actor.kl_loss_coef") or 0.0)
+    given = (run.setting("credit.kl_coef"), run.setting("actor.kl_loss_coef"))
+    logged = run.get("reward/kl_coef")  # β may adapt
+    coef = max(each or 0.0 for each in (*given, float(logged.values[-1]) if logged else 0.0))
     if kl is None or coef < KL_STRONG:
         return None
     steps = kl.steps

@@ -56,6 +56,7 @@ from telescope.doctor.thresholds import (
         "no_gradient",
         "whitening_flips",
         "lr_too_low",
+        "label_mismatch",
     ),
 )
 def lr_too_high(run: Curves) -> Sign | None:

@@ -21,6 +21,7 @@ from telescope.doctor.thresholds import (
     SCORE_START,
     SCORE_WINDOW,
     SOLVED,
+    WORSE,
 )
 
 _SCORE = "reward/score_mean"
@@ -36,6 +37,9 @@ _SCORE = "reward/score_mean"
 )
 def partial_credit(run: Curves) -> Sign | None:
     """The score rises and held-out accuracy does not: the policy earns something else."""
+    shaped = _rise_by_shaping(run)
+    if shaped is not None:
+        return shaped
     gap = _rise_without_accuracy(run)
     if gap is None:
         return None
@@ -178,6 +182,23 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
     if not bad[-1] or _stays_on_held_out(run, float(gains[-1])):
         return None
     return accuracy, int(steps[-1]), float(gains[-1])
+
+
+def _rise_by_shaping(run: Curves) -> Sign | None:
+    """The shaped score rises, and the score that is shaped falls by a good part."""
+    shaped = run.get("reward/shaped_mean", least=2 * SCORE_WINDOW)
+    score = run.get(_SCORE, least=2 * SCORE_WINDOW)
+    if shaped is None or score is None:
+        return None
+    before = score.start(SCORE_START)
+    lost = before - score.trail(SCORE_WINDOW, "mean")
+    gained = shaped.at(score.steps, shaped.trail(SCORE_WINDOW, "mean"))
+    gained = gained - shaped.start(SCORE_START)
+    place = onset((lost > max(WORSE * abs(before), run.chance())) & (gained > lost), PERSIST)
+    if place is None:
+        return None
+    numbers = {"gained": float(gained[-1]), "before": before, "now": before - float(lost[-1])}
+    return Sign(since=int(score.steps[place]), numbers=numbers, variant="shaped", confidence=0.8)
 
 
 def _stays_on_held_out(run: Curves, gained: float) -> bool:

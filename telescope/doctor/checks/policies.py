@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from telescope.doctor.check import Sign, curve_check, ledger_check
 from telescope.doctor.checks.laws import LEADS_TO
-from telescope.doctor.curves import Curves, onset
-from telescope.doctor.recorded import Recorded
+from telescope.doctor.curves import Curves, Floats, onset
+from telescope.doctor.recorded import Recorded, RecordedStep
 from telescope.doctor.thresholds import (
+    BACKWARDS,
+    BACKWARDS_FAR,
+    BACKWARDS_ROWS,
+    BACKWARDS_STEPS,
     FIRST_RATIO,
     KL_FAR_UNLEARNED,
     KL_PINNED,
@@ -47,6 +53,49 @@ def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
                 confidence=0.9,
             )
     return None
+
+
+@ledger_check(
+    "update_backwards",
+    "laws",
+    "serious",
+    charts=("actor/pg_loss", "reward/score_mean"),
+    settings=("actor.loss",),
+    explains=LEADS_TO,
+)
+def update_backwards(run: Curves, recorded: Recorded) -> Sign | None:
+    """Updates lower the probability of tokens with positive advantages, and raise the others.
+
+    Of each answer Σ Â·log ρ after an update; its mean over answers must not be negative.
+    """
+    found: list[tuple[RecordedStep, float]] = []
+    for step in recorded.steps():
+        gains = _gains(step)
+        if len(gains) >= BACKWARDS_ROWS and gains.std() > 0:
+            error = gains.std(ddof=1) / math.sqrt(len(gains))
+            found.append((step, float(gains.mean() / error)))
+            z = sum(each for _, each in found) / math.sqrt(len(found))
+            if len(found) >= BACKWARDS_STEPS and z < -BACKWARDS:
+                numbers = {"errors": -z, "steps": len(found)}
+                return Sign(since=found[0][0].step, numbers=numbers, confidence=0.85)
+    return None
+
+
+def _gains(step: RecordedStep) -> Floats:
+    """Σ Â·log ρ of each answer that was seen after an update of this step; none if it went far."""
+    terms = step.updates(-1, "old_log_probs", "log_probs")
+    used = step.flat("whitened")
+    first = step.first_minibatch()
+    if terms is None or used is None or first is None:
+        return np.zeros(0)
+    moved = np.where(step.mask, terms["log_probs"] - terms["old_log_probs"], 0.0)
+    later = np.array([len(each) > 1 for each in step.rows("actor_updates")]) | ~first
+    rows = [row for row, (start, end) in enumerate(step.spans()) if later[row] and end > start]
+    spans = list(step.spans())
+    if not rows or float(np.abs(moved[later[step.row_of]]).mean()) > BACKWARDS_FAR:
+        return np.zeros(0)
+    gain = np.where(step.mask, used, 0.0) * moved
+    return np.array([gain[slice(*spans[row])].sum() for row in rows])
 
 
 @curve_check(

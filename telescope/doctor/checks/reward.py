@@ -78,6 +78,14 @@ def constant_reward(run: Curves) -> Sign | None:
     "note",
     charts=(_SCORE, "credit/advantage_std"),
     settings=("steps", "data.files", "data.task"),
+    explains=(
+        "whitening_flips",
+        "critic_useless",
+        "lr_too_low",
+        "no_gradient",
+        "entropy_explosion",
+        "kl_runaway",
+    ),
 )
 def saturated_reward(run: Curves) -> Sign | None:
     """All answers get the top score: the run has nothing left to learn from."""
@@ -91,11 +99,12 @@ def saturated_reward(run: Curves) -> Sign | None:
     begin = int(score.steps[place])
     accuracy = run.accuracy()
     poor = accuracy is not None and accuracy.values[-1] < SOLVED
+    variant = "poor" if poor else "start" if begin <= 1 else ""
     return Sign(
         since=begin,
         numbers={"score": top, "accuracy": float(accuracy.values[-1]) if accuracy else math.nan},
-        severity="warning" if poor else "note",
-        variant="poor" if poor else "",
+        severity="warning" if variant else "note",
+        variant=variant,
         confidence=0.9,
     )
 
