@@ -238,24 +238,24 @@ def select_clip_cov(
     advantages: Tensor,
     mask: Tensor,
     *,
-    share: float,
-    low: float,
-    high: float,
+    cov_share: float,
+    cov_low: float,
+    cov_high: float,
     clip_low: float,
     clip_high: float,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Random tokens with low < covariance < high that PPO does not clip, bool [B, T].
+    """Random tokens with cov_low < covariance < cov_high that PPO does not clip, bool [B, T].
 
-    Their number is `share` of all tokens, at least one, if there are so many.
+    Their number is `cov_share` of all tokens, at least one, if there are so many.
     """
     terms = clipped_policy_loss(
         log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
     )
     cov = covariance(log_probs, advantages, mask)
-    possible = (cov > low) & (cov < high) & as_bool(mask) & ~terms.clipped
+    possible = (cov > cov_low) & (cov < cov_high) & as_bool(mask) & ~terms.clipped
     candidates = possible.flatten().nonzero().squeeze(1).cpu()
-    count = max(int(share * as_bool(mask).sum()), 1)
+    count = max(int(cov_share * as_bool(mask).sum()), 1)
     shuffled = torch.randperm(len(candidates), generator=generator)
     return _chosen(candidates[shuffled[:count]], mask)
 
@@ -281,10 +281,12 @@ def kl_cov_loss(
     return _terms(loss, log_ratio, mask)
 
 
-def select_kl_cov(log_probs: Tensor, advantages: Tensor, mask: Tensor, *, share: float) -> Tensor:
-    """The `share` of the tokens (at least one) with the largest covariance, bool [B, T]."""
+def select_kl_cov(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, mask: Tensor, *, cov_share: float
+) -> Tensor:
+    """The `cov_share` of the tokens (at least one) with the largest covariance, bool [B, T]."""
     total = int(as_bool(mask).sum())
-    count = min(max(int(share * total), 1), total)
+    count = min(max(int(cov_share * total), 1), total)
     cov = covariance(log_probs, advantages, mask).masked_fill(~as_bool(mask), -torch.inf)
     return _chosen(cov.flatten().topk(count).indices, mask)
 
@@ -331,43 +333,3 @@ def _terms(
 
 dppo_tv_loss = functools.partial(dppo_loss, divergence="tv")
 dppo_kl_loss = functools.partial(dppo_loss, divergence="kl")
-
-
-def choose_for_clip_cov(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    cov_share: float,
-    cov_low: float,
-    cov_high: float,
-    clip_low: float,
-    clip_high: float,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """`select_clip_cov` with the names of the settings."""
-    return select_clip_cov(
-        log_probs,
-        old_log_probs,
-        advantages,
-        mask,
-        share=cov_share,
-        low=cov_low,
-        high=cov_high,
-        clip_low=clip_low,
-        clip_high=clip_high,
-        generator=generator,
-    )
-
-
-def choose_for_kl_cov(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    cov_share: float,
-) -> Tensor:
-    """`select_kl_cov` with the names of the settings."""
-    return select_kl_cov(log_probs, advantages, mask, share=cov_share)

@@ -48,15 +48,15 @@ def dppo(case: Case, log_prob, *rest):
 
 def clip_cov(case: Case, log_prob, old, advantages, mask):
     selected = torch.from_numpy(case.out["selected"])
-    bounds = {"low": case["clip_cov_lb"], "high": case["clip_cov_ub"]}
+    bounds = {"cov_low": case["clip_cov_lb"], "cov_high": case["clip_cov_ub"]}
     mine = select_clip_cov(
-        log_prob, old, advantages, mask, share=case["clip_cov_ratio"], **bounds, **clip(case)
+        log_prob, old, advantages, mask, cov_share=case["clip_cov_ratio"], **bounds, **clip(case)
     )
     if case["clip_cov_ratio"] == 1:
         assert torch.equal(mine, selected)
     else:  # a random subset of the candidates: as many, out of the same ones
         candidates = select_clip_cov(
-            log_prob, old, advantages, mask, share=1.0, **bounds, **clip(case)
+            log_prob, old, advantages, mask, cov_share=1.0, **bounds, **clip(case)
         )
         assert mine.sum() == selected.sum()
         assert not (selected & ~candidates).any()
@@ -64,7 +64,7 @@ def clip_cov(case: Case, log_prob, old, advantages, mask):
 
 
 def kl_cov(case: Case, log_prob, old, advantages, mask):
-    selected = select_kl_cov(log_prob, advantages, mask, share=case["kl_cov_ratio"])
+    selected = select_kl_cov(log_prob, old, advantages, mask, cov_share=case["kl_cov_ratio"])
     assert torch.equal(selected, torch.from_numpy(case.out["selected"]))
     return kl_cov_loss(log_prob, old, advantages, mask, selected, beta=case["ppo_kl_coef"])
 

@@ -188,21 +188,21 @@ def test_covariances_choose_as_many_tokens_as_asked_from_the_mask():
     make = torch.Generator().manual_seed(0)
     new, advantages = -torch.rand(20, 10, generator=make), torch.randn(20, 10, generator=make)
     mask = torch.rand(20, 10, generator=make) > 0.3
-    top = select_kl_cov(new, advantages, mask, share=0.1)
+    top = select_kl_cov(new, new, advantages, mask, cov_share=0.1)
     assert top.sum() == int(0.1 * mask.sum())
     assert not (top & ~mask).any()
-    bounds = {"low": 0.0, "high": 5.0, **CLIP}
+    bounds = {"cov_low": 0.0, "cov_high": 5.0, **CLIP}
     some = [
         select_clip_cov(
-            new, new, advantages, mask, share=0.1, **bounds, generator=make.manual_seed(3)
+            new, new, advantages, mask, cov_share=0.1, **bounds, generator=make.manual_seed(3)
         )
         for _ in range(2)
     ]
     assert torch.equal(*some)
     assert some[0].sum() == int(0.1 * mask.sum())
-    assert not select_kl_cov(new, advantages, torch.zeros_like(mask), share=0.1).any()
+    assert not select_kl_cov(new, new, advantages, torch.zeros_like(mask), cov_share=0.1).any()
     assert not select_clip_cov(
-        new, new, advantages, torch.zeros_like(mask), share=0.1, **bounds
+        new, new, advantages, torch.zeros_like(mask), cov_share=0.1, **bounds
     ).any()
 
 
