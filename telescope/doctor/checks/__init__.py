@@ -1,45 +1,7 @@
 """The checks, one module per family. Importing this package registers all of them."""
 
-from telescope.doctor.checks import (
-    critic,
-    data,
-    entropy,
-    exploration,
-    gradient,
-    groups,
-    kl,
-    laws,
-    learning_rate,
-    length,
-    meaning,
-    mixing,
-    outcome,
-    policies,
-    prompts,
-    reward,
-    sampler,
-    whitening,
-    witnesses,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "critic",
-    "data",
-    "entropy",
-    "exploration",
-    "gradient",
-    "groups",
-    "kl",
-    "laws",
-    "learning_rate",
-    "length",
-    "meaning",
-    "mixing",
-    "outcome",
-    "policies",
-    "prompts",
-    "reward",
-    "sampler",
-    "whitening",
-    "witnesses",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
