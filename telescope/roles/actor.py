@@ -97,13 +97,13 @@ class Actor:
         return _beta(self.loss)
 
     def generate_sequences(
-        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+        self, prompts: Prompts, *, upcoming: Prompts | None = None
     ) -> TokenBatch:
         """Adds responses, response_mask, truncated, rollout_log_probs and old_log_probs.
 
         `upcoming` is ignored: in one process there is nobody to answer those prompts meanwhile.
         """
-        batch = self.with_old_log_probs(self.sample(prompts, greedy=greedy))
+        batch = self.with_old_log_probs(self.sample(prompts))
         if self.config.credit.definition.needs.greedy_baseline:
             return with_greedy_responses(batch, self.sample(prompts, greedy=True))
         return batch

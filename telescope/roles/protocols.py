@@ -49,7 +49,7 @@ class ActorRole(Trained, Protocol):
         """The coefficient β of the policy loss now. It moves if `actor.beta_target` is set."""
 
     def generate_sequences(
-        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+        self, prompts: Prompts, *, upcoming: Prompts | None = None
     ) -> TokenBatch:
         """Stage 1: responses to `prompts`, with everything the update needs from the policy.
 

@@ -21,7 +21,7 @@ class Generator(Protocol):
     """What the rollout needs of the actor."""
 
     def generate_sequences(
-        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+        self, prompts: Prompts, *, upcoming: Prompts | None = None
     ) -> TokenBatch:
         """Responses to the prompts."""
 

@@ -99,24 +99,24 @@ class RayActor(_RayTrained):
         return float(self.group.call_all("beta")[0])
 
     def generate_sequences(
-        self, prompts: Prompts, *, upcoming: Prompts | None = None, greedy: bool = False
+        self, prompts: Prompts, *, upcoming: Prompts | None = None
     ) -> TokenBatch:
         """Responses to `prompts`. With samplers, those to `upcoming` are started meanwhile."""
         if self.samplers is None and self.group.sharing == 1:
             # Each worker also computes the log-probs of what it has sampled.
-            return self._collect(self._start("generate_sequences", prompts, greedy))
+            return self._collect(self._start("generate_sequences", prompts))
         pending = self.pending
         if pending is None or pending.seed != prompts.seed:
-            pending = self._start("sample", prompts, greedy)
+            pending = self._start("sample", prompts)
         batch = self._collect(pending)
         if self.group.config.credit.definition.needs.greedy_baseline:
             batch = with_greedy_responses(batch, self.sample(prompts, greedy=True))
-        self.pending = None if upcoming is None else self._start("sample", upcoming, greedy)
+        self.pending = None if upcoming is None else self._start("sample", upcoming)
         return self.group.map_rows("actor", "with_old_log_probs", batch)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """Responses alone: what evaluation needs."""
-        return self._collect(self._start("sample", prompts, greedy))
+        return self._collect(self._start("sample", prompts, greedy=greedy))
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Updates the policy in all workers."""
@@ -127,7 +127,7 @@ class RayActor(_RayTrained):
         super().load(folder)
         self.sent_version = -1  # the samplers' weights are not the ones just loaded
 
-    def _start(self, method: str, prompts: Prompts, greedy: bool) -> PendingSample:
+    def _start(self, method: str, prompts: Prompts, **options: bool) -> PendingSample:
         """Asks the samplers, or without them the actor's workers, for responses."""
         group = self.group
         role = "actor"
@@ -139,7 +139,7 @@ class RayActor(_RayTrained):
             team_size = group.team_size
         rows = split_rows([len(ids) for ids in prompts.ids], len(group.workers) // team_size)
         parts = [(prompts.part(share),) for share in rows for _ in range(team_size)]
-        refs = group.start_all("call", role, method, each=parts, greedy=greedy)
+        refs = group.start_all("call", role, method, each=parts, **options)
         return PendingSample(prompts.seed, refs, rows, team_size, f"call {role} {method}")
 
     def _collect(self, pending: PendingSample) -> TokenBatch:
