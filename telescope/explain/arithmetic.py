@@ -17,7 +17,6 @@ from telescope.algorithms.definitions.base import (
     Actions,
     PredictedToken,
     Rule,
-    Token,
     UpdatedToken,
     clamp,
 )
@@ -62,10 +61,6 @@ def actions_of(sample: Sample) -> Actions:
         parts=sample.parts,
         weights=sample.part_weights,
     )
-
-
-def token_of(actions: Actions, sample: Sample, t: int) -> Token:
-    return Token(actions, actions.at.index(t), len(sample))
 
 
 # ---- columns that every estimator has ----

@@ -38,7 +38,6 @@ from telescope.explain.arithmetic import (
     kept_of,
     predicted_token,
     ratio_of,
-    token_of,
 )
 from telescope.explain.checked import Trace, agree, compared, recheck
 from telescope.explain.sample import SAMPLE_COLUMNS, ActorUpdate, CriticUpdate, Sample
@@ -203,7 +202,7 @@ class _TokenTracer:
         self.settings = tracer.sample.settings
         self.t = t
         self.i = subscript(t)
-        self.token: Token = token_of(tracer.actions, tracer.full, t)
+        self.token = Token(tracer.actions, tracer.actions.at.index(t))
 
     def all(self, update: int) -> list[Trace]:
         has_critic = self.settings.estimator_definition.needs.critic

@@ -205,8 +205,6 @@ class Token:
 
     actions: Actions
     k: int
-    whole_length: int
-    """Tokens of the response, a tool's included."""
 
     @property
     def index(self) -> int:
