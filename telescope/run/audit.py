@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ from telescope.roles.critic import Critic
 from telescope.rollout.prefix import ContinuingSampler
 from telescope.rollout.sampler import sample_batch
 from telescope.run import checkpoint
-from telescope.run.manifest import check_origin, step_of
+from telescope.run.manifest import check_origin, list_checkpoints, step_of
 from telescope.run.metrics import read_metrics
-from telescope.run.saved import SavedRun
+from telescope.run.saved import SavedRun, recipe_of
 
 LOGITS = 2**27
 """Logits of one sampling call: its rows times the vocabulary."""
@@ -65,12 +65,7 @@ def audit_run(
     """
     if states < 2 or continuations < 2:
         raise TelescopeError("--states and --continuations are at least 2")
-    recipe = run / "config.toml"
-    if not recipe.is_file():
-        raise TelescopeError(
-            f"{run} is not a run folder: it has no config.toml; give one like runs/arithmetic"
-        )
-    config = load_saved_config(recipe, overrides, trusted=trusted)
+    config = load_saved_config(recipe_of(run), overrides, trusted=trusted)
     if config.rollout.environment is not None:
         raise TelescopeError(
             f"{run} uses tools: a response cannot be continued from the middle of a tool's reply, "
@@ -129,12 +124,11 @@ def audit_run(
     )
 
 
-class Policy:
+class Policy(NamedTuple):
     """The checkpoint that a step needs, and the one that is used."""
 
-    def __init__(self, needed: int, used: int) -> None:
-        self.needed = needed
-        self.used = used
+    needed: int
+    used: int
 
 
 class Policies:
@@ -144,7 +138,7 @@ class Policies:
         self.run = run
         self.config = config
         self.paths: dict[int, Path | None] = {0: None}
-        for path in checkpoint.list_checkpoints(run / "checkpoints"):
+        for path in list_checkpoints(run / "checkpoints"):
             self.paths[step_of(path)] = path
 
     def path(self, number: int) -> Path | None:
@@ -271,7 +265,7 @@ def _load_roles(
     run: Path, config: Config, path: Path | None, reward: GivenReward, step: int
 ) -> LocalRoles:
     """The roles as they were when the step was sampled, in this process."""
-    newest = checkpoint.list_checkpoints(run / "checkpoints")[-1:]
+    newest = list_checkpoints(run / "checkpoints")[-1:]
     manifests = [checkpoint.check(path or place) for place in newest]
     for manifest in manifests:
         if manifest.reward_in_python and reward is None:

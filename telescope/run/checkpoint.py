@@ -35,19 +35,6 @@ from telescope.run.manifest import (
     write_manifest,
 )
 
-__all__ = [
-    "check",
-    "chosen",
-    "explained",
-    "list_checkpoints",
-    "load",
-    "remove_leftovers",
-    "save",
-    "set_aside",
-    "shards_of",
-    "way_back",
-]
-
 
 class Role(Protocol):
     """What a checkpoint asks of actor and critic."""

@@ -39,7 +39,7 @@ from telescope.run.folder import (
     write_config,
 )
 from telescope.run.given import Given, remove_objects, write_objects
-from telescope.run.manifest import step_of
+from telescope.run.manifest import list_checkpoints, step_of
 from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import describe_roles, warnings
@@ -110,7 +110,7 @@ class Lifecycle:
         """The checkpoints that the run may go on from, oldest first."""
         if isinstance(resume, str):
             return checkpoint.chosen(self.checkpoints, resume)
-        saved = checkpoint.list_checkpoints(self.checkpoints)
+        saved = list_checkpoints(self.checkpoints)
         if saved and not resume:
             raise TelescopeError(
                 f"{self.config.run_dir} already holds a run ({saved[-1].name}): "
@@ -173,7 +173,7 @@ class Lifecycle:
 
     def _check_newest(self) -> None:
         """Refuses to go on if another trainer has gone on with this run since this one was made."""
-        saved = checkpoint.list_checkpoints(self.checkpoints)
+        saved = list_checkpoints(self.checkpoints)
         if saved and step_of(saved[-1]) > self.step:
             raise TelescopeError(
                 f"{self.config.run_dir} has been trained to {saved[-1].name} meanwhile: "
@@ -296,7 +296,7 @@ class Lifecycle:
     def save(self) -> None:
         """Writes a checkpoint of the current step."""
         self.ledger.wait()
-        saved = checkpoint.list_checkpoints(self.checkpoints)
+        saved = list_checkpoints(self.checkpoints)
         sync_records(self.config.run_dir, after_step=step_of(saved[-1]) if saved else -1)
         roles = self.roles
         state = {
@@ -351,7 +351,7 @@ class Lifecycle:
         self.evaluated = None
         self.best = Best(self.config.eval)
         self.kl_coef = self.config.credit.kl_coef
-        saved = checkpoint.list_checkpoints(self.checkpoints)
+        saved = list_checkpoints(self.checkpoints)
         start = saved[-1].name if saved else "the beginning"
         self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from {start}"]
         try:

@@ -12,7 +12,13 @@ from telescope.errors import TelescopeError
 from telescope.models.load import fingerprint
 from telescope.models.shards import load_weights
 from telescope.run import checkpoint
-from telescope.run.manifest import Manifest, check_origin, read_manifest, step_of
+from telescope.run.manifest import (
+    Manifest,
+    check_origin,
+    list_checkpoints,
+    read_manifest,
+    step_of,
+)
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,8 @@ def open_run(
     Code that its config names must have been trained with by this user, unless it is `trusted`.
     Without `functions` that holds only for what loading the models imports.
     """
-    recipe = run / "config.toml"
-    if not recipe.is_file():
-        raise TelescopeError(
-            f"{run} is not a run folder: it has no config.toml; give one like runs/arithmetic"
-        )
-    found = checkpoint.list_checkpoints(run / "checkpoints")
+    recipe = recipe_of(run)
+    found = list_checkpoints(run / "checkpoints")
     if not found:
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
     chosen = _choose(run, found, step)
@@ -62,6 +64,16 @@ def open_run(
     here = run.resolve()  # the folder may have been moved
     config = config.model_copy(update={"dir": str(here.parent), "name": here.name})
     return SavedRun(config, chosen, checkpoint.check(chosen))
+
+
+def recipe_of(run: Path) -> Path:
+    """The run's config.toml."""
+    recipe = run / "config.toml"
+    if not recipe.is_file():
+        raise TelescopeError(
+            f"{run} is not a run folder: it has no config.toml; give one like runs/arithmetic"
+        )
+    return recipe
 
 
 def _choose(run: Path, found: Sequence[Path], step: int | Literal["best"] | None) -> Path:

@@ -34,7 +34,7 @@ from telescope.roles.learner import Denominators, Learner
 from telescope.rollout.sampler import left_pad
 from telescope.run import checkpoint
 from telescope.run.export import write_model
-from telescope.run.manifest import step_of, write_manifest
+from telescope.run.manifest import list_checkpoints, step_of, write_manifest
 from telescope.run.metrics import read_metrics
 from telescope.run.progress import Progress, graceful_stop
 
@@ -152,7 +152,7 @@ class _Stage:
 
     def _restore(self) -> int:
         """Goes on from the last checkpoint; returns its step, 0 without one."""
-        saved = checkpoint.list_checkpoints(self.work)
+        saved = list_checkpoints(self.work)
         if not saved:
             return 0
         checkpoint.check(saved[-1], origin=self.origin)
@@ -161,7 +161,7 @@ class _Stage:
 
     def write(self, folder: Path) -> None:
         """Writes the model of the last checkpoint as a Hugging Face folder, whole or not at all."""
-        newest = checkpoint.list_checkpoints(self.work)[-1]
+        newest = list_checkpoints(self.work)[-1]
         del self.policy, self.learner  # the model is loaded anew, without what the GPU needs
         model = load_policy(self.source, torch.device("cpu"))
         load_weights(checkpoint.shards_of(newest, "actor"), model)
