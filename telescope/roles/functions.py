@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +10,7 @@ from typing import Any
 
 import torch
 
+from telescope.algorithms.definitions.registry import load_file, load_module
 from telescope.errors import TelescopeError
 from telescope.rewards.builtin import BUILT_IN
 
@@ -54,7 +52,7 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
     if is_file and not path.is_file():
         raise TelescopeError(f"{what} {spec!r}: there is no file {path}")
     try:
-        module = _import_file(path) if is_file else _import_module(source)
+        module = load_file(path) if is_file else load_module(source)
     except (TelescopeError, KeyboardInterrupt):
         raise
     except BaseException as error:  # even sys.exit()
@@ -79,24 +77,6 @@ def _or_built_in(spec: str, what: str) -> str:
 
 def _functions_of(module: ModuleType) -> list[str]:
     return [name for name, found in vars(module).items() if callable(found)]
-
-
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"telescope_reward_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look the module up there
-    spec.loader.exec_module(module)
-    return module
-
-
-def _import_module(name: str) -> ModuleType:
-    sys.path.insert(0, "")  # a module in the working folder is found too
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove("")
 
 
 def read_score(name: str, score: Any, where: str) -> float | list[float]:

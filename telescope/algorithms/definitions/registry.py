@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from telescope.algorithms.definitions.base import Definition
@@ -91,7 +92,7 @@ def _entry_points(group: str) -> tuple[Any, ...]:
 def _load_object(spec: str, what: str) -> Any:
     source, _, name = spec.rpartition(":")
     try:
-        module = _load_file(Path(source)) if source.endswith(".py") else _import(source)
+        module = load_file(Path(source)) if source.endswith(".py") else load_module(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # even sys.exit()
@@ -103,7 +104,8 @@ def _load_object(spec: str, what: str) -> Any:
     return getattr(module, name)
 
 
-def _load_file(path: Path) -> Any:
+def load_file(path: Path) -> ModuleType:
+    """Runs a Python file of the user's as a module."""
     path = path.expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -116,7 +118,8 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _import(name: str) -> Any:
+def load_module(name: str) -> ModuleType:
+    """Imports a module, one in the working folder too."""
     sys.path.insert(0, "")
     try:
         return importlib.import_module(name)

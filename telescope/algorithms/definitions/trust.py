@@ -106,7 +106,7 @@ def _files_of_module(name: str) -> Iterator[Path]:
 
     `find_spec` of importlib would import the packages.
     """
-    folders = ["", *sys.path]  # the working folder comes first, see `_import`
+    folders = ["", *sys.path]  # the working folder comes first, see `load_module`
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         found = PathFinder.find_spec(".".join(parts[:depth]), folders)
