@@ -34,9 +34,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from telescope.errors import TelescopeError
-from telescope.explain.messages import Round, rounds_of
-
-__all__ = ["Dialogue", "Round", "rounds_of"]
+from telescope.explain.messages import Round
 
 TIME_IN_NAME = "YYYYMMDD_HHMMSS"
 """Stands for the time in a file name."""

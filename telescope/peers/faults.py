@@ -15,8 +15,6 @@ import numpy as np
 from telescope.peers.given import Fault, Given
 from telescope.peers.rows import Array
 
-__all__ = ["CHECKS", "Fault", "Given", "find_faults"]
-
 CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
 LEAST_TOKENS = 32

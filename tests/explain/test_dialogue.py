@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telescope.errors import TelescopeError
-from telescope.explain.dialogue import Dialogue, rounds_of
+from telescope.explain.dialogue import Dialogue
+from telescope.explain.messages import rounds_of
 
 NOW = datetime(2026, 11, 15, 9, 5, 7)
 

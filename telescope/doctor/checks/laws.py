@@ -17,7 +17,8 @@ from telescope.doctor.thresholds import (
 )
 from telescope.errors import TelescopeError
 from telescope.explain.trace import Tracer
-from telescope.peers.faults import Fault, Given, find_faults
+from telescope.peers.faults import find_faults
+from telescope.peers.given import Fault, Given
 
 LEADS_TO = (
     "critic_useless",
