@@ -27,9 +27,8 @@ Extent = Literal["first", "token", "all", "code"]
 """first: one screen of 24 lines. token: everything about one token. all: every token's row too.
 code: the source lines behind one token."""
 
-_FENCE_ROWS = {"reward": "token_level_rewards", "delta": "deltas"}
-_SYMBOLS = {"V": "V[i]", "reward": "r[i]", "delta": "δ[i]"}
-"""Rows of the fence picture."""
+_FENCE_ROWS = {"r[i]": "token_level_rewards", "δ[i]": "deltas"}
+"""Rows of the fence picture below the values."""
 _POLICY = ("whitened", "clip", "surrogate", "objective")
 """Terms after the last of which it is said which way the token is pushed."""
 _MOST_RESPONSES = 8
@@ -44,7 +43,6 @@ def render(
     level: Level = "expert",
     width: int | None = None,
     color: bool | None = None,
-    update: int = -1,
     batch: Sequence[Sample] = (),
     extent: Extent = "token",
     above: int = 0,
@@ -62,9 +60,7 @@ def render(
     if width is None:
         width = shutil.get_terminal_size((100, 24)).columns
     kind = screen_class(level, extent)
-    screen = kind(
-        sample, token, lang, level, max(width, 40), color, update, batch, every=extent == "all"
-    )
+    screen = kind(sample, token, lang, level, max(width, 40), color, batch, every=extent == "all")
     screen.above = above
     return screen.text()
 
@@ -110,17 +106,14 @@ class Screen(TokenTable):
         if "values" not in columns or not self.has_critic:
             return []
         end = self.sample.bootstrap
-        rows = {}
-        for key, column in _FENCE_ROWS.items():
-            if column in columns:
-                rows[_SYMBOLS[key]] = self._row(column)
+        shown = {symbol: name for symbol, name in _FENCE_ROWS.items() if name in columns}
         fence = Fence(
             states=self.ui("state"),
             end=self.ui("end"),
-            values=_SYMBOLS["V"],
+            values="V[i]",
             posts=[*self._row("values"), self.cell(end)],
             tokens=self.tokens,
-            rows=rows,
+            rows={symbol: self._row(name) for symbol, name in shown.items()},
         )
         lines, first, last = fence.draw(self.token, self.width)
 

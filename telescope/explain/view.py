@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from telescope.algorithms.definitions.notation import num
-from telescope.errors import TelescopeError
 from telescope.explain.already_whitened import note
 from telescope.explain.chat import user_turn
 from telescope.explain.drawing import cell_number
@@ -44,20 +43,15 @@ class View:
         level: Level,
         width: int,
         color: bool,
-        update: int = -1,
         batch: Sequence[Sample] = (),
         every: bool = False,
     ) -> None:
-        count = len(sample.actor_updates)
-        if count and not -count <= update < count:
-            raise TelescopeError(f"no update {update}: this sample has {count}, 0 to {count - 1}")
         self.sample = sample
         self.mask = sample.mask
         self.lang = lang
         self.level = level
         self.width = width
         self.color = color
-        self.update = update
         self.batch = batch
         self.every = every
         self.above = 0
@@ -67,12 +61,12 @@ class View:
         self.tracer = Tracer(sample)
         self.full = self.tracer.full
         self.traces = [self._traces(t) for t in range(len(sample))]
-        self.verdicts = [self.tracer.verdicts(t, update) for t in range(len(sample))]
+        self.verdicts = [self.tracer.verdicts(t) for t in range(len(sample))]
         self.texts = pieces(sample.token_bytes)
         self.tokens = [self._label(t) for t in range(len(sample))]
         self.chosen = token is not None
         self.token = instructive(self.full) if token is None else token
-        self.tracer.traces(self.token, update)  # refuses a token that is not there
+        self.tracer.traces(self.token)  # refuses a token that is not there
 
     def text(self) -> str:
         """All parts, with an empty line between them."""
@@ -129,7 +123,7 @@ class View:
 
     def _traces(self, t: int) -> list[Trace]:
         """The traces of token t; before its advantage, those of its group's baseline."""
-        made = self.tracer.traces(t, self.update)
+        made = self.tracer.traces(t)
         if self.group is None:
             return made
         first = next((k for k, trace in enumerate(made) if trace.name == "advantage"), len(made))
@@ -148,10 +142,8 @@ class View:
         return shorten(mark + self.texts[t], 12)
 
     def _update(self) -> ActorUpdate | None:
-        """The update that is shown."""
-        if not self.full.actor_updates:
-            return None
-        return self.full.actor_updates[self.update]
+        """The update that is shown: the last one."""
+        return self.full.actor_updates[-1] if self.full.actor_updates else None
 
     # ---- header ----
 
