@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.config import Config
+from telescope.config.paths import beside_recipe
 from telescope.errors import TelescopeError, WorkerError, pip_install
 
 _WORKER_SETTINGS = ("workers", "critic_workers", "samplers", "reward_workers")
@@ -95,31 +96,9 @@ def _check_room(kind: str, available: int, workers: int, asked: str, nodes: int)
 
 def with_absolute_paths(config: Config) -> Config:
     """Makes paths in the config absolute: workers have a working folder of their own."""
-    changes: dict[str, dict[str, str]] = {"model": {}, "reward": {}, "rollout": {}}
-    folders = {
-        "model": {
-            "path": config.model.path,
-            "critic_path": config.model.critic_path,
-            "reference_path": config.model.reference_path,
-            "tokenizer_path": config.model.tokenizer_path,
-        },
-        "reward": {"model": config.reward.model},
+    used = config.model_dump(include={"model", "reward", "rollout"})
+    absolute = beside_recipe(used, Path.cwd())
+    sections = {
+        name: getattr(config, name).model_copy(update=values) for name, values in absolute.items()
     }
-    for section, settings in folders.items():
-        for name, value in settings.items():
-            if value and Path(value).expanduser().is_dir():
-                changes[section][name] = _absolute(value)
-    rollout = config.rollout
-    if rollout.corpus and Path(_absolute(rollout.corpus)).parent.is_dir():
-        changes["rollout"]["corpus"] = _absolute(rollout.corpus)
-    if rollout.environment and ".py:" in rollout.environment:
-        changes["rollout"]["environment"] = _absolute(rollout.environment)
-    update = {
-        section: getattr(config, section).model_copy(update=changed)
-        for section, changed in changes.items()
-    }
-    return config.model_copy(update=update)
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return config.model_copy(update=sections)
