@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from telescope.errors import TelescopeError
+from telescope.models.lora import trained_weights
 
 
 def save(folder: Path, state: dict[str, Tensor]) -> None:
@@ -40,12 +41,7 @@ def load(folder: Path, state: dict[str, Tensor]) -> None:
 
 def load_weights(folder: Path, model: nn.Module) -> None:
     """Loads only the trained weights of what `Learner.save` wrote."""
-    trained = {
-        f"weight/{name}": parameter.detach()
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    }
-    load(folder, trained)
+    load(folder, {f"weight/{name}": value for name, value in trained_weights(model).items()})
 
 
 def is_complete(folder: Path) -> bool:
