@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, pvariance
 from typing import Any, Literal
 
 from telescope.audit.states import Chosen, state_of
-from telescope.audit.statistics import Estimate, exactly, gain, line, mean, spearman
+from telescope.audit.statistics import Estimate, exactly, gain, line, spearman
 from telescope.explain.sample import Sample
 
 BINS = 5
@@ -157,22 +158,9 @@ def posts_of(
         if token == len(sample):  # the end: nothing is left to predict
             continue
         number = chosen.states[state_of(sample, token)]
-        own = found[number]
         predicted = sample.columns[column][token] if column else None
-        posts.append(
-            Post(
-                row,
-                token,
-                len(sample),
-                sample.prompt_index,
-                number,
-                predicted,
-                own.mean,
-                own.low,
-                own.high,
-                own.error,
-            )
-        )
+        place = (row, token, len(sample), sample.prompt_index, number)
+        posts.append(Post(*place, predicted, **asdict(found[number])))
     return posts
 
 
@@ -236,28 +224,23 @@ def _prediction(post: Post) -> float:
 
 def _errors(posts: Sequence[Post]) -> Errors:
     off = [_prediction(post) - post.mean for post in posts]
-    noise = mean([post.error**2 for post in posts])
-    squares = mean([x * x for x in off])
+    noise = fmean([post.error**2 for post in posts])
+    squares = fmean([x * x for x in off])
     return Errors(
         count=len(posts),
-        predicted=mean([_prediction(post) for post in posts]),
-        outcome=mean([post.mean for post in posts]),
-        mean_error=mean(off),
+        predicted=fmean([_prediction(post) for post in posts]),
+        outcome=fmean([post.mean for post in posts]),
+        mean_error=fmean(off),
         typical_error=math.sqrt(max(squares - noise, 0.0)),
     )
 
 
 def _explained(posts: Sequence[Post]) -> float | None:
     """1 − variance of the error / variance of the outcome, both without sampling noise."""
-    noise = mean([post.error**2 for post in posts])
-    total = _variance([post.mean for post in posts]) - noise
-    left = _variance([_prediction(post) - post.mean for post in posts]) - noise
+    noise = fmean([post.error**2 for post in posts])
+    total = pvariance([post.mean for post in posts]) - noise
+    left = pvariance([_prediction(post) - post.mean for post in posts]) - noise
     return 1 - max(left, 0.0) / total if total > noise else None
-
-
-def _variance(xs: Sequence[float]) -> float:
-    centre = mean(xs)
-    return mean([(x - centre) ** 2 for x in xs])
 
 
 def _bins(posts: Sequence[Post]) -> list[Errors]:

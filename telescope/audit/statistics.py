@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import StatisticsError, correlation, fmean, linear_regression, pvariance
 
 Z = 1.96
 """Standard errors to each side of a 95 % interval."""
@@ -19,9 +20,6 @@ class Estimate:
     high: float
     error: float
     """Standard error of the mean."""
-
-    def holds(self, x: float) -> bool:
-        return self.low <= x <= self.high
 
 
 def estimate(outcomes: Sequence[float], low: float, high: float) -> Estimate:
@@ -63,35 +61,23 @@ def gain(reward: float, gamma: float, after: Estimate, before: Estimate) -> Esti
     return Estimate(mean, mean - below, mean + above, error)
 
 
-def mean(xs: Sequence[float]) -> float:
-    return math.fsum(xs) / len(xs)
-
-
 def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | None:
     """(intercept, slope) of the least-squares line y = intercept + slope·x; None if x is constant.
 
     Noise in y does not bend it.
     """
-    mean_x = mean(xs)
-    mean_y = mean(ys)
-    squares = math.fsum((x - mean_x) ** 2 for x in xs)
-    if squares <= 1e-12 * len(xs) * max(mean_x**2, 1.0):
+    if pvariance(xs) <= 1e-12 * max(fmean(xs) ** 2, 1.0):
         return None
-    products = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    slope = products / squares
-    return mean_y - slope * mean_x, slope
+    slope, intercept = linear_regression(xs, ys)
+    return intercept, slope
 
 
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Rank correlation, −1 to 1; equal numbers share their ranks. None if one is constant."""
-    a = _ranks(xs)
-    b = _ranks(ys)
-    mean_a = mean(a)
-    mean_b = mean(b)
-    both = math.fsum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
-    one = math.fsum((x - mean_a) ** 2 for x in a)
-    other = math.fsum((y - mean_b) ** 2 for y in b)
-    return both / math.sqrt(one * other) if one and other else None
+    try:
+        return correlation(_ranks(xs), _ranks(ys))
+    except StatisticsError:
+        return None
 
 
 def _ranks(xs: Sequence[float]) -> list[float]:
