@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,27 +18,19 @@ class Background(Generic[T]):
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-        self._results: list[T] = []
-        self._errors: list[BaseException] = []
         self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._future: Future[T] = Future()
+        threading.Thread(target=self._run, args=(call,), daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, call: Callable[[], T]) -> None:
         try:
-            self._results.append(self._call())
+            self._future.set_result(call())
         except BaseException as error:  # even sys.exit()
-            self._errors.append(error)
+            self._future.set_exception(error)
 
     def result(self, seconds: float | None = None) -> T:
         """What the call returned; raises what it raised, or TimeoutError if it took longer."""
-        if seconds is None:
-            self._thread.join()
-        else:
-            self._thread.join(max(self._started + seconds - time.monotonic(), 0.0))
-        if self._errors:
-            raise self._errors[0]
-        if not self._results:
-            raise TimeoutError
-        return self._results[0]
+        left = None
+        if seconds is not None:
+            left = max(self._started + seconds - time.monotonic(), 0.0)
+        return self._future.result(left)
