@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,7 @@ def _run(
         "cases": list(cases),
         "root": root,
         "isolated": isolated,
-        "seconds": limits.seconds,
-        "memory_mb": limits.memory_mb,
-        "files_mb": limits.files_mb,
-        "processes": limits.processes,
-        "output_kb": limits.output_kb,
+        **asdict(limits),
     }
     process = subprocess.Popen(  # noqa: S603 -- our own script
         [*_INTERPRETER, "-I", "-S", "-B", _JAIL],
