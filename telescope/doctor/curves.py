@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import fmean, median
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,7 +78,7 @@ class Curve:
             return room[: self._length]
         if len(room) < self._length:
             room = np.concatenate([room, np.zeros(len(self._steps) - len(room))])
-        statistic = _median if how == "median" else _mean
+        statistic = median if how == "median" else fmean
         for i in range(done, self._length):
             room[i] = statistic(self._values[max(0, i + 1 - window) : i + 1].tolist())
         self._trails[window, how] = (room, self._length)
@@ -288,15 +289,3 @@ def onset(bad: Bools, persist: int) -> int | None:
         return None
     together = np.convolve(bad, np.ones(persist), "valid") >= persist - 0.5
     return int(together.argmax()) if together.any() else None
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
