@@ -37,6 +37,8 @@ RENAMED = {
 }
 """Settings of 0.1 under another name. A saved run is read with them, a recipe is not."""
 
+_TABLES = ("weights", "options", "headers", "environment_options", "sets")
+"""Settings that are tables themselves."""
 _CHECKSUM = "# crc32 of the lines below: "
 
 
@@ -386,8 +388,8 @@ def changes(old: Config, new: Config) -> list[str]:
 
     Another algorithm brings settings of its own; they are listed only where they were changed.
     """
-    before = dict(_flat(old.model_dump()))
-    after = dict(_flat(new.model_dump()))
+    before = dict(flat(old.model_dump()))
+    after = dict(flat(new.model_dump()))
     found = []
     for key, value in after.items():
         was = before[key] if key in before else _default_of(new, key)
@@ -422,16 +424,11 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted key, from nested tables."""
     for key, value in data.items():
-        if isinstance(value, dict) and key not in (
-            "weights",
-            "options",
-            "headers",
-            "environment_options",
-            "sets",
-        ):
-            yield from _flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping) and key not in _TABLES:
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from telescope.config import RENAMED, checked_toml, fields
+from telescope.config import RENAMED, checked_toml, fields, flat
 from telescope.errors import TelescopeError
-
-_TABLES = ("reward.weights", "data.options")
-"""Settings that are tables themselves."""
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -21,15 +18,9 @@ def read_settings(run: Path) -> dict[str, Any]:
     return _by_plain_names(_toml(run / "watched.toml").get("settings", {}))
 
 
-def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted key, from nested tables. TOML says "none" for None."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and f"{prefix}{key}" not in _TABLES:
-            found |= flat_settings(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = None if value == "none" else value
-    return found
+def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key. TOML says "none" for None."""
+    return {key: None if value == "none" else value for key, value in flat(config)}
 
 
 def _by_plain_names(names: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from telescope.config import CHOICES, RENAMED, checked_toml, fields
+from telescope.config import CHOICES, RENAMED, checked_toml, fields, flat
 from telescope.errors import TelescopeError
 
-_TABLES = ("reward.weights", "data.options")
-"""Settings that are tables themselves."""
 NOT_COMPARED = ("name", "dir", "seed", "device")
 """Runs that differ only in these are of one group."""
 
@@ -32,8 +30,7 @@ class RunSettings:
             data = checked_toml(run / "config.toml")
         except TelescopeError:
             return cls()
-        flat = {RENAMED.get(key, key): _plain(value) for key, value in _flat(data)}
-        return cls(flat)
+        return cls({RENAMED.get(key, key): _plain(value) for key, value in flat(data)})
 
     @property
     def total_steps(self) -> int | None:
@@ -112,11 +109,3 @@ def shown(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """TOML has no null: the word "none" stands for it."""
     return None if value == "none" else value
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, dict) and f"{prefix}{key}" not in _TABLES:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
