@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import get_args
 
 from telescope.errors import TelescopeError
 from telescope.ledger import reader
@@ -26,12 +25,7 @@ class LedgerDamage:
 
     def files(self, until: int | None = None) -> list[Path]:
         """Those that cannot be read whole, of steps up to `until`."""
-        files = [
-            (step, kind)
-            for kind in get_args(reader.Kind)
-            for step in reader.steps(self.run, kind)
-            if until is None or step <= until
-        ]
+        files = [file for file in reader.files(self.run) if until is None or file[0] <= until]
         with ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(self._is_damaged, files))
         pairs = zip(files, found, strict=True)

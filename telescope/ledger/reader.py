@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -46,6 +46,11 @@ def steps(run: Path | str, kind: Kind = "step") -> list[int]:
         raise TelescopeError(f"cannot read {folder}: {error.strerror}") from None
     matches = (re.fullmatch(rf"{kind}_([0-9]{{6,}})\.parquet", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
+
+
+def files(run: Path | str) -> list[tuple[int, Kind]]:
+    """Step and kind of every ledger file, for `path_of` and `read`."""
+    return [(step, kind) for kind in get_args(Kind) for step in steps(run, kind)]
 
 
 def read(

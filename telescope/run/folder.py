@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar, get_args
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from telescope.config import Config, changes, load_saved_config, to_saved_toml
@@ -188,12 +188,7 @@ def discard_ledger(run: Path, *, after_step: int) -> None:
 
 def _recorded(run: Path, after_step: int) -> list[Path]:
     """The ledger files of steps after `after_step`, of training and of evaluation."""
-    return [
-        ledger.path_of(run, step, kind)
-        for kind in get_args(ledger.Kind)
-        for step in ledger.steps(run, kind)
-        if step > after_step
-    ]
+    return [ledger.path_of(run, *file) for file in ledger.files(run) if file[0] > after_step]
 
 
 def config_changes(config: Config) -> list[str]:

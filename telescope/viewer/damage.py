@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 from telescope.chinese import chinese
 from telescope.ledger import reader as ledger
@@ -37,10 +36,6 @@ class Damage:
 
     def _stamp(self) -> tuple[tuple[int, int], ...]:
         """When each file was written, and its size."""
-        files = [
-            ledger.path_of(self.run, step, kind)
-            for kind in get_args(ledger.Kind)
-            for step in ledger.steps(self.run, kind)
-        ]
+        files = [ledger.path_of(self.run, *file) for file in ledger.files(self.run)]
         own = [self.run / "config.toml", self.run / "metrics.jsonl"]
         return tuple(written(path) for path in [*own, *files])
