@@ -117,6 +117,8 @@ def sapo_loss(
     """
     if not (tau_positive > 0 and tau_negative > 0):
         raise ValueError(f"τ must be above 0, not {tau_positive} and {tau_negative}")
+    if ratio_level not in ("token", "sequence"):
+        raise ValueError(f"unknown ratio_level {ratio_level!r}; use one of token, sequence")
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     if ratio_level == "sequence":
         ratio = _sequence_ratio(log_probs, old_log_probs, mask)

@@ -1,6 +1,7 @@
 """Laws and small examples of the policy losses beside PPO's clip."""
 
 import math
+from typing import Any, cast
 
 import pytest
 import torch
@@ -252,6 +253,12 @@ ROW = torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2)
         (lambda: aggregate(*ROW[1:], "prompt-mean"), "needs row_shares"),
         (lambda: sapo_loss(*ROW, ROW[2], tau_positive=0.0, tau_negative=1.0), "τ must be above 0"),
         (lambda: sapo_loss(*ROW, ROW[2], tau_positive=1.0, tau_negative=-1.0), "τ must be above 0"),
+        (
+            lambda: sapo_loss(
+                *ROW, ROW[2], tau_positive=1.0, tau_negative=1.0, ratio_level=cast("Any", "row")
+            ),
+            "unknown ratio_level 'row'; use one of token, sequence",
+        ),
     ],
 )
 def test_settings_without_a_meaning_are_refused(call, message: str) -> None:
