@@ -264,7 +264,8 @@ def _mistakes(
         key = _setting_at(parts, known)
         found.setdefault((key, detail["type"] == "extra_forbidden"), []).append(detail)
     for (key, is_unknown), details in found.items():
-        typed = any(_overlap(name, key) for name in given)
+        place = key.rpartition(".")[0] if details[0]["type"] == "missing" else key
+        typed = any(_overlap(name, place) for name in given)
         source = "command line" if typed else str(recipe or "config")
         if is_unknown:
             for said in _unknown(key, details[0]["input"], data):

@@ -103,6 +103,7 @@ def test_a_saved_run_keeps_its_sets_and_answers_can_be_left_out(recipe: Path) ->
         ([("eval.sets", '{a = {files = ["nowhere.jsonl"]}}')], "no data file nowhere.jsonl"),
         ([("eval.sets", '{"a b" = {files = ["x"]}}')], "eval.sets: 'a b' becomes a part"),
         ([("eval.sets", "{a = {}}")], "eval.sets.a.files is missing"),
+        ([("eval.sets.a.prompts", "3")], "command line: eval.sets.a.files is missing"),
         ([("eval.sets", '{a = {files = ["x"], reward = "f"}}')], "eval.sets.a.reward`: a set has"),
         ([("eval.sets.a", "3")], "eval.sets.a = 3"),
         ([("eval.sets", '{a = {files = ["x"], weights = {b = 1}}}')], "does nothing without"),
