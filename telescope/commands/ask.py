@@ -92,10 +92,11 @@ def _parser() -> Parser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """A single argument that is a folder is the run."""
-    if options.question and options.run is None and Path(options.question).is_dir():
-        options.run = Path(options.question)
-        options.question = None
+    """An argument that is a folder is the run, also if it stands before the question."""
+    given = options.question
+    if given and Path(given).is_dir() and not (options.run and options.run.is_dir()):
+        options.question = options.run and str(options.run)
+        options.run = Path(given)
     if options.save and options.continued:
         raise TelescopeError("--save starts a log and --continue goes on with one: leave one out")
     if options.question is not None and not options.question.strip():

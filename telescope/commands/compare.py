@@ -86,12 +86,14 @@ def print_groups(groups: Sequence[Group]) -> None:
         table.add_row(*cells)
     console.print(table)
     if settings and not beside:
-        own = Table(box=None, pad_edge=False)
-        own.add_column("setting")
-        for number in range(1, len(groups) + 1):
-            own.add_column(str(number), overflow="fold")
+        own = Table("setting", "value", "in", box=None, pad_edge=False)
         for key in settings:
-            own.add_row(visible(key, spaces=False), *[_shown(group, key) for group in groups])
+            where: dict[str, list[str]] = {}
+            for number, group in enumerate(groups, 1):
+                where.setdefault(_shown(group, key), []).append(str(number))
+            names = [visible(key, spaces=False), *[""] * (len(where) - 1)]
+            for name, (value, numbers) in zip(names, where.items(), strict=True):
+                own.add_row(name, value, ", ".join(numbers))
         console.print()
         console.print(own)
 

@@ -135,3 +135,10 @@ def test_asking_imports_no_torch() -> None:
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_the_run_may_stand_before_the_question(capsys: Any, tmp_path: Path) -> None:
+    """As it does in the other commands."""
+    run = str(fake_run(tmp_path / "run"))
+    question = "what is the task?"
+    assert ask(capsys, run, question) == ask(capsys, question, run)

@@ -85,6 +85,16 @@ def test_many_differing_settings_get_a_table_of_their_own(capsys: Capture):
     assert "actor.epochs" in shown
 
 
+def test_many_runs_with_many_settings_stay_readable(capsys: Capture):
+    for number in range(30):
+        odd = {"epochs": 1 + number % 2, "minibatches": 1 + number % 2, "lr": 1e-6 * (number + 1)}
+        write_run(f"run-{number}", [0.5], steps=100 + number, actor=odd, credit={"lam": 0.5})
+    write_run("other", [0.5], critic={"lr": 3e-3}, checkpoint={"every": 7})
+    shown = printed(capsys, "compare", "runs")
+    (line,) = [line for line in shown.splitlines() if line.startswith("critic.lr")]
+    assert line.split() == ["critic.lr", "0.003", "1"]
+
+
 def test_text_of_the_runs_is_printed_as_it_is(capsys: Capture):
     """A terminal obeys ESC, and rich takes [b] for a style and :key: for a picture."""
     write_run("b[b]", [0.5], data={"prompt_key": "[a-z]+:key:"})
