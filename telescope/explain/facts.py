@@ -147,7 +147,6 @@ class _FactFinder:
             "scaled": self.sample.scale is not None,
             "eps_value": getattr(s.critic, "clip_value", None) or 0.0,
             "given_A": "advantages" in self.sample.columns,
-            "given_R": "returns" in self.sample.columns,
             "given_W": "whitened" in self.sample.columns,
         }
         if s.estimator == UNKNOWN:
@@ -218,7 +217,6 @@ class _FactFinder:
         if "advantages" in self.columns:
             later = self.steps.onwards(self.i)
             own = [self.columns["advantages"][t] for t in later]
-            out["A_sum"] = math.fsum(own)
             out["A_disc"] = self.discounted(own)[0]
         if "token_level_scores" in self.columns:
             out["sparse"] = not any(self.full.numbers("token_level_scores")[:-1])

@@ -69,7 +69,6 @@ VOCABULARY: dict[str, str] = {
     "V_cut": "γ^N·V_end, what the estimate at the cut adds at token i",
     # given
     "given_A": "the advantages were given, not computed",
-    "given_R": "the returns were given",
     "given_W": "Â was given",
     # credit
     "V_next": "value after token i",
@@ -90,7 +89,6 @@ VOCABULARY: dict[str, str] = {
     "Gs": "discounted sums of rewards",
     "cames": "discounted sums of rewards, with the estimate at the cut",
     "RV": "R − V",
-    "A_sum": "sum of the advantages from token i on",
     "A_disc": "the same sum, discounted: Σγᵏ·A",
     "r_sum": "sum of all rewards",
     "even": "r_sum divided by the number of valid tokens",
