@@ -17,18 +17,15 @@ from telescope.algorithms.definitions.base import Words
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.sample import Sample
-from telescope.explain.trace import Trace
+from telescope.explain.trace import COLUMN_OF_TERM, Trace
 
 Lang = Literal["zh", "en"]
 Level = Literal["expert", "kid"]
 
 COLUMN_OF = {
+    **COLUMN_OF_TERM,
     "kl": "kl",
     "reward": "token_level_rewards",
-    "delta": "deltas",
-    "advantage_sum": "advantages",
-    "advantage": "advantages",
-    "return": "returns",
     "whitened": "whitened",
 }
 """Trace name -> column of the batch."""
