@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers
@@ -206,17 +206,12 @@ def load_reward_model(path: str, device: torch.device) -> Any:
 # ---- models sharded over several processes
 
 
-class MakeModel(Protocol):
-    """`new_policy` or `new_value_model`."""
-
-    def __call__(self, config: ModelConfig, *, empty: bool = False) -> Any: ...
-
-
 def load_sharded(
-    make: MakeModel, config: ModelConfig, ranks: ProcessGroup, count: int = 1
+    make: Callable[..., Any], config: ModelConfig, ranks: ProcessGroup, count: int = 1
 ) -> tuple[list[Any], str]:
     """`count` equal models, sharded over the ranks, and their checksum (on rank 0; else empty).
 
+    `make` is `new_policy` or `new_value_model`.
     Each rank reads its rows from the safetensors files, and rank 0 sends out what no file has. If
     a rank cannot read the files so (see `weight_files`), rank 0 reads the model whole into host
     memory and sends its weights out one by one. No GPU ever holds a full model.
