@@ -36,13 +36,13 @@ class Api:
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
         routes: dict[str, Callable[..., Any]] = {
-            "/api/runs": self._listing,
-            RUN: self._header,
+            "/api/runs": lambda _: runs.listing(),
+            RUN: lambda _, run: runs[run].header(),
             rf"{RUN}/metrics": self._metrics,
-            rf"{RUN}/prompts": self._prompts,
+            rf"{RUN}/prompts": lambda _, run: {"prompts": runs[run].recurring_prompts()},
             rf"{RUN}/prompts/([0-9a-f]{{1,64}})": self._prompt,
-            STEP: self._step,
-            rf"{STEP}/columns": self._columns,
+            STEP: lambda _, run, step: runs[run].step(int(step)),
+            rf"{STEP}/columns": lambda _, run, step: runs[run].columns(int(step)),
             rf"{STEP}/search": self._search,
             rf"{STEP}/whatif": self._whatif,
             rf"{STEP}/whatif/samples/{NUMBER}/tokens/{NUMBER}": self._whatif_terms,
@@ -51,8 +51,8 @@ class Api:
             rf"{RUN}/evaluations/{NUMBER}/answers": self._answers,
             rf"{SAMPLE}/tokens/{NUMBER}": self._token,
             rf"{SAMPLE}/ask": self._ask,
-            rf"{SAMPLE}/tour": self._tour,
-            "/api/tour": self._example,
+            rf"{SAMPLE}/tour": lambda _, run, *at: run_tour(runs[run], *map(int, at)),
+            "/api/tour": lambda _: example_tour(),
         }
         self._routes = {re.compile(pattern): make for pattern, make in routes.items()}
 
@@ -71,12 +71,6 @@ class Api:
 
     # ---- runs ----
 
-    def _listing(self, query: Query) -> Any:
-        return self.runs.listing()
-
-    def _header(self, query: Query, run: str) -> Any:
-        return self.runs[run].header()
-
     def _metrics(self, query: Query, run: str) -> Any:
         names = query.get("names")
         wanted = None if names is None else names.split(",")[:MAX_NAMES]
@@ -84,9 +78,6 @@ class Api:
         data = self.runs[run]
         data.check_exists()
         return {"series": data.metrics.refresh().to_json(wanted, _step_or_none(after))}
-
-    def _prompts(self, query: Query, run: str) -> Any:
-        return {"prompts": self.runs[run].recurring_prompts()}
 
     def _prompt(self, query: Query, run: str, key: str) -> Any:
         return {"rows": self.runs[run].prompt_rows(key)}
@@ -97,12 +88,6 @@ class Api:
         return evaluation_answers(self.runs[run].run, int(step), *chosen)
 
     # ---- a step ----
-
-    def _step(self, query: Query, run: str, step: str) -> Any:
-        return self.runs[run].step(int(step))
-
-    def _columns(self, query: Query, run: str, step: str) -> Any:
-        return self.runs[run].columns(int(step))
 
     def _search(self, query: Query, run: str, step: str) -> Any:
         text = query.get("text") or ""
@@ -149,14 +134,6 @@ class Api:
         data = self.runs[run]
         found = data.sample(int(step), int(sample))
         return answer_of(found, read_asked(query), lambda: data.samples_of(int(step)), data.run)
-
-    # ---- the tour ----
-
-    def _tour(self, query: Query, run: str, step: str, sample: str) -> Any:
-        return run_tour(self.runs[run], int(step), int(sample))
-
-    def _example(self, query: Query) -> Any:
-        return example_tour()
 
 
 def _step_or_none(text: str | None) -> float | None:
