@@ -112,8 +112,10 @@ def train(variant: str, seed: int, chosen: argparse.Namespace, data: Path) -> Pa
     return chosen.work / name
 
 
-def test(target: Path | str, chosen: argparse.Namespace, data: Path) -> dict[str, float]:
-    """A run's, or a model's, accuracy on the test set by both ways of scoring."""
+def test(
+    target: Path | str, chosen: argparse.Namespace, data: Path, *recipe: str
+) -> dict[str, float]:
+    """A run's accuracy on the test set by both ways of scoring; a model needs a `--recipe`."""
     files = str(data / "test.parquet")
     lenient = {"files": [files], "functions": [f"{ROOT}/recipes/gsm8k.py:lenient"], "weights": {}}
     settings = given_settings(chosen)
@@ -121,9 +123,7 @@ def test(target: Path | str, chosen: argparse.Namespace, data: Path) -> dict[str
     settings.pop("steps", None)
     settings = {"eval.prompts": str(TEST), "eval.samples": str(TEST)} | settings
     settings |= {"data.eval_files": files, "eval.sets": json.dumps({"lenient": lenient})}
-    found = telescope(
-        "eval", str(target), "--recipe", str(chosen.recipe), "--json", *options(settings)
-    )
+    found = telescope("eval", str(target), *recipe, "--json", *options(settings))
     metrics = json.loads(found)[0]["metrics"]
     return {title: round(metrics[name], 4) for title, name in SCORES.items()}
 
@@ -173,7 +173,8 @@ def run_all(chosen: argparse.Namespace) -> None:
             print(f"{path}: {found['updates']} steps in {found['seconds']} s", file=sys.stderr)
     if not chosen.no_test and not (chosen.out / "before.json").exists():
         # last, because any other day would do as well
-        before = test(chosen.model or "Qwen/Qwen2.5-Coder-0.5B-Instruct", chosen, data)
+        model = chosen.model or "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+        before = test(model, chosen, data, "--recipe", str(chosen.recipe))
         (chosen.out / "before.json").write_text(json.dumps(before, indent=1) + "\n", "utf-8")
 
 
