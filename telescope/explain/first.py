@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
 from telescope.explain.chat import user_turn
-from telescope.explain.instructive import size_symbol
+from telescope.explain.instructive import size_symbol, sizes_of
 from telescope.explain.terminal import Screen
 from telescope.explain.text import both_ends, shorten, visible
 from telescope.explain.trace import Trace
@@ -63,7 +63,9 @@ class FirstScreen(Screen):
 
     def _note_on_rows(self, shown: int) -> str:
         symbol = size_symbol(self.full)
-        if not symbol:
+        sizes = sizes_of(self.full)
+        are_alike = len({sizes[t] for t in self.full.written}) < 2
+        if not symbol or are_alike:
             return self.ui("brief_ends", shown, len(self.sample))
         return self.ui("brief_rows", symbol, shown, len(self.sample))
 

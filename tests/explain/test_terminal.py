@@ -542,3 +542,12 @@ def test_the_title_of_the_first_screen_gives_up_text_of_the_token_before_its_rea
     title = next(line for line in shown if line.startswith("token i ="))
     assert title.endswith("largest |A| before the last token")
     assert len(title) <= 80
+
+
+def test_no_token_is_called_the_largest_where_all_are_alike():
+    columns = {"token_level_rewards": [0.0] * 11 + [1.0], "advantages": [0.5] * 12}
+    alike = Sample(list(range(12)), [b"x"] * 12, [1] * 12, columns)
+    alike = replace(alike, settings=Settings.of(estimator="grpo", whiten=False))
+    shown = render(alike, lang="en", extent="first", width=80, color=False)
+    assert "largest" not in shown
+    assert "both ends: " in shown
