@@ -24,7 +24,7 @@ from telescope.explain.instructive import instructive
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Trace, Tracer
-from telescope.explain.words import Lang, formula, meaning
+from telescope.explain.words import Lang, assumed, formula, meaning
 from telescope.viewer.columns import OF_A_CRITIC
 from telescope.viewer.delta_weights import delta_weights
 from telescope.viewer.formulas import formula_of
@@ -89,7 +89,8 @@ def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, An
 
 
 def remarks_of(sample: Sample) -> list[dict[str, str]]:
-    """What is wrong in a step of another trainer, and its rules where a number disagrees."""
+    """What is wrong in a step of another trainer, its rules where a number disagrees, and what is
+    assumed of its settings."""
     said = list(sample.faults)
     if sample.rules:
         tracer = Tracer(sample)
@@ -98,7 +99,10 @@ def remarks_of(sample: Sample) -> list[dict[str, str]]:
         is_scaled = sample.scale is not None  # its σ has another 1e-6 in it, and stands in a term
         if disagrees or is_scaled:
             said += sample.rules
-    return [{lang: remark.said(lang) for lang in LANGS} for remark in said]
+    remarks = [{lang: remark.said(lang) for lang in LANGS} for remark in said]
+    if assumed(sample, "en", "expert"):
+        remarks.append({lang: assumed(sample, lang, "expert") for lang in LANGS})
+    return remarks
 
 
 def prompt_parts(prompt: str) -> list[dict[str, str]]:

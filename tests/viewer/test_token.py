@@ -333,12 +333,20 @@ def test_a_child_hears_that_far_surprises_count_less_where_they_do(show: Show) -
     assert "the farther, the less" in page.locator("#picture").text_content()
 
 
-@pytest.mark.parametrize("state", ["lang=zh", "lang=en", "lang=zh&kid=1", "lang=en&kid=1"])
-def test_the_fence_fits_a_phone(show: Show, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "score"),
+    [
+        ("lang=zh", 0.0),
+        ("lang=en", -67903000.0),
+        ("lang=zh&kid=1", 0.0),
+        ("lang=en&kid=1", 0.0),
+    ],
+)
+def test_the_fence_fits_a_phone(show: Show, state: str, score: float) -> None:
     """Four tokens at least, captions left of the first post, no number over another."""
     n = 30
     tokens = [f" w{i}" for i in range(n - 1)] + [EOS]
-    one = sample(tokens, [0.1 + 0.01 * (i % 7) for i in range(n)], [0.01] * n, score=0.0)
+    one = sample(tokens, [0.1 + 0.01 * (i % 7) for i in range(n)], [0.01] * n, score=score)
     page = show(f"sample=0&token=9&{state}", {1: step_of([one], 1)}, width=390, height=844)
     page.locator("#picture .hit").first.wait_for()
     assert page.locator("#picture .hit").count() >= 4

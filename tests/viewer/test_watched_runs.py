@@ -61,6 +61,9 @@ def test_every_address_answers_with_what_is_there(given: dict[str, Any], tmp_pat
         assert api.answer(f"/api/runs/run{rest}", "")
     sample = api.answer("/api/runs/run/steps/1/samples/0", "")
     columns = api.answer("/api/runs/run/steps/1/columns", "")["columns"]
+    assumed = [remark["en"] for remark in sample["remarks"] if "assumed)" in remark["en"]]
+    assert len(assumed) == 1
+    assert ("ε 0.2" in assumed[0]) == ("log_probs" in given)
     for name in ("advantages", "values", "whitened"):
         assert (name in columns) == (name in given)
         assert name in sample["columns"] or name not in given
@@ -81,11 +84,13 @@ def test_every_view_draws_what_is_there_and_says_nothing_of_what_is_not(
     if "values" not in given:
         assert "critic" not in page.inner_text("#reader")
     is_alike = "group" in given
+    has_numbers = "advantages" in given or "values" in given
+    assert (page.locator("#minimap").count() == 1) == has_numbers
     assert (page.locator("#group-picture").count() == 1) == is_alike
     assert ("most praised" in text) == ("whitened" in given or given.get("advantages") == NUMBERS)
     page = open_page(f"{url}#view=compare&compare=distributions&step=1&lang=en")
     drawn = page.locator("#distribution")
-    if "advantages" in given or "values" in given:
+    if has_numbers:
         drawn.wait_for()
     else:
         page.locator("#no-numbers").wait_for()

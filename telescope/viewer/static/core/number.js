@@ -8,6 +8,7 @@ export function num(x, { sign = false, digits = 3 } = {}) {
   const size = Math.abs(x);
   let text = size.toFixed(size >= 100 ? 1 : digits);
   if (size > 0 && size < 0.5 * 10 ** -digits) text = size.toExponential(0);
+  if (size >= 1e4 && digits === 3) text = size.toExponential(2).replace("+", ""); // in a picture
   if (x < 0) return `−${text}`;
   return sign && x > 0 ? `+${text}` : text;
 }

@@ -136,6 +136,7 @@ export function Minimap({ sample }) {
     () => drawn({ sample, columns, changed, quantity, still }),
     [view, scaleOf(quantity)],
   );
+  if (!still.range && !columns[quantity]) return null; // no number of a token is known
   return html`
     <div class="minimap-box">
       <${Names} range=${still.range} quantity=${quantity} />
