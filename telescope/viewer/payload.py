@@ -99,7 +99,7 @@ def remarks_of(sample: Sample) -> list[dict[str, str]]:
         is_scaled = sample.scale is not None  # its σ has another 1e-6 in it, and stands in a term
         if disagrees or is_scaled:
             said += sample.rules
-    remarks = [{lang: remark.said(lang) for lang in LANGS} for remark in said]
+    remarks: list[dict[str, str]] = [{lang: remark.said(lang) for lang in LANGS} for remark in said]
     if assumed(sample, "en", "expert"):
         remarks.append({lang: assumed(sample, lang, "expert") for lang in LANGS})
     return remarks
