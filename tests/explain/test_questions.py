@@ -3,6 +3,7 @@
 What the sentences claim is checked on a grid in test_texts.py.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -190,6 +191,30 @@ def test_assumed_settings_are_named_before_what_follows_from_them():
     assert answer(12, given, "en").blocks[0] == note
     assert answer(12, given, "zh").blocks[0] == "（假定 γ 1, λ 0.95, ε 0.2, 不白化）"
     assert note not in said(32, replace(given, mask=[0, 0, 0]))
+
+
+@pytest.mark.parametrize(("ratio", "has_times"), [(0.98, False), (1.02, False), (0.6, True)])
+def test_a_child_never_hears_of_one_times_the_old_chance(ratio, has_times):
+    one = demo()
+    update = replace(one.actor_updates[-1], ratio=[])
+    update = replace(update, log_probs=[x + math.log(ratio) for x in update.old_log_probs])
+    for lang, times in (("zh", "机会是原来的"), ("en", "times the old")):
+        text = said(38, fill(replace(one, actor_updates=[update])), lang, "kid", token=2)
+        assert (times in text) == has_times
+
+
+@LEVELS
+def test_blame_is_what_the_loss_asks_for_not_what_the_update_did(level):
+    """ρ is 1.6 on the blamed token: other tokens raised it."""
+    one = demo()
+    worst = min(range(7), key=lambda t: one.columns["whitened"][t])
+    old = one.actor_updates[-1].old_log_probs
+    new = [x + 0.5 * (t == worst) for t, x in enumerate(old)]
+    update = replace(one.actor_updates[-1], log_probs=new, ratio=[])
+    text = said(70, fill(replace(one, actor_updates=[update])), "en", level)
+    assert "asks" in text
+    assert "makes it less likely" not in text
+    assert "will write it less" not in text
 
 
 def test_with_lambda_one_no_value_brings_news_earlier():

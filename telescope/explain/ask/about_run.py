@@ -196,6 +196,8 @@ class AboutRun:
         if used.estimator == UNKNOWN:
             return [self.say("unknown estimator")]
         needs = used.estimator_definition.needs
+        if self.level == "kid":
+            return [self.say("with forecaster" if needs.critic else "without forecaster")]
         lines = [self.say("estimator", used.estimator)]
         lines.append(self.say("with critic" if needs.critic else "without critic"))
         if needs.critic:

@@ -228,6 +228,12 @@ def test_settings_are_those_of_the_answer_at_hand() -> None:
     assert "在损失里是 0.5" in text
     assert "ε = 0.1" in text
     assert "λ" not in text
+    for lang, said in (("zh", "没有预测员"), ("en", "no forecaster")):
+        child = ask(
+            "what estimator is used?", sample=replace(RIGHT, settings=group), level="kid", lang=lang
+        )
+        assert said in child
+        assert not re.search(r"[βγλε=`]|critic", child)
 
 
 def test_an_estimator_that_nobody_said_is_not_described() -> None:
