@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,15 +14,13 @@ from telescope.commands import main
 from telescope.commands.completion import words_of_commands
 from telescope.config import load_config
 from telescope.config.recipes import shipped_recipes
-from tests import ROOT
 from tests.commands.calls import Capture, help_text, printed, refusal
+from tests.docs.examples import commands
 
 
 def documented(command: str) -> list[str]:
     """The words of the first such command in the docs."""
-    page = (ROOT / "docs" / "many-runs.md").read_text("utf-8")
-    (line, *_) = re.findall(rf"^telescope ({command} .*)$", page, re.MULTILINE)
-    return shlex.split(line, comments=True)
+    return next(words for words in commands("many-runs.md") if words[0] == command)
 
 
 def test_init_writes_a_project_and_never_overwrites(capsys: Capture):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -14,3 +15,10 @@ def block(page: str, first_line: str) -> str:
     blocks: list[str] = re.findall(r"^```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (found,) = [code for code in blocks if code.startswith(first_line)]
     return found
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words after `telescope` of each command of a page, in its order."""
+    text = (DOCS / page).read_text("utf-8")
+    lines = re.findall(r"^telescope (.*)$", text, re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]

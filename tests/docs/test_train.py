@@ -8,14 +8,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 
-from telescope.config import DataConfig, load_config, validate
+from telescope.commands import main
+from telescope.config import DataConfig, load_config, merge, validate
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.loader import PromptSet
 from telescope.rollout.environments import Environment
 from telescope.trainer import Trainer
 from tests import ROOT
-from tests.docs.examples import block
+from tests.docs.examples import block, commands
 from tests.refusals import write_jsonl
 
 
@@ -36,6 +38,29 @@ def test_the_recipe_and_its_reward_train(
     metrics = Trainer(config).fit()
     assert 0 <= metrics["reward/exact_match"] <= 1
     assert (tmp_path / "runs/my-run/checkpoints/step_000001").is_dir()
+
+
+@pytest.mark.slow
+def test_the_commands_run_one_after_the_other(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"请问{a}+1={a + 1}？", "answer": str(a + 1)} for a in range(4)]
+    for name in ("train", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    Path("my_rewards.py").write_text(block("train.md", "# my_rewards.py"), "utf-8")
+    small = {"steps": 1, "model": {"path": str(tiny_model), "dtype": "float32"}}
+    small |= {"rollout": {"batch_size": 4, "max_response_tokens": 4}, "eval": {"samples": 4}}
+    recipe = merge(
+        tomllib.loads(block("train.md", "# my.toml").replace(".parquet", ".jsonl")), small
+    )
+    Path("my.toml").write_text(tomli_w.dumps(recipe), "utf-8")
+    for words in commands("train.md"):
+        own_name = ["--name", "other"] if "--actor.lr" in words else []
+        main([*words, *own_name])
+    made = {path.name for path in Path("runs").iterdir()}
+    assert made == {"my-run", "my-run-smoke-1", "other"}
+    assert Path("exported/critic/config.json").is_file()
 
 
 def test_the_schedule_is_valid_and_ends_above_zero() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from telescope import Trainer
 from telescope.commands import main
-from telescope.config import ModelConfig, load_config
+from telescope.config import ModelConfig, load_config, to_toml
 from telescope.roles.factory import resolve_model
 from telescope.run.targets import evaluate_target
-from tests.docs.examples import block
+from tests.docs.examples import block, commands
 from tests.refusals import write_jsonl
 from tests.tiny import tiny_config
 
@@ -199,3 +199,11 @@ def test_the_recipe_of_the_docs_trains(
     assert script == same
     exec(script)
     assert len(capsys.readouterr().out.splitlines()) == 24  # 2 sets of 2 + 2 + 2 · 4 answers
+
+    monkeypatch.setattr("huggingface_hub.HfApi", FakeHub)
+    Path("my.toml").write_text(to_toml(config), "utf-8")
+    here = {"runs/other": "runs/my-run", "org/model": str(tiny_model), "40": "10"}
+    here["runs/my-run/checkpoints/step_000040"] = "runs/my-run/checkpoints/step_000010"
+    for words in sorted(commands("evaluate.md"), key=lambda words: words[0] == "eval"):
+        main([here.get(word, word) for word in words])
+    assert parquet.read_table("answers.parquet").num_rows
