@@ -225,7 +225,8 @@ def _set(data: dict[str, Any], key: str, text: str, recipe: Mapping[str, Any]) -
             value = json.loads(text)
     with contextlib.suppress(tomllib.TOMLDecodeError):
         value = tomllib.loads(f"x = {text}")["x"]
-    kind = {name: kind for name, kind, _, _ in fields()}.get(key, "")
+    of_set = fields(EvalSetConfig, f"{key.rpartition('.')[0]}.") if _is_of_set(key) else ()
+    kind = {name: kind for name, kind, _, _ in [*fields(), *of_set]}.get(key, "")
     if kind.startswith("list") and not isinstance(value, list):
         value = [item for item in text.split(",") if item and item != "none"]
     elif kind.startswith("str") or any(key == choice.key for choice in CHOICES):
@@ -239,6 +240,11 @@ def _set(data: dict[str, Any], key: str, text: str, recipe: Mapping[str, Any]) -
         if not isinstance(data, dict):
             raise TelescopeError(f"--{key}: `{section}` is not a section")
     data[last] = value
+
+
+def _is_of_set(key: str) -> bool:
+    """Whether it is a setting of a named evaluation set, `eval.sets.NAME.files`."""
+    return key.startswith("eval.sets.") and key.count(".") == 3
 
 
 # ---- mistakes ----
@@ -274,6 +280,8 @@ def _mistakes(
         messages = [detail["msg"].removeprefix("Value error, ") for detail in details]
         if details[0]["type"] == "dict_type":
             messages = [_table_of(key, typed=typed)]
+        elif details[0]["type"] == "list_type":
+            messages = ["input should be a list, in brackets"]
         if not key:
             yield messages[0] if given else f"{recipe or 'config'}: {messages[0]}"
         elif details[0]["type"] == "value_error" and "." not in key and key in Config.model_fields:

@@ -126,6 +126,12 @@ def test_a_key_inside_of_a_table_leaves_the_others_as_the_recipe_has_them(recipe
     assert whole.reward.weights == {"short": 3.0}
 
 
+def test_lists_of_a_named_set_are_typed_as_other_lists():
+    typed = (("eval.sets.a.files", "a.jsonl,b.jsonl"), ("eval.sets.a.functions", "regex"))
+    chosen = given(*typed).eval.sets["a"]
+    assert (chosen.files, chosen.functions) == (["a.jsonl", "b.jsonl"], ["regex"])
+
+
 def test_a_shipped_recipe_is_loaded_by_its_name():
     config = load_config("grpo", [("steps", 3)])
     assert (config.credit.estimator, config.steps) == ("grpo", 3)

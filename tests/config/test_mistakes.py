@@ -130,6 +130,11 @@ def test_a_table_given_as_text_is_answered_with_how_it_is_written(recipe):
     assert written.endswith("reward.weights = 1: input should be a table, {NAME = VALUE}")
 
 
+def test_a_list_given_as_text_in_a_recipe_is_answered_with_brackets(recipe):
+    written = refusal(recipe=recipe('[data]\nfiles = "train.jsonl"'))
+    assert written.endswith("data.files = 'train.jsonl': input should be a list, in brackets")
+
+
 def test_a_wrong_value_inside_of_a_table_is_named_with_its_key():
     message = refusal(("reward.weights.short", "much"))
     assert message.startswith("command line: reward.weights.short = 'much': ")
