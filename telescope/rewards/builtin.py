@@ -45,6 +45,8 @@ def builtin_reward(
         raise TelescopeError(f"reward.options.{name}.{key} is a setting: set reward.{key}")
     try:
         return name, make(**given, **own)
+    except TelescopeError as error:  # it names the kind: regex, or here short=regex
+        raise TelescopeError(f"{name}={error}" if found[1] else error) from error
     except TypeError as error:
         names = ", ".join(key for key in known if key not in common)
         raise TelescopeError(

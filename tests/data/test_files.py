@@ -382,3 +382,8 @@ def test_a_prompt_that_the_tokenizer_cannot_take_is_named() -> None:
     rows = [{"prompt": "请问1+1=2？"}, {"prompt": "请问\ud8001"}]
     with pytest.raises(TelescopeError, match="prompt 2: the tokenizer cannot take it"):
         PromptSet(rows, make_tokenizer(), DataConfig())
+
+
+def test_what_looks_like_a_number_in_a_csv_file_is_one(tmp_path: Path) -> None:
+    (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n", "utf-8")
+    assert read_rows([str(tmp_path / "sums.csv")], "prompt") == [{"prompt": "1+1=", "answer": 2}]

@@ -125,6 +125,7 @@ def test_a_recipe_names_terms_their_options_and_their_weights(job: Job) -> None:
         ("length", "{length = {limit = 3}}", "got an unexpected keyword argument 'limit'; length has most, least"),
         ("length", "{length = {most = 3}, regex = {pattern = 'x'}}", "reward.options names 'regex'; reward.functions has length"),
         ("regex", "{regex = {pattern = '('}}", "'(' is not a regular expression"),
+        ("one=regex", "{one = {pattern = '('}}", "one=regex: '(' is not a regular expression"),
         ("length", "{length = {most = 3, least = 4}}", "length: least = 4, most = 3"),
     ],
 )  # fmt: skip
