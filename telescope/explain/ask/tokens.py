@@ -98,9 +98,7 @@ class _Lexicon:
         self.foreign_en = {_key(phrase) for phrase in data["foreign"]["en"]}
         self.stop = {stem(word) for word in data["stop"]["en"]}
         chinese = {phrase for phrase in self.concepts if _CHINESE.search(phrase)}
-        stops = set(data["stop"]["zh"])
-        self.stop_zh = stops
-        self.chinese = _longest_first(chinese | stops)
+        self.chinese = _longest_first(chinese | set(data["stop"]["zh"]))
         english = {phrase for phrase in self.concepts if not _CHINESE.search(phrase)}
         self.most_words = max(len(phrase.split()) for phrase in english)
 
