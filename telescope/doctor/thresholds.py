@@ -63,6 +63,8 @@ KL_PINNED = 1e-3
 """Nats per token below which the policy is still at the reference."""
 KL_STRONG = 0.5
 """β from which the penalty may hold the policy at the reference …"""
+KL_HELD = 0.03
+"""… with a KL below so many nats per token …"""
 KL_RULES = 2.0
 """… or takes, or makes advantages spread by, so many times the score …"""
 KL_RULES_STEPS = 10

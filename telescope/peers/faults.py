@@ -132,7 +132,8 @@ def _end_of_answer(given: Given, ids: Array, mask: Array, last: int) -> int | No
     if len(after):
         end = int(after[0])
         rest = ids[end + 1 :]
-        pads_are_eos = given.pad in (None, given.eos) and bool((rest == given.eos).all())
+        may_be_padding = not given.whole and given.pad in (None, given.eos)
+        pads_are_eos = may_be_padding and bool((rest == given.eos).all())
         if end != last + 1 or (pads_are_eos and not _always_ends_before_eos(given)):
             return None
         return end
@@ -291,7 +292,8 @@ def _values_after_token(given: Given) -> Fault | None:
     """
     states = _states(given)
     same = _apart(states)
-    return next((f for seen in states if (f := _differs(seen, same)) is not None), None)
+    close = CLOSE if given.whole else 5 * CLOSE  # half of what V may be apart by rounding
+    return next((f for seen in states if (f := _differs(seen, same, close)) is not None), None)
 
 
 Seen = tuple[int, int, float, int]
@@ -343,7 +345,7 @@ def _end_of_left_padding(given: Given, before: Array) -> int:
     return len(before) if is_padding else 0
 
 
-def _differs(seen: Sequence[Seen], same: float) -> Fault | None:
+def _differs(seen: Sequence[Seen], same: float, close: float) -> Fault | None:
     """A fault where V of one state differs with the token that was chosen in it.
 
     The row whose V is farthest from that of most rows is named; of two rows the second. `same`: how
@@ -355,7 +357,7 @@ def _differs(seen: Sequence[Seen], same: float) -> Fault | None:
     other = max(seen, key=lambda each: abs(each[2] - middle))
     first = min((s for s in seen if s[3] != other[3]), key=lambda each: abs(each[2] - middle))
     apart = abs(other[2] - first[2])
-    noise = max(10 * CLOSE, 0.02 * abs(first[2]), 2 * same)
+    noise = 2 * max(close, 2 * close * abs(first[2]), same)
     if not apart > noise:
         return None
     row, token, value, _ = other

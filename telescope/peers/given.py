@@ -37,6 +37,8 @@ class Given:
     bootstrap: Sequence[float] | None = None
     eos: int | None = None
     pad: int | None = None
+    whole: bool = False
+    """Float32 numbers of a ledger of ours, whose rows hold no padding."""
 
     def token(self, row: int, slot: int) -> int:
         """The token's number in its answer; negative in padding on the left."""

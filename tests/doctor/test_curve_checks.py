@@ -282,7 +282,7 @@ def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
 
 
 def test_advantages_made_of_a_strong_kl_penalty() -> None:
-    series = score(FLAT, reward__kl=[0.02, -0.02] * 15, credit__advantage_std=[2.0] * 30)
+    series = score(FLAT, reward__kl=[0.05] * 30, credit__advantage_std=[2.0] * 30)
     finding = found(curves(series, credit__kl_coef=5.0), "kl_too_strong")
     assert finding is not None
     assert finding.variant == "noise"
@@ -316,6 +316,19 @@ def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
     assert finding is not None
     assert finding.variant == "jump"
     assert "grows to 6 nats" in finding.said("what", "en")
+
+
+def test_a_score_that_is_never_above_0_may_have_the_wrong_sign() -> None:
+    run = with_accuracy(curves(score(ramp(-0.5, -0.05, 30))), {0: 0.0, 30: 0.0})
+    finding = found(run, "partial_credit")
+    assert finding is not None
+    assert finding.variant == "negative"
+
+
+def test_a_strong_kl_loss_holds_the_policy_though_its_estimate_is_noisy() -> None:
+    held = score(FLAT, reward__kl=[0.02, -0.02, 0.01] * 10)
+    assert found(curves(held, actor__kl_loss_coef=20.0), "kl_too_strong") is not None
+    assert found(curves(held, actor__kl_loss_coef=0.02), "kl_too_strong") is None
 
 
 def test_shaping_that_pays_for_a_falling_score() -> None:

@@ -405,6 +405,21 @@ def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: P
     assert found(run, tmp_path, "values_after_token") is None
 
 
+def test_a_mask_that_leaves_out_eos_is_found_where_no_padding_is_kept(tmp_path: Path) -> None:
+    cut = rows(responses=lambda i: [5, 6, 7, EOS], response_mask=lambda i: [1, 1, 1, 0])
+    own = (Curves({"model.dtype": "float32"}), lambda path: run_of(path, cut))
+    assert found(own, tmp_path, "mask_shifted") is not None
+
+
+@pytest.mark.parametrize(("dtype", "is_found"), [("float32", True), ("bfloat16", False)])
+def test_values_need_not_be_far_apart_where_there_is_no_rounding(
+    dtype: str, is_found: bool, tmp_path: Path
+) -> None:
+    late = rows(prompt=lambda i: "one", values=lambda i: [0.7 + 0.001 * i] * 4)
+    run = (Curves({"model.dtype": dtype}), lambda path: run_of(path, late))
+    assert (found(run, tmp_path, "values_after_token") is not None) == is_found
+
+
 def test_a_rare_large_score_is_no_wrong_scale(tmp_path: Path) -> None:
     """One answer of a prompt is paid 50, and its other answers are not."""
     scores = rows(128, prompt=lambda i: f"{i % 32}", score=lambda i: 50.0 if i == 7 else i % 2)

@@ -30,7 +30,7 @@ from telescope.doctor.thresholds import (
     "serious",
     charts=("actor/entropy", "reward/score_mean"),
     settings=("actor.entropy_coef", "actor.lr", "credit.kl_coef"),
-    explains=("same_response", "flat_groups", "no_gradient", "lr_too_low"),
+    explains=("same_response", "flat_groups", "no_gradient", "lr_too_low", "over_optimisation"),
 )
 def collapse(run: Curves) -> Sign | None:
     """Entropy that falls while the score rises is learning. Without a gain it is collapse."""

@@ -11,8 +11,8 @@ from telescope.doctor.curves import Curves, onset
 from telescope.doctor.thresholds import (
     KL_FAR,
     KL_FAR_UNLEARNED,
+    KL_HELD,
     KL_NEGATIVE,
-    KL_PINNED,
     KL_RULES,
     KL_RULES_STEPS,
     KL_STRONG,
@@ -112,7 +112,7 @@ def kl_too_strong(run: Curves) -> Sign | None:
     spreads = np.zeros(len(steps)) if spread is None else spread.at(steps, spread.trail(SMOOTH))
     most = KL_RULES * run.score_size()
     signs = {
-        "": onset((now < 10 * KL_PINNED) & unlearned, LOW_STEPS),
+        "": onset((np.abs(kl.trail(2 * SMOOTH)) < KL_HELD) & unlearned, LOW_STEPS),
         "rules": onset((taken > most) & unlearned, KL_RULES_STEPS),
         "noise": onset((spreads > most) & unlearned, KL_RULES_STEPS),
     }

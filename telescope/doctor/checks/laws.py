@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ FAULTS = {
 def _fault_check(fault_id: str) -> LedgerFunction:
     def check(run: Curves, recorded: Recorded) -> Sign | None:
         for step in recorded.steps():
-            for fault in _faults_of(step):
+            for fault in _faults_of(step, run.setting("model.dtype")):
                 if fault.id == fault_id:
                     return _sign_of(step, fault)
         return None
@@ -105,11 +106,11 @@ def _sign_of(step: RecordedStep, fault: Fault) -> Sign:
     return Sign(since=step.step, numbers=numbers, places=places, confidence=0.95)
 
 
-def _faults_of(step: RecordedStep) -> list[Fault]:
+def _faults_of(step: RecordedStep, dtype: str | None) -> list[Fault]:
     """Faults that were found when the step was recorded, and those that its rows show."""
     kept = [Fault(**each) for each in step.meta.get("faults", ())]
-    own = find_faults(_given(step))
-    return kept + own
+    whole = dtype == "float32" and not step.meta.get("rules")
+    return kept + find_faults(replace(_given(step), whole=whole))
 
 
 def _given(step: RecordedStep) -> Given:

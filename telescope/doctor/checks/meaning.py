@@ -48,16 +48,18 @@ def partial_credit(run: Curves) -> Sign | None:
     if best - accuracy.values[0] > max(ACCURACY_FLAT, 2 * run.accuracy_error(best)):
         return None
     part, part_gain = _part_that_rose(run, step)
+    score = run.get(_SCORE)
+    highest = float(score.values.max()) if score is not None else math.nan
     numbers = {
         "gained": gained,
         "before": float(accuracy.values[0]),
         "now": accuracy.value_at(step),
         "part": part,
         "part_gain": part_gain,
+        "highest": highest,
     }
-    return Sign(
-        since=_since_rise(run), numbers=numbers, confidence=0.85, variant="part" if part else ""
-    )
+    variant = "negative" if highest <= 0 else "part" if part else ""
+    return Sign(since=_since_rise(run), numbers=numbers, confidence=0.85, variant=variant)
 
 
 @curve_check(
