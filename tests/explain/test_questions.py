@@ -204,6 +204,19 @@ def test_a_child_never_hears_of_one_times_the_old_chance(ratio, has_times):
 
 
 @LEVELS
+@pytest.mark.parametrize("number", [48, 68])
+def test_a_kl_in_the_loss_is_not_called_free(number, level):
+    loss = RIGHT.settings.change(kl_coef=0.0, kl_loss_coef=0.5)
+    with_loss = said(number, replace(RIGHT, settings=loss), "en", level)
+    without = said(number, replace(RIGHT, settings=RIGHT.settings.change(kl_coef=0.0)), "en", level)
+    assert re.search("0.5" if level == "expert" else "pulled back", with_loss)
+    assert "No KL holds" not in said(63, replace(RIGHT, settings=loss), "en", level)
+    for free in ("costs nothing", "no rope"):
+        assert free not in with_loss
+    assert level == "expert" or re.search("costs nothing|no rope", without)
+
+
+@LEVELS
 def test_blame_is_what_the_loss_asks_for_not_what_the_update_did(level):
     """ρ is 1.6 on the blamed token: other tokens raised it."""
     one = demo()
