@@ -34,7 +34,7 @@ from telescope.roles.learner import Denominators, Learner
 from telescope.rollout.sampler import left_pad
 from telescope.run import checkpoint
 from telescope.run.export import write_model
-from telescope.run.manifest import list_checkpoints, step_of, write_manifest
+from telescope.run.manifest import list_checkpoints, step_of, sync, write_manifest
 from telescope.run.metrics import read_metrics
 from telescope.run.progress import Progress, graceful_stop
 
@@ -55,6 +55,7 @@ def warm_start(config: Config, *, resume: bool) -> str | None:
         _log_of(config).unlink(missing_ok=True)
     if folder.is_dir():
         checkpoint.check(folder, origin={"trained": _settings(config)})
+        shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
         return None
     stage = _Stage(config, work)
     stopped = stage.train()
@@ -72,6 +73,15 @@ def warm_start_metrics(config: Config) -> dict[str, float]:
 
 def _log_of(config: Config) -> Path:
     return config.run_dir / "warm_start.jsonl"
+
+
+def _keep_rows(log: Path, until: int) -> None:
+    """Leaves only the rows of steps up to `until`. At each moment the file holds all of them."""
+    rows = [row for row in read_metrics(log) if row["step"] <= until]
+    temporary = log.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    temporary.replace(log)
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -118,12 +128,11 @@ class _Stage:
         """Trains to the last step. Returns the signal that stopped it, if one did."""
         config = self.config
         done = self._restore()
-        rows = [row for row in read_metrics(_log_of(config)) if row["step"] <= done]
+        _keep_rows(_log_of(config), done)
         total = len(self.batches)
         progress = Progress(start=done, steps=total, every=config.log.every)
         progress.say(f"warm start: {len(self.rows)} completions, {self.rows.dropped} too long")
-        with graceful_stop() as stop, _log_of(config).open("w", encoding="utf-8") as log:
-            log.writelines(json.dumps(row) + "\n" for row in rows)
+        with graceful_stop() as stop, _log_of(config).open("a", encoding="utf-8") as log:
             for step in range(done + 1, total + 1):
                 batch = token_batch(self.rows, self.batches[step - 1], self.policy.device)
                 metrics = update(self.learner, batch)
@@ -140,6 +149,7 @@ class _Stage:
             return stop.requested
 
     def _save(self, step: int) -> None:
+        sync(_log_of(self.config))
         checkpoint.save(
             self.work,
             step,
@@ -171,6 +181,7 @@ class _Stage:
         self.tokenizer.save_pretrained(temporary)
         write_manifest(temporary, step_of(newest), self.origin)
         temporary.rename(folder)
+        sync(folder.parent)  # before what it was made of is removed
 
 
 def _optimizer(config: Config) -> OptimizerConfig:

@@ -190,6 +190,35 @@ def test_a_stopped_warm_start_goes_on_bit_for_bit(
         warm_start(config.model_copy(update={"warm_start": other}), resume=True)
 
 
+def test_earlier_rows_are_in_the_log_while_a_stopped_warm_start_goes_on(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    """A kill at that moment must not lose them."""
+    found: list[list[int]] = []
+    taken = stage.update
+
+    def looks(learner: Learner, batch: Any) -> dict[str, float]:
+        rows = read_metrics(config.run_dir / "warm_start.jsonl")
+        found.append([int(row["step"]) for row in rows])
+        if len(found) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return taken(learner, batch)
+
+    monkeypatch.setattr(stage, "update", looks)
+    config.run_dir.mkdir(parents=True)
+    assert warm_start(config, resume=False) == "SIGINT"
+    assert warm_start(config, resume=True) is None
+    assert found == [[], [1], [1, 2], [1, 2, 3]]
+
+
+def test_what_a_kill_after_the_warm_start_left_is_removed(config: Config):
+    config.run_dir.mkdir(parents=True)
+    warm_start(config, resume=False)
+    (config.run_dir / ".warm_start" / "step_000004").mkdir(parents=True)
+    warm_start(config, resume=True)
+    assert not (config.run_dir / ".warm_start").exists()
+
+
 def test_adapters_are_merged_into_the_warm_started_model(config: Config):
     adapted = config.model.model_copy(update={"lora_rank": 2})
     config = config.model_copy(update={"model": adapted})
