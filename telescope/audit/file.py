@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from telescope.audit.findings import Audit, summarise
 from telescope.config.paths import check_no_link, check_ordinary
 from telescope.errors import TelescopeError
+from telescope.ledger.lines import CHECKSUM, checksum
 
 VERSION = 1
 DIGITS = 7
@@ -40,7 +41,9 @@ def save(audit: Audit, run: Path) -> Path:
     try:
         path.parent.mkdir(exist_ok=True)
         temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-        text = json.dumps(to_json(audit), ensure_ascii=False, allow_nan=False, indent=1)
+        plain = to_json(audit)
+        plain[CHECKSUM] = checksum(plain)
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=1)
         temporary.write_text(text.encode("utf-8", "backslashreplace").decode() + "\n", "utf-8")
         temporary.replace(path)
     except OSError as error:
@@ -50,10 +53,12 @@ def save(audit: Audit, run: Path) -> Path:
 
 
 def load(run: Path | str, step: int) -> Audit | None:
-    """The audit of a step. None without one, or if the file cannot be read."""
+    """The audit of a step. None without one, or if the file is not what was written."""
     try:
         check_ordinary(path_of(run, step))
         plain = json.loads(path_of(run, step).read_text("utf-8"))
+        if plain.pop(CHECKSUM, None) not in (None, checksum(plain)):  # None: of an earlier version
+            return None
         return _FORMAT.validate_python(plain) if plain["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -19,7 +19,7 @@ CHECKSUM = "crc32"
 
 def write_line(row: Mapping[str, Any]) -> str:
     """The line of a row."""
-    return json.dumps({**row, CHECKSUM: _checksum(row)}) + "\n"
+    return json.dumps({**row, CHECKSUM: checksum(row)}) + "\n"
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
@@ -36,12 +36,13 @@ def read_line(line: bytes) -> dict[str, Any] | None:
         return None
     name, value = list(row.items())[-1]
     others = {key: row[key] for key in row if key != name}
-    if value == _checksum(others):  # by its value: a flipped bit may have changed its name
+    if value == checksum(others):  # by its value: a flipped bit may have changed its name
         return others
     return None if CHECKSUM in row else row
 
 
-def _checksum(row: Mapping[str, Any]) -> int:
+def checksum(row: Mapping[str, Any]) -> int:
+    """Of a row, or of another JSON object."""
     return zlib.crc32(json.dumps(row).encode())
 
 

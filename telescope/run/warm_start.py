@@ -8,7 +8,6 @@ warm_start/, so the reference is the warm-started policy too.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from telescope.batch import TokenBatch
 from telescope.config import Config, OptimizerConfig
 from telescope.data.completions import Completions, read_completions
 from telescope.data.seeds import mix_seed
+from telescope.ledger.lines import write_line
 from telescope.models.forward import policy_forward
 from telescope.models.load import fingerprint, is_packable, load_policy, load_tokenizer_of
 from telescope.models.shards import load_weights
@@ -80,7 +80,7 @@ def _keep_rows(log: Path, until: int) -> None:
     rows = [row for row in read_metrics(log) if row["step"] <= until]
     temporary = log.with_suffix(".tmp")
     temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    temporary.write_text("".join(map(write_line, rows)), "utf-8")
     temporary.replace(log)
 
 
@@ -137,7 +137,7 @@ class _Stage:
                 batch = token_batch(self.rows, self.batches[step - 1], self.policy.device)
                 metrics = update(self.learner, batch)
                 metrics["warm_start/dropped"] = self.rows.dropped
-                log.write(json.dumps({"step": step, **metrics}) + "\n")
+                log.write(write_line({"step": step, **metrics}))
                 log.flush()
                 progress.update(step, metrics)
                 every = config.checkpoint.every

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,21 @@ def test_an_audit_on_disk_is_the_same_audit(tmp_path: Path) -> None:
     assert path == tmp_path / "audit" / "step_000050.json"
     assert file.load(tmp_path, 50) == audit
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_a_changed_digit_is_no_audit(tmp_path: Path) -> None:
+    path = file.save(made_audit(), tmp_path)
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"mean": 0.3', '"mean": 0.8', 1), "utf-8")
+    assert file.load(tmp_path, 50) is None
+
+
+def test_an_audit_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    path = file.save(made_audit(), tmp_path)
+    plain = json.loads(path.read_text("utf-8"))
+    del plain["crc32"]
+    path.write_text(json.dumps(plain), "utf-8")
+    assert file.load(tmp_path, 50) == made_audit()
 
 
 @pytest.mark.parametrize("link", ["audit", "audit/.step_000050.json.tmp"])

@@ -211,6 +211,14 @@ def test_earlier_rows_are_in_the_log_while_a_stopped_warm_start_goes_on(
     assert found == [[], [1], [1, 2], [1, 2, 3]]
 
 
+def test_a_changed_digit_in_the_log_is_no_row(config: Config):
+    config.run_dir.mkdir(parents=True)
+    warm_start(config, resume=False)
+    log = config.run_dir / "warm_start.jsonl"
+    log.write_text(log.read_text().replace('"step": 3', '"step": 1'))
+    assert [row["step"] for row in read_metrics(log)] == [1, 2, 4]
+
+
 def test_what_a_kill_after_the_warm_start_left_is_removed(config: Config):
     config.run_dir.mkdir(parents=True)
     warm_start(config, resume=False)
