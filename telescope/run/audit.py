@@ -36,7 +36,7 @@ from telescope.rollout.sampler import sample_batch
 from telescope.run import checkpoint
 from telescope.run.manifest import check_origin, list_checkpoints, step_of
 from telescope.run.metrics import read_metrics
-from telescope.run.saved import SavedRun, recipe_of
+from telescope.run.saved import SavedRun, at_home, recipe_of
 
 LOGITS = 2**27
 """Logits of one sampling call: its rows times the vocabulary."""
@@ -76,6 +76,7 @@ def audit_run(
             f"{run} has credit.whiten_rewards: its rewards are in units of each training batch, "
             "which continuations do not have, so such runs have no audit yet"
         )
+    config = at_home(config, run)
     policies = Policies(run, config)
     step = policies.last_step() if step is None else step
     policy = policies.of_step(step, nearest=nearest)

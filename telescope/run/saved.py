@@ -11,6 +11,7 @@ from telescope.config import Config, load_saved_config
 from telescope.errors import TelescopeError
 from telescope.models.load import fingerprint
 from telescope.models.shards import load_weights
+from telescope.roles.factory import warm_start_folder
 from telescope.run import checkpoint
 from telescope.run.manifest import (
     Manifest,
@@ -61,9 +62,16 @@ def open_run(
         raise TelescopeError(f"{run} has no checkpoint yet: train it first")
     chosen = _choose(run, found, step)
     config = load_saved_config(recipe, overrides, trusted=trusted, functions=functions)
-    here = run.resolve()  # the folder may have been moved
+    return SavedRun(at_home(config, run), chosen, checkpoint.check(chosen))
+
+
+def at_home(config: Config, run: Path) -> Config:
+    """The config of a run that may have been moved to `run`. Checks its warm-started model."""
+    here = run.resolve()
     config = config.model_copy(update={"dir": str(here.parent), "name": here.name})
-    return SavedRun(config, chosen, checkpoint.check(chosen))
+    if config.warm_start.files:
+        checkpoint.check(warm_start_folder(config))
+    return config
 
 
 def recipe_of(run: Path) -> Path:

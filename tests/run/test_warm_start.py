@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,16 @@ from telescope.errors import TelescopeError
 from telescope.models.load import load_policy, load_tokenizer
 from telescope.roles.learner import Learner
 from telescope.run import warm_start as stage
+from telescope.run.audit import audit_run
 from telescope.run.evaluate import evaluate_run
 from telescope.run.lifecycle import Interrupted
 from telescope.run.metrics import read_metrics
+from telescope.run.targets import evaluate_target
 from telescope.run.warm_start import _optimizer, token_batch, update, warm_start
 from telescope.trainer import Trainer
 from tests import ROOT
 from tests.refusals import write_jsonl
+from tests.tiny import tiny_config
 
 ROWS = [
     {"prompt": f"请问{a}+1={a + 1}？", "completion": f"是的，等于{a + 1}！"} for a in range(1, 8)
@@ -160,6 +165,42 @@ def test_ppo_starts_from_the_warm_started_model_and_so_does_the_reference(config
     assert trainer.history()[0]["warm_start/loss"] == log[-1]["warm_start/loss"]
     moved = config.run_dir.rename(config.run_dir.with_name("moved"))
     assert evaluate_run(moved)["eval/greedy_accuracy"] >= 0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A run that was warm-started, in a folder to which it was moved."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = {
+        "warm_start.files": str(write_jsonl(folder / "answers.jsonl", ROWS)),
+        "warm_start.lr": "1e-2",
+        "rollout.max_response_tokens": "8",
+        "steps": "1",
+    }
+    config = tiny_config(folder, tiny_model, *settings.items())
+    Trainer(config).fit()
+    return config.run_dir.rename(folder / "moved")
+
+
+@pytest.mark.parametrize("reader", [evaluate_run, partial(audit_run, states=2, continuations=2)])
+def test_damage_of_the_warm_started_model_is_told(
+    reader: Callable[[Path], Any], trained: Path, tmp_path: Path
+):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    reader(run)
+    path = run / "warm_start" / "generation_config.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(TelescopeError, match=r"warm_start is damaged: generation_config\.json"):
+        reader(run)
+
+
+def test_a_model_that_is_measured_like_a_warm_started_run_is_that_model(
+    trained: Path, tiny_model: Path
+):
+    models = (tiny_model, trained / "warm_start")
+    found = [evaluate_target(str(model), recipe=str(trained)).evaluation for model in models]
+    answers, warm_started = ([each.response for each in one.completions] for one in found)
+    assert answers != warm_started
 
 
 def test_a_stopped_warm_start_goes_on_bit_for_bit(
