@@ -50,13 +50,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         shop = Workshop(Path(folder), options.seed)
         kinds = [kind for kind in KINDS if counts[kind]]
-        for number, kind in enumerate(kinds):
-            if options.minutes is not None:  # each kind gets its share of what is left
-                left = began + 60 * options.minutes - time.monotonic()
-                shop.until = time.monotonic() + left / (len(kinds) - number)
-            rows.append(KINDS[kind](shop, counts[kind]))
-            print(file=sys.stderr)
-    print(markdown(rows))
+        try:
+            for number, kind in enumerate(kinds):
+                if options.minutes is not None:  # each kind gets its share of what is left
+                    left = began + 60 * options.minutes - time.monotonic()
+                    shop.until = time.monotonic() + left / (len(kinds) - number)
+                rows.append(KINDS[kind](shop, counts[kind]))
+                print(file=sys.stderr)
+        finally:  # also where a later kind fails
+            print(markdown(rows), flush=True)
     if not all(row.is_clean for row in rows):
         print(details(rows))
         sys.exit(1)

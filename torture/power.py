@@ -11,7 +11,7 @@ from torture.processes import Command
 from torture.table import Row
 from torture.workshop import Workshop
 
-EVENTS = 90
+EVENTS = 200
 """Roughly what a run has; a later cut happens at its end."""
 
 
@@ -57,6 +57,8 @@ def _cut(shop: Workshop, run: Path, moment: int, row: Row) -> None:
     command = Command(["--version"], shop.folder / "said.txt", before=train)
     ended = command.wait()
     row.look(ended, f"a cut at event {moment}")
+    if not (side / "after").exists():
+        raise RuntimeError(f"no cut at event {moment}: exit code {ended.code}: {ended.said[-500:]}")
     row.faults += 1
     shutil.rmtree(home)
     (side / "after").rename(home)

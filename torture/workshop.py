@@ -38,6 +38,8 @@ SETTINGS = {
     "actor.schedule": "linear",
     "ledger.prompts": "1",
     "ledger.samples": "2",
+    "warm_start.batch_size": "2",
+    "warm_start.lr": "1e-2",
 }
 """A run in which everything that has a state is switched on."""
 
@@ -77,6 +79,8 @@ class Workshop:
             ]
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"{split}.jsonl").write_text(lines, "utf-8")
+        answers = "".join(json.dumps(row | {"completion": "44"}) + "\n" for row in rows)
+        (folder / "answers.jsonl").write_text(answers, "utf-8")
         (folder / "reward.py").write_text(REWARD + FAULTY, "utf-8")
         self.undisturbed = self.new_run("undisturbed")
         modules, self.seconds = in_child(lambda: _first_run(self.undisturbed))
@@ -100,6 +104,7 @@ class Workshop:
         files = {
             "data.files": str(self.folder / "train.jsonl"),
             "data.eval_files": str(self.folder / "eval.jsonl"),
+            "warm_start.files": str(self.folder / "answers.jsonl"),
             "reward.functions": f"{self.folder / 'reward.py'}:noisy",
         }
         config = tiny_config(home, self.model, *(SETTINGS | files | settings).items())
@@ -133,6 +138,7 @@ def contents(run: Path) -> dict[str, Any]:
     for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8").splitlines()):
         row = without_timings(json.loads(line))
         found[f"metrics row {number}"] = repr(row)
+    found["warm start"] = (run / "warm_start.jsonl").read_text("utf-8")
     for kind in ("step", "eval", "completions"):
         for step in reader.steps(run, kind):
             found[f"ledger {kind} {step}"] = _ledger(run, step, kind)
