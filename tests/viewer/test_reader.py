@@ -443,10 +443,12 @@ def test_one_sentence_says_what_the_critic_expected_and_what_the_actor_learns(
     assert f"expected {values[4]:.3f} before it and {values[5]:.3f} after it" in said
     assert columns["whitened"][4] < 0
     assert f"Â = −{abs(columns['whitened'][4]):.3f}: to be written less" in said
+    assert said.endswith("Clipped in the last update: no further.")
     page.locator('#answer [data-token="6"]').click()
     until(page, "document.querySelector('#token-line').textContent.includes('Token 6')")
     said = " ".join(page.locator("#token-line").text_content().split())
     assert f"expected {values[6]:.3f} before it; then the answer ended, with 0.000 left" in said
+    assert "Clipped" not in said
     page.locator("#kid").click()
     until(page, "document.querySelector('#token-line').textContent.includes('forecaster')")
     assert not re.search(r"\.\d\d|[ÂδV]", page.locator("#token-line").text_content())

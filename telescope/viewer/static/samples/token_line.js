@@ -5,7 +5,7 @@ import { lang, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { tokenSeen } from "../token/chosen.js";
 import { figureOf } from "../token/figure.js";
-import { symbolOf, viewOf } from "../token/view.js";
+import { isClipped, symbolOf, viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 // What the critic expected before the token and after it; null without a critic.
@@ -28,13 +28,18 @@ function learnedFrom(columns, i) {
   return t(`reader.line.${way}`, { symbol: symbolOf(quantity), x: number });
 }
 
+// That the loss pushes it no further; not said of a what-if, whose updates nobody made.
+const stoppedAt = (sample, { columns, changed }, i) =>
+  !changed && isClipped(sample, columns, i) ? t("reader.line.clipped") : null;
+
 export function TokenLine({ sample }) {
   const i = tokenSeen.value;
   if (i === null) return html`<p id="token-line" class="token-line quiet">${t("token.hint")}</p>`;
-  const { columns, changed } = viewOf(sample);
+  const view = viewOf(sample);
+  const { columns, changed } = view;
   const word = visible(groupOf(sample, i).text, 16) || "∅";
   const said = sample.mask[i]
-    ? [expectedAt(sample, columns, i), learnedFrom(columns, i)]
+    ? [expectedAt(sample, columns, i), learnedFrom(columns, i), stoppedAt(sample, view, i)]
     : [t("reader.line.tool")];
   if (!said.some(Boolean)) return null;
   const mark = changed ? t("whatif.line") : null;

@@ -73,6 +73,7 @@ export const samplesEn = {
   "reader.line.less": "{symbol} = {x}: to be written less.",
   "reader.line.more": "{symbol} = {x}: to be written more.",
   "reader.line.same": "{symbol} = {x}: no change.",
+  "reader.line.clipped": "Clipped in the last update: no further.",
   "reader.line.tool": "a tool wrote it; it is not trained.",
   "reader.colour": "colour by",
   "reader.scale": "one scale for the whole run; numbers beyond it have the darkest colour",

@@ -71,6 +71,7 @@ export const samplesZh = {
   "reader.line.less": "{symbol} = {x}：以后少写。",
   "reader.line.more": "{symbol} = {x}：以后多写。",
   "reader.line.same": "{symbol} = {x}：不变。",
+  "reader.line.clipped": "最后一次更新里被裁剪：不再推。",
   "reader.line.tool": "工具写的，不训练。",
   "reader.colour": "着色",
   "reader.scale": "整个运行用同一把尺；超出的部分用最深的颜色",

@@ -27,6 +27,7 @@ export const tokenKidEn = {
   "reader.line.less": "Its {symbol} is {x}: write it less.",
   "reader.line.more": "Its {symbol} is {x}: write it more.",
   "reader.line.same": "Its {symbol} is {x}: no change.",
+  "reader.line.clipped": "It has been changed enough for now.",
   "reader.line.tool": "a tool wrote it, not the writer.",
   "reader.beyond": "off the scale, in the darkest colour: {n} words",
   "reader.means.whitened":

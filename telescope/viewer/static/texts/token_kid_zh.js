@@ -25,6 +25,7 @@ export const tokenKidZh = {
   "reader.line.less": "{symbol}是 {x}：以后少写。",
   "reader.line.more": "{symbol}是 {x}：以后多写。",
   "reader.line.same": "{symbol}是 {x}：不变。",
+  "reader.line.clipped": "这次已经改得够多了，先停一停。",
   "reader.line.tool": "是工具写的，不算写作者的。",
   "reader.beyond": "超出色标、用最深颜色的有 {n} 个词",
   "reader.means.whitened": "紫：比大家差，以后少写；橙：比大家好，以后多写",
