@@ -195,10 +195,12 @@ class _Session:
     # ---- the terminal ----
 
     def _about(self) -> str:
+        from telescope.explain.chat import user_turn
         from telescope.explain.text import shorten, visible
 
         sample = self.conversation.sample
-        shown = [visible(text, spaces=False) for text in (sample.prompt, sample.response)]
+        texts = (user_turn(sample.prompt), sample.response)
+        shown = [visible(text, spaces=False) for text in texts]
         head = shorten(" → ".join(shown), self.width)
         return self._folded(f"{head}\n{_HELP[self.lang]}")
 

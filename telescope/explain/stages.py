@@ -17,6 +17,7 @@ from rich.text import Text
 from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.arithmetic import fill
+from telescope.explain.chat import user_turn
 from telescope.explain.flow_story import FlowStory
 from telescope.explain.groups import Group, group_of
 from telescope.explain.instructive import instructive
@@ -253,7 +254,7 @@ def flow(
 
 
 def _about(sample: Sample, t: int, width: int) -> str:
-    prompt = visible(sample.prompt, spaces=False)
+    prompt = visible(user_turn(sample.prompt), spaces=False)
     token = pieces(sample.token_bytes)[t]
     return f"{shorten(prompt, width // 2)}   i = {t} «{shorten(token, 12)}»"
 

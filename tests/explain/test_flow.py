@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_without_a_forecaster_there_is_no_surprise_and_no_target(name: str) -> N
     assert "credit: " in credit
     assert "surprise: " not in credit
     assert "target: " not in credit
+
+
+@pytest.mark.parametrize("level", ["expert", "kid"])
+def test_the_head_is_what_the_user_said_not_the_chat_template(level: Any) -> None:
+    turns = ("system\nBe brief.", "user\nWhat is 1+1?")
+    prompt = (
+        "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
+    )
+    drawn = flow(replace(demo(), prompt=prompt), "en", 100, level=level)
+    assert drawn.startswith("What is 1+1?")
 
 
 def test_an_expert_gets_calls_and_shapes() -> None:

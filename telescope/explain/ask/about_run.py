@@ -25,6 +25,7 @@ from telescope.explain.arithmetic import fill
 from telescope.explain.ask.index import Index
 from telescope.explain.ask.tokens import words
 from telescope.explain.ask.wordings import all_wordings
+from telescope.explain.chat import user_turn
 from telescope.explain.facts import facts
 from telescope.explain.instructive import instructive
 from telescope.explain.sample import Sample
@@ -177,11 +178,13 @@ class AboutRun:
         lines = []
         if self.run is not None and self.run.config:
             lines.append(self.say("source", self.run.name, _source(self.run.config)))
-        lines.append(self.say("asked", _short(self.sample.prompt)))
+        lines.append(self.say("asked", _short(user_turn(self.sample.prompt))))
         prompts = [one.prompt for one in self.batch() if one.prompt != self.sample.prompt]
         others = list(dict.fromkeys(prompts))[:2]
         if others:
-            lines.append(self.say("others", ", ".join(f"«{_short(each)}»" for each in others)))
+            lines.append(
+                self.say("others", ", ".join(f"«{_short(user_turn(each))}»" for each in others))
+            )
         parts = list(self.sample.parts)
         if not parts and self.run is not None:
             parts = list(self.run.config.get("reward", {}).get("functions", []))

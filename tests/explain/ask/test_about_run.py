@@ -241,3 +241,11 @@ def test_an_estimator_that_nobody_said_is_not_described() -> None:
         "is there a critic in this run?", sample=replace(RIGHT, settings=Settings.of(estimator="?"))
     )
     assert text == "The trainer did not record its estimator, and its numbers do not show one."
+
+
+def test_the_task_is_what_the_user_said_not_the_chat_template() -> None:
+    turns = ("system\nBe brief.", "user\nWhat is 1+1?")
+    prompt = (
+        "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
+    )
+    assert "asked «What is 1+1?»" in ask("what is the task?", sample=replace(RIGHT, prompt=prompt))
