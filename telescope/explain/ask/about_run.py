@@ -34,7 +34,7 @@ from telescope.explain.text import shorten
 from telescope.explain.trace import Tracer
 from telescope.explain.words import Lang, Level, assumed
 
-Topic = Literal["task", "settings", "learning", "expected", "right"]
+Topic = Literal["task", "settings", "length", "learning", "expected", "right"]
 RIGHT_ANSWERS = ("answer", "ground_truth", "solution", "target", "label", "answers")
 """Columns of the data that may hold the right answer."""
 _ACCURACIES = (
@@ -45,6 +45,7 @@ _SCORE = "reward/score_mean"
 RELATED: dict[Topic, tuple[str, ...]] = {
     "task": ("q6", "q63"),
     "settings": ("q60", "q46", "q23"),
+    "length": ("q41", "q30", "q57"),
     "learning": ("q63", "q71", "q1"),
     "expected": ("q9", "q71", "q3"),
     "right": ("q69", "q70"),
@@ -164,6 +165,7 @@ class AboutRun:
         said: dict[Topic, Callable[[], list[str]]] = {
             "task": self.task,
             "settings": self.settings,
+            "length": self.length,
             "learning": self.learning,
             "expected": self.expected,
             "right": self.right,
@@ -217,6 +219,12 @@ class AboutRun:
             lines.append(self.say("epsilon", num(used.actor.clip_low)))
         lines.append(self.say("temperature", num(used.temperature)))
         return [*lines, *filter(None, [assumed(sample, self.lang, "expert")])]
+
+    def length(self) -> list[str]:
+        sample = self.sample
+        unit = "words" if self.level == "kid" else "tokens"
+        lines = [self.say(unit, len(sample), len(sample.written))]
+        return [*lines, self.say("cut off" if sample.truncated else "ended")]
 
     def learning(self) -> list[str]:
         if self.run is None:

@@ -20,6 +20,7 @@ from telescope.explain.example import BATCH, RIGHT, WRONG
 from telescope.explain.facts import facts
 from telescope.explain.settings import Settings
 from tests import ROOT
+from tests.explain.samples import with_tool
 
 HERE = Path(__file__).parent
 
@@ -76,6 +77,11 @@ def ask(text: str, run: Path | None = None, *, sample=WRONG, **options) -> str:
         ("这次训练有 critic 吗？", "settings"),
         ("这里的 λ 是多少？", "settings"),
         ("一组有几条回答？", "settings"),
+        ("how long is this answer?", "length"),
+        ("did the answer stop by itself?", "length"),
+        ("was it cut off?", "length"),
+        ("这条回答有多长？", "length"),
+        ("回答是自己停下的吗？", "length"),
         ("what is the right answer?", "right"),
         ("正确答案是什么？", "right"),
     ],
@@ -111,7 +117,7 @@ def test_a_question_that_only_sounds_like_it_is_not_answered(text: str) -> None:
 def test_learning_is_told_with_the_first_and_the_last_number(run: Path) -> None:
     assert ask("is it learning?", run) == (
         "Held-out accuracy, greedy: from 0.25 (step 0) up to 0.75 (step 2). "
-        "Mean score of the training answers (mean of 1 steps each): from 0.5 (step 1) down to "
+        "Mean score of the training answers (at each end over 1 step(s)): from 0.5 (step 1) down to "
         "0.25 (step 2)."
     )
     assert ask("它在学吗？", run) == (
@@ -212,7 +218,15 @@ def test_the_questions_on_the_page_are_answered_as_it_says(page: str, title: str
     asked = re.findall(r"^\| (.*[?？]) \|", section, re.MULTILINE)
     asked += re.findall(r'^telescope ask "(.*?)"', section, re.MULTILINE)
     answered = [Conversation(RIGHT).ask(text).answered for text in asked]
-    topics = ["run:learning", "run:task", "run:settings", "run:expected", "run:right", "q70"]
+    topics = [
+        "run:learning",
+        "run:task",
+        "run:settings",
+        "run:length",
+        "run:expected",
+        "run:right",
+        "q70",
+    ]
     assert answered == [*topics, "run:learning", "run:expected"]
 
 
@@ -249,3 +263,13 @@ def test_the_task_is_what_the_user_said_not_the_chat_template() -> None:
         "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
     )
     assert "asked «What is 1+1?»" in ask("what is the task?", sample=replace(RIGHT, prompt=prompt))
+
+
+def test_a_tools_tokens_are_not_counted_as_the_policys() -> None:
+    text = ask("how long is this answer?", sample=with_tool())
+    assert (
+        text
+        == "This answer has 6 tokens, of which the policy wrote 4. It was cut off before its end."
+    )
+    assert "没有被截断" in ask("这条回答有多长？", sample=RIGHT)
+    assert "token" not in ask("how long is this answer?", sample=RIGHT, level="kid")
