@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import random
 import sys
@@ -33,7 +34,7 @@ def correct(prompts, completions, answer, **columns):
     scores = []
     for text, right in zip(completions, answer, strict=True):
         numbers = re.findall(r"-?\\d+", text)
-        scores.append(float(bool(numbers) and numbers[-1] == right))
+        scores.append(float(bool(numbers) and numbers[-1] == str(right)))
     return scores
 '''
 
@@ -113,8 +114,10 @@ def _ask(name: str, question: str, default: str) -> str:
 def project_files(name: str, model: str, data: str, algorithm: str) -> dict[str, str]:
     """File name -> content."""
     is_sample = data == "sample"
-    if not is_sample and not Path(data).is_file():
-        raise TelescopeError(f"no data file {data}: give a .jsonl or .parquet file, or sample")
+    if not is_sample and not glob.glob(data):
+        raise TelescopeError(
+            f"no data file {data}: give a .jsonl, .csv or .parquet file, or sample"
+        )
     is_tiny = model == "builtin"
     is_grpo = algorithm == "grpo"
     files = ["train.jsonl"] if is_sample else [str(Path(data).absolute())]
@@ -124,7 +127,7 @@ def project_files(name: str, model: str, data: str, algorithm: str) -> dict[str,
     recipe = _RECIPE.format(
         name=name,
         steps=100,
-        model=json.dumps(model),
+        model=json.dumps(str(Path(model).absolute()) if Path(model).is_dir() else model),
         dtype=""
         if is_tiny
         else 'dtype = "bfloat16"              # the optimizer keeps float32 copies\n',

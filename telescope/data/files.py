@@ -134,7 +134,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8"))
+            row = json.loads(line.decode("utf-8-sig"))  # Windows begins a file with a mark
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TelescopeError(
                 f"{path}, line {number} is not JSON: {error} "

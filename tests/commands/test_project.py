@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,19 @@ def test_init_asks_nothing_without_a_terminal(capsys: Capture):
     config = load_config(Path("p/recipe.toml"))
     assert config.data.files == [str(Path("own.jsonl").absolute())]
     assert config.credit.estimator == "gae"
+    Path("model").mkdir()
+    printed(capsys, "init", "r", "--data", "*.jsonl", "--model", "model")
+    config = load_config(Path("r/recipe.toml"))
+    assert config.data.files == [str(Path("*.jsonl").absolute())]
+    assert config.model.path == str(Path("model").absolute())
     assert "no data file nothing.jsonl" in refusal(capsys, "init", "q", "--data", "nothing.jsonl")
+
+
+def test_the_reward_of_a_new_project_reads_numbers_and_texts(capsys: Capture):
+    printed(capsys, "init", "p")
+    space: dict[str, Any] = {}
+    exec(Path("p/reward.py").read_text("utf-8"), space)
+    assert space["correct"]([], ["so 5", "it is 5", "none"], [5, "5", 5]) == [1.0, 1.0, 0.0]
 
 
 def test_init_asks_three_questions_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Capture):

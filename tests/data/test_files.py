@@ -384,6 +384,13 @@ def test_a_prompt_that_the_tokenizer_cannot_take_is_named() -> None:
         PromptSet(rows, make_tokenizer(), DataConfig())
 
 
+def test_a_jsonl_file_from_windows_is_read(tmp_path: Path) -> None:
+    lines = '{"prompt": "1+1="}\r\n{"prompt": "1+2="}\r\n'
+    (tmp_path / "sums.jsonl").write_bytes(lines.encode("utf-8-sig"))
+    rows = read_rows([str(tmp_path / "sums.jsonl")], "prompt")
+    assert [row["prompt"] for row in rows] == ["1+1=", "1+2="]
+
+
 def test_what_looks_like_a_number_in_a_csv_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n", "utf-8")
     assert read_rows([str(tmp_path / "sums.csv")], "prompt") == [{"prompt": "1+1=", "answer": 2}]
