@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError, pip_install
+from telescope.rewards.terms import is_empty
 
 
 class MathVerify:
@@ -37,7 +38,7 @@ class MathVerify:
         return [self._one(text, right) for text, right in zip(last_turns, answer, strict=True)]
 
     def _one(self, text: str, right: Any) -> float | None:
-        if right is None:
+        if is_empty(right):
             return None
         process = self._process or self._start()
         assert process.stdin is not None

@@ -12,6 +12,7 @@ from typing import Any
 from telescope.errors import TelescopeError
 from telescope.rewards.jail import encoded
 from telescope.rewards.sandbox import DEFAULT, Limits, run_program
+from telescope.rewards.terms import is_empty
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -57,6 +58,8 @@ class Python:
         return whole, {"tests_passed": shares}
 
     def _share_passed(self, text: str, tests: Any) -> float | None:
+        if is_empty(tests):
+            return None
         given = json.loads(tests) if isinstance(tests, str) else tests
         if given is None or not len(given):
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,13 @@ from telescope.data.loader import last_match
 from telescope.errors import TelescopeError, pip_install
 
 Scorer = Callable[..., list[Any]]
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a row has nothing in this column: None, NaN, an empty text or an empty list."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or value in ([], ()) or (isinstance(value, float) and math.isnan(value))
 
 
 def exact(*, column: str = "answer", pattern: str | None = None, case: bool = True) -> Scorer:
@@ -37,13 +45,16 @@ def exact(*, column: str = "answer", pattern: str | None = None, case: bool = Tr
         return [one(text, right) for text, right in zip(last_turns, columns[column], strict=True)]
 
     def one(text: str, right: Any) -> float | None:
-        if right is None:
+        if is_empty(right):
             return None
         found = text if pattern is None else last_match(pattern, text)
         wanted = right if isinstance(right, list | tuple) else [right]
-        return float(found is not None and plain(found) in [plain(str(each)) for each in wanted])
+        return float(found is not None and plain(found) in [plain(each) for each in wanted])
 
-    def plain(text: str) -> str:
+    def plain(value: Any) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # pandas makes 5.0 of a 5 in a column with gaps
+        text = str(value)
         return text.strip() if case else text.strip().casefold()
 
     return score

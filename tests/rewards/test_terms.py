@@ -28,8 +28,18 @@ def test_exact_takes_the_last_match_of_a_pattern() -> None:
     assert score(["#### 3 #### Ab", "Ab"], right=["aB", "ab"]) == [1, 0]
 
 
-def test_exact_has_no_score_for_a_row_without_an_answer() -> None:
-    assert exact()(["4"], answer=[None]) == [None]
+@pytest.mark.parametrize("empty", [None, "", " ", [], float("nan")])
+def test_a_row_whose_answer_or_tests_are_empty_has_no_score(empty: Any) -> None:
+    assert exact()(["4"], answer=[empty]) == [None]
+    assert MathVerify()(["4"], answer=[empty]) == [None]
+    programs = builtin_reward("python", {})
+    assert programs is not None
+    assert programs[1](["print(4)"], tests=[empty]) == ([None], {"tests_passed": [None]})
+
+
+def test_exact_takes_a_whole_number_for_its_digits() -> None:
+    """pandas makes 5.0 of a 5 in a column with gaps."""
+    assert exact()(["5", "5", "0.5"], answer=[5.0, 5, 0.5]) == [1, 1, 1]
 
 
 def test_exact_names_the_column_that_is_missing() -> None:
