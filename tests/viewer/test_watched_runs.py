@@ -95,3 +95,5 @@ def test_every_view_draws_what_is_there_and_says_nothing_of_what_is_not(
     else:
         page.locator("#no-numbers").wait_for()
         assert drawn.count() == 0
+    page = open_page(f"{url}#view=compare&compare=calibration&step=1&lang=en")
+    page.locator("#no-numbers" if "values" in given else "#no-critic").wait_for()

@@ -23,9 +23,16 @@ export function Calibration({ found }) {
     return html`<p class="quiet" id="no-critic">${t("compare.no_critic")}</p>`;
   return html`
     <${Loaded} from=${columns}>
-      ${(data) => html`<${Plot} data=${data} gamma=${found.settings?.gamma ?? 1} />`}
+      ${(data) => drawn(data, found.settings)}
     </${Loaded}>
   `;
+}
+
+function drawn(data, settings) {
+  const { values, token_level_rewards: rewards } = data.columns;
+  if (!values || !rewards)
+    return html`<p class="quiet" id="no-numbers">${t("compare.no_rewards")}</p>`;
+  return html`<${Plot} data=${data} gamma=${settings?.gamma ?? 1} />`;
 }
 
 // G: the discounted rewards that came, which is the return with λ = 1.

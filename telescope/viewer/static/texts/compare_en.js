@@ -47,7 +47,9 @@ export const compareEn = {
   "compare.vr.about":
     "Each cell counts tokens by V before the token and R, the critic's target. On the dashed line the two are equal.",
   "compare.no_numbers": "None of these numbers was recorded in this step.",
-  "compare.no_critic": "This run has no critic: there is no V to compare with what came.",
+  "compare.no_rewards": "Rewards were not recorded, so V cannot be compared with what came.",
+  "compare.no_critic":
+    "There is no V to compare with what came: no critic, or its V were not recorded.",
   "compare.calibration.title": "Calibration of the critic at step {step}",
   "compare.calibration.about":
     "Tokens sorted by V, in bins of equal counts. A dot is the mean V and the mean observed return G of a bin; the number counts its tokens. On the dashed line V is right on average.",

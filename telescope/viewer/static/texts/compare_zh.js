@@ -44,7 +44,8 @@ export const compareZh = {
   "compare.vr.about":
     "每一格数的是 token：横轴是写之前的 V，纵轴是 critic 的目标 R。虚线上两者相等。",
   "compare.no_numbers": "这一步没有记录这些数中的任何一个。",
-  "compare.no_critic": "这次训练没有 critic，没有 V 可比。",
+  "compare.no_rewards": "没有记录奖励，V 没有实际回报可比。",
+  "compare.no_critic": "没有 V 可以和实际回报比：没有 critic，或没有记录它的 V。",
   "compare.calibration.title": "第 {step} 步 critic 的校准",
   "compare.calibration.about":
     "token 按 V 排序，分成数量相等的几组。一个点是一组的平均 V 和平均实际回报 G，数字是 token 数。在虚线上，V 平均来说是准的。",
