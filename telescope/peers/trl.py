@@ -28,6 +28,15 @@ PPO_COLUMNS = {
 """Our column -> the local variable of TRL's PPO."""
 GROUP_STD_EPS = 1e-4
 """What TRL's GRPO adds to σ; ours is 1e-6."""
+AGGREGATIONS = {
+    "grpo": "seq-mean-token-mean",
+    "sapo": "seq-mean-token-mean",
+    "bnpo": "token-mean",
+    "dapo": "token-mean",
+    "cispo": "token-mean",
+    "dr_grpo": "seq-mean-token-sum-norm",
+}
+"""TRL's `loss_type` -> how the terms of the tokens are averaged."""
 PPO_RULES = (
     {
         "en": "TRL pays the score one slot after the last token, and that slot has a V of its own. "
@@ -111,16 +120,15 @@ def _callback(record: Callable[[], None], recorder: Recorder) -> Any:
 
 def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Recorder:
     args = trainer.args
-    scales = str(getattr(args, "scale_rewards", "group")).lower()
-    divides = scales not in ("none", "false")
-    estimator = "grpo" if divides else "dr_grpo"
+    estimator = "grpo" if _scales(args) == "group" else "dr_grpo"
     settings = {
         "estimator": "gdpo" if _normalises_each(args) else estimator,
-        "whiten": False,
+        "whiten": _scales(args) == "batch",
+        "gamma": 1.0,
         "kl_coef": 0.0,
-        "clip_low": args.epsilon,
-        "clip_high": args.epsilon_high or args.epsilon,
+        "kl_loss_coef": args.beta,
         "temperature": args.temperature,
+        **_loss(args),
     }
     recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
     seen: dict[str, Any] = {}
@@ -140,18 +148,51 @@ def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Rec
     return recorder
 
 
+def _loss(args: Any) -> dict[str, Any]:
+    """TRL's loss under our names."""
+    kind = args.loss_type
+    level = getattr(args, "importance_sampling_level", "token")
+    clips = kind in ("grpo", "dapo", "bnpo", "dr_grpo")
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    found = {
+        "loss": {"token": "clip", "sequence": "gspo"}.get(level, kind) if clips else kind,
+        "aggregation": AGGREGATIONS.get(kind),
+        "clip_low": args.epsilon,
+        "clip_high": high,
+        "dual_clip": getattr(args, "delta", None),
+    }
+    if kind == "cispo":  # the ratio has an upper bound only, and this is it
+        found |= {"clip_low": 0.9999, "clip_high": high - 1}
+    if kind == "sapo":
+        found |= {
+            "tau_positive": args.sapo_temperature_pos,
+            "tau_negative": args.sapo_temperature_neg,
+            "ratio_level": level,
+        }
+    return found
+
+
+def _scales(args: Any) -> str:
+    """What TRL divides by: the σ of a group, of the batch, or none."""
+    if _normalises_each(args):
+        return "group"
+    kind = str(getattr(args, "scale_rewards", "group")).lower()
+    return {"true": "group", "false": "none"}.get(kind, kind)
+
+
 def _record_grpo(trainer: Any, recorder: Recorder, output: dict[str, Any], rewards: Any) -> None:
     if not trainer.model.training:
         return
     exists = output["completion_mask"].bool()
     mask = exists & output["tool_mask"].bool() if "tool_mask" in output else exists
     count, width = mask.shape
+    used = output["advantages"].reshape(count, -1).expand(count, width)
     given: dict[str, Any] = {
         "prompts": _kept(output["prompt_ids"], output["prompt_mask"]),
         "responses": output["completion_ids"],
         "mask": mask,
         "lengths": exists.sum(1).tolist(),
-        "advantages": output["advantages"].reshape(count, -1).expand(count, width),
+        "whitened" if _scales(trainer.args) == "batch" else "advantages": used,
         "group": [i // trainer.num_generations for i in range(count)],
     }
     names = {
@@ -175,10 +216,7 @@ def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
     groups = scores.view(-1, trainer.num_generations)
     mean = groups.nanmean(1).repeat_interleave(trainer.num_generations)
     scale = torch.ones_like(scores)
-    kind = str(getattr(trainer.args, "scale_rewards", "group")).lower()
-    if kind == "batch":
-        scale = (_spread(scores[None]) + GROUP_STD_EPS).expand_as(scores)
-    elif kind not in ("none", "false"):
+    if _scales(trainer.args) == "group":
         scale = (_spread(groups) + GROUP_STD_EPS).repeat_interleave(trainer.num_generations)
     known = is_scored & scale.isfinite()  # others have the advantage 0
     mean = torch.where(known, mean, scores).nan_to_num()
@@ -197,7 +235,10 @@ def _outcomes(trainer: Any, rewards: Any, mask: Any) -> dict[str, Any]:
     }
     if _normalises_each(trainer.args):
         return found
-    return found | {"scale": scale, "baselines": mean[:, None].expand(mask.shape)}
+    found |= {"scale": scale, "baselines": mean[:, None].expand(mask.shape)}
+    if _scales(trainer.args) == "batch":
+        found["moments"] = (0.0, float(_spread(scores[None])) + GROUP_STD_EPS)
+    return found
 
 
 def _spread(rows: Any) -> Any:

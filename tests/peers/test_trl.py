@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import telescope
 from telescope.errors import TelescopeError
+from telescope.explain.groups import Group
+from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger.reader import samples, steps
+from telescope.peers.trl import watch_grpo
 from tests.tiny import write_tiny_model
 
 has_trl = importlib.util.find_spec("trl") is not None
@@ -93,8 +97,9 @@ def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
         {"mask_truncated_completions": True},
         {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]},
         {"num_generations": 2, "gradient_accumulation_steps": 2, "num_iterations": 2},
+        {"scale_rewards": "batch"},
     ],
-    ids=["truncated are masked", "two rewards", "two answers"],
+    ids=["truncated are masked", "two rewards", "two answers", "the batch's spread"],
 )
 def test_other_settings_of_trls_grpo_are_no_fault(
     settings: dict[str, Any], model: Path, tmp_path: Path
@@ -127,7 +132,10 @@ def test_other_settings_of_trls_grpo_are_no_fault(
     trainer.train()
     first = steps(tmp_path / "run")[0]
     assert wrong(tmp_path / "run", first) == set()
-    assert samples(tmp_path / "run", first)[0].faults == ()
+    found = samples(tmp_path / "run", first)
+    assert found[0].faults == ()
+    if "scale_rewards" in settings:
+        assert all(trace.ok for trace in Group(found[:4], 0).traces(0))
 
 
 @needs_trl
@@ -162,8 +170,40 @@ def test_answers_without_a_reward_are_not_compared(scale: str, model: Path, tmp_
     trainer.train()
     found = samples(tmp_path / "run", 0)
     assert wrong(tmp_path / "run", 0) == set()
+    assert found[0].assumed == ()
     assert [sample.score is None for sample in found] == [False, True, False, False] * 2
     assert [set(sample.parts) for sample in found[:3]] == [{"first", "second"}, set(), {"first"}]
+
+
+LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dapo": ({"beta": 0.1}, {"loss": "clip", "aggregation": "token-mean", "kl_loss_coef": 0.1}),
+    "grpo": (
+        {"importance_sampling_level": "sequence", "epsilon": 0.01, "epsilon_high": 0.05},
+        {"loss": "gspo", "clip_low": 0.01, "clip_high": 0.05},
+    ),
+    "cispo": ({"epsilon_high": 5.0}, {"loss": "cispo", "clip_high": 4.0}),
+    "dr_grpo": ({}, {"loss": "clip", "aggregation": "seq-mean-token-sum-norm"}),
+    "sapo": ({}, {"loss": "sapo", "tau_positive": 1.0, "tau_negative": 1.05}),
+}
+
+
+@needs_trl
+@pytest.mark.parametrize(("name", "given", "ours"), [(n, *pair) for n, pair in LOSSES.items()])
+def test_the_loss_of_trls_grpo_is_recorded_under_our_names(
+    name: str, given: dict[str, Any], ours: dict[str, Any], tmp_path: Path
+) -> None:
+    from trl import GRPOConfig
+
+    args = GRPOConfig(output_dir=str(tmp_path), loss_type=name, **given, **COMMON)
+    trainer = SimpleNamespace(
+        args=args,
+        add_callback=lambda callback: None,
+        _calculate_rewards=None,
+        _generate_and_score_completions=None,
+    )
+    recorder = watch_grpo(trainer, tmp_path / "run", {})
+    recorded = Settings.of(**recorder.settings).by_name()
+    assert {key: recorded[key] for key in ours} == ours
 
 
 @needs_ppo
