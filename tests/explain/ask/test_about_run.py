@@ -121,7 +121,7 @@ def test_learning_is_told_with_the_first_and_the_last_number(run: Path) -> None:
         "0.25 (step 2)."
     )
     assert ask("它在学吗？", run) == (
-        "留出题的准确率（greedy）：从 0.25（第 0 步）升到 0.75（第 2 步）。"
+        "留出准确率（greedy）：从 0.25（第 0 步）升到 0.75（第 2 步）。"
         "训练回答的平均得分（各取 1 步的平均）：从 0.5（第 1 步）降到 0.25（第 2 步）。"
     )
 
