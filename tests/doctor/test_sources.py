@@ -101,6 +101,13 @@ def test_trl_ppo_kl_is_a_sum_per_response_and_becomes_a_mean_per_token() -> None
 def test_parts_of_the_reward_keep_their_names_with_any_prefix() -> None:
     assert canonical({"rewards/format/mean": 0.5}) == {"reward/format": 0.5}
     assert canonical({"train/rewards/format/mean": 0.5}) == {"reward/format": 0.5}
+    assert canonical({"rewards/format": 0.5}) == {"reward/format": 0.5}
+    assert canonical({"rewards/chosen": 0.5}) == {"rewards/chosen": 0.5}  # DPO's
+
+
+def test_the_kl_of_the_loss_stands_in_where_no_other_is_logged() -> None:
+    assert canonical({"actor/kl_loss": 0.2})["reward/kl"] == 0.2
+    assert canonical({"actor/kl_loss": 0.2, "reward/kl": 0.1})["reward/kl"] == 0.1
 
 
 def test_evaluation_is_never_taken_for_training() -> None:

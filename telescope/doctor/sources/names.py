@@ -15,7 +15,6 @@ NAMES = {
     "actor/entropy_loss": "actor/entropy",
     "actor/ppo_kl": "actor/ppo_kl",
     "actor/reward_kl_penalty": "reward/kl",
-    "actor/kl_loss": "actor/kl_loss",
     "critic/kl": "reward/kl",
     "actor/reward_kl_penalty_coeff": "reward/kl_coef",
     "critic/kl_coeff": "reward/kl_coef",
@@ -75,7 +74,8 @@ NAMES = {
 SUMS = {"objective/kl": "reward/kl"}
 """Sums per response; ours is a mean per token."""
 _VALIDATION = re.compile(r"val-core/.*/(acc|reward)/(mean|best|maj)@\d+(/mean)?|val/test_score/.*")
-_PART = re.compile(r"rewards/(.+)/mean")
+_PART = re.compile(r"rewards/(?!chosen|rejected|margins|accuracies)([^/]+)(/mean)?")
+"""A part of the reward; those four are DPO's."""
 _EVALUATED = {"eval_reward": "eval/sampled_score", "eval/reward": "eval/sampled_score"}
 
 
@@ -97,6 +97,8 @@ def canonical(row: Mapping[str, Any]) -> dict[str, Any]:
         value = found.pop(name, None)
         if value is not None and length:
             found[ours] = value / length
+    if "actor/kl_loss" in found:  # verl's GRPO measures the KL there alone
+        found.setdefault("reward/kl", found["actor/kl_loss"])
     return found
 
 
