@@ -296,6 +296,8 @@ BACKWARDS_ROWS = 8
 """… of at least so many answers …"""
 BACKWARDS_FAR = 0.1
 """… whose mean |log ρ| is smaller: a larger step may overshoot."""
+FIRST_RATIO_EXACT = 0.01
+"""The same where sampler and trainer compute in float32 alike."""
 OTHER_REFERENCE = 0.1
 """KL to the reference in nats per token before the first update: it is 0 if both are one model."""
 OTHER_REFERENCE_OWN = 0.01

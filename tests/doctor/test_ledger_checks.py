@@ -103,6 +103,7 @@ FIRES: dict[str, Made] = {
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i % 4)))),
     "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 3))),
+    "reference_moves": (NONE, lambda path: run_of(path, _referred(-1.0), _referred(-1.2))),
     "update_backwards": (NONE, lambda path: run_of(path, *[_updated(-0.01)] * 3)),
     "reward_scale": (
         NONE,
@@ -196,6 +197,7 @@ HEALTHY: dict[str, Made] = {
     ),
     "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i // 4 % 4)))),
     "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 4))),
+    "reference_moves": (NONE, lambda path: run_of(path, _referred(-1.0), _referred(-1.0))),
     "update_backwards": (NONE, lambda path: run_of(path, *[_updated(0.01)] * 3)),
     "reward_scale": (NONE, lambda path: run_of(path, _paid(lambda i: i % 32 == 7))),
     "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
@@ -245,6 +247,11 @@ def _equal_answers(value: Callable[[int], float]) -> list[Row]:
     return rows(
         32, responses=lambda i: [3, 4], prompt=lambda i: f"{i % 4}", values=lambda i: [value(i)] * 2
     )
+
+
+def _referred(log_prob: float) -> list[Row]:
+    """The same answers to the same prompts at every step, with this log-prob of the reference."""
+    return rows(ref_log_prob=_logs(log_prob))
 
 
 def _updated(step: float) -> list[Row]:
@@ -418,6 +425,13 @@ def test_values_need_not_be_far_apart_where_there_is_no_rounding(
     late = rows(prompt=lambda i: "one", values=lambda i: [0.7 + 0.001 * i] * 4)
     run = (Curves({"model.dtype": dtype}), lambda path: run_of(path, late))
     assert (found(run, tmp_path, "values_after_token") is not None) == is_found
+
+
+def test_old_log_probs_of_an_earlier_policy_are_seen_at_the_first_update(tmp_path: Path) -> None:
+    late = rows(old_log_probs=_logs(-1.03), actor_updates=lambda i: update([-1.0] * 4, [-1.0] * 4))
+    exact = Curves({"model.dtype": "float32", "rollout.engine": "torch", "backend": "local"})
+    assert found((exact, lambda path: run_of(path, late)), tmp_path, "first_ratio") is not None
+    assert found((NONE, lambda path: run_of(path, late)), tmp_path, "first_ratio") is None
 
 
 def test_a_rare_large_score_is_no_wrong_scale(tmp_path: Path) -> None:

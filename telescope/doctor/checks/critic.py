@@ -176,45 +176,40 @@ def values_differ(run: Curves, recorded: Recorded) -> Sign | None:
     others = [apart for step in recorded.steps() for apart in _other_rows(step)]
     if len(equal) < EQUALS_LEAST or not others:
         return None
-    apart = [abs(_value(*first) - _value(*second)) for first, second in equal]
+    apart = [abs(first[2] - second[2]) for first, second in equal]
     typical = float(np.median(apart))
-    if typical <= OTHER_V * float(np.median(others)) or typical < 1e-6:
+    if not typical > max(OTHER_V * float(np.median(others)), 1e-6):
         return None
-    first, second = equal[int(np.argmax(apart))]
+    worst = equal[int(np.argmax(apart))]
     return Sign(
         since=equal[0][0][0].step,
         numbers={
             "equal": typical,
             "others": float(np.median(others)),
-            "first": _value(*first),
-            "second": _value(*second),
+            "first": worst[0][2],
+            "second": worst[1][2],
         },
-        places=tuple(
-            step.place(int(step.offsets[row] + i), V=_value(step, row, i))
-            for step, row, i in (first, second)
-        ),
+        places=tuple(step.place(at, V=value) for step, at, value in worst),
         confidence=0.85,
     )
 
 
-Visit = tuple[RecordedStep, int, int]
-"""Step, row and token."""
-
-
-def _value(step: RecordedStep, row: int, token: int) -> float:
-    return float(step.tokens_of("values")[row][token])
+Visit = tuple[RecordedStep, int, float]
+"""Step, place in its flat columns, and V there."""
 
 
 def _equal_states(step: RecordedStep) -> Iterator[tuple[Visit, Visit]]:
     """Pairs of rows with the same prompt and the same tokens up to and including one."""
     prompts = step.known_rows("prompt")
-    values = step.tokens_of("values")
-    if not any(prompts) or not values or not any(row.any() for row in values):
+    values = step.flat("values")
+    if not any(prompts) or values is None or not values.any():
         return
     visits: dict[tuple[str, tuple[int, ...]], list[Visit]] = {}
-    for row, ids in enumerate(step.rows("responses")):
-        for i in range(min(len(ids), _PREFIX)):
-            visits.setdefault((prompts[row], tuple(ids[: i + 1])), []).append((step, row, i))
+    answers = zip(prompts, step.rows("responses"), step.spans(), strict=True)
+    for prompt, ids, (start, end) in answers:
+        for at in range(start, min(end, start + _PREFIX)):
+            state = (prompt, tuple(ids[: at - start + 1]))
+            visits.setdefault(state, []).append((step, at, float(values[at])))
     for same in visits.values():
         yield from pairwise(same)
 

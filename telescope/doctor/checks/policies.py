@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign
 from telescope.doctor.checks.laws import LEADS_TO
 from telescope.doctor.curves import Curves, Floats, onset
 from telescope.doctor.recorded import Recorded, RecordedStep
@@ -15,15 +15,23 @@ from telescope.doctor.thresholds import (
     BACKWARDS_FAR,
     BACKWARDS_ROWS,
     BACKWARDS_STEPS,
+    EQUALS_LEAST,
     FIRST_RATIO,
+    FIRST_RATIO_EXACT,
     KL_FAR_UNLEARNED,
     KL_PINNED,
+    MISMATCH,
     OTHER_REFERENCE,
     OTHER_REFERENCE_OWN,
     PERSIST,
     RATIO_ONE,
     SMOOTH,
 )
+
+_PREFIX = 16
+"""Tokens of an answer whose log-probs are compared."""
+Visit = tuple[RecordedStep, int, float]
+"""Step, place in its flat columns, and the number there."""
 
 
 @ledger_check(
@@ -36,16 +44,23 @@ from telescope.doctor.thresholds import (
 )
 def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
     """In the first minibatch of a step the policy is still the old one: ρ must be 1."""
+    local = run.setting("rollout.engine") == "torch" and run.setting("backend") == "local"
+    exact = local and run.setting("model.dtype") == "float32"
     for step in recorded.steps():
         terms = step.updates(0, "old_log_probs", "log_probs")
         first = step.first_minibatch()
         if terms is None or first is None or not first.any():
             continue
         at = step.mask & first[step.row_of]
-        apart = np.abs(terms["log_probs"] - terms["old_log_probs"])
-        if at.any() and float(apart[at].mean()) > FIRST_RATIO:
+        logs = terms["log_probs"] - terms["old_log_probs"]
+        rollout = step.flat("old_log_probs")
+        if exact and rollout is not None:  # what the step began with
+            logs = np.where(np.isfinite(rollout), terms["log_probs"] - rollout, logs)
+        apart = np.abs(logs)
+        least = FIRST_RATIO_EXACT if exact else FIRST_RATIO
+        if at.any() and float(apart[at].mean()) > least:
             worst = int(np.where(at, apart, 0.0).argmax())
-            ratio = float(np.exp(terms["log_probs"][worst] - terms["old_log_probs"][worst]))
+            ratio = float(np.exp(logs[worst]))
             return Sign(
                 since=step.step,
                 numbers={"apart": float(apart[at].mean()), "ratio": ratio},
@@ -166,3 +181,34 @@ def reference_moves(run: Curves) -> Sign | None:
     if total < KL_PINNED:
         return None
     return Sign(since=int(kl.steps[0]), numbers={"moved": total}, confidence=0.9)
+
+
+@ledger_sign("reference_moves")
+def reference_of_equals(run: Curves, recorded: Recorded) -> Sign | None:
+    """The reference gives the same answer to the same prompt another log-prob at another step."""
+    seen: dict[tuple[str, tuple[int, ...]], Visit] = {}
+    pairs: list[tuple[Visit, Visit]] = []
+    for step in recorded.steps():
+        logs = step.flat("ref_log_prob")
+        if logs is None or not any(step.known_rows("prompt")):
+            continue
+        answers = zip(step.known_rows("prompt"), step.rows("responses"), step.spans(), strict=True)
+        for prompt, ids, (start, end) in answers:
+            for at in range(start, min(end, start + _PREFIX)):
+                state = (prompt, tuple(ids[: at - start + 1]))
+                now = (step, at, float(logs[at]))
+                before = seen.setdefault(state, now)
+                known = step.mask[at] and math.isfinite(now[2] - before[2])
+                if known and before[0] is not step:
+                    pairs.append((before, now))
+    apart = [abs(now[2] - before[2]) for before, now in pairs]
+    if len(pairs) < EQUALS_LEAST or np.mean(apart) < MISMATCH:
+        return None
+    worst = pairs[int(np.argmax(apart))]
+    return Sign(
+        since=recorded.chosen[0],
+        numbers={"apart": float(np.mean(apart)), "worst": max(apart)},
+        variant="equals",
+        places=tuple(step.place(at, ref_log_prob=value) for step, at, value in worst),
+        confidence=0.85,
+    )
