@@ -101,6 +101,8 @@ def make_jobs(recipe: str | None, settings: Sequence[Setting]) -> list[Job]:
     swept = [key for key, options in values if len(options) > 1]
     if not swept:
         raise TelescopeError("nothing to sweep: give a setting several values, e.g. --seed 0,1,2")
+    if {"name", "dir"} & set(swept):
+        raise TelescopeError("name and dir are the sweep's own: give one value")
     jobs = []
     for chosen in itertools.product(*[options for _, options in values]):
         own = [(key, value) for (key, _), value in zip(values, chosen, strict=True)]

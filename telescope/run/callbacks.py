@@ -106,7 +106,7 @@ class Callbacks:
         for callback_name, callback in self._callbacks.items():
             try:
                 callback(Event(name, trainer, found, self.requests))
-                found = {key: float(value) for key, value in found.items()}
+                found = {key: _number(key, value) for key, value in found.items()}
             except TelescopeError:
                 raise
             except Exception as error:
@@ -127,3 +127,10 @@ class Callbacks:
         asked = bool(getattr(self.requests, what))
         setattr(self.requests, what, False)
         return asked
+
+
+def _number(key: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"the metric {key!r} = {value!r} is no number") from None

@@ -60,6 +60,7 @@ def test_a_sweep_sets_no_group_where_no_tracker_has_groups():
     ("arguments", "said"),
     [
         (["--seed", "1"], "nothing to sweep"),
+        (["--name", "a,b"], "name and dir are the sweep's own"),
         (["--seed", "1,,2"], "--seed 1,,2: a value is empty"),
         (["--seed", "1,1"], "two runs of the sweep would be called seed=1"),
         (["--seed", "0,1", "--actor.lr", "1e-6,-1"], "actor.lr = -1"),

@@ -126,7 +126,10 @@ def adds_a_text(event: Event) -> None:
     [
         (breaks, "callback 1 (breaks) raised KeyError at start: 'nosuch' (test_callbacks.py, line"),
         (adds_at_the_start, "callback 1 (adds_at_the_start) added a metric at start: only step"),
-        (adds_a_text, "callback 1 (adds_a_text) raised ValueError at step: could not convert"),
+        (
+            adds_a_text,
+            "callback 1 (adds_a_text) raised TypeError at step: the metric 'mine' = 'two' is no",
+        ),
         ("nosuch.py:f", "callback 'nosuch.py:f': there is no file nosuch.py"),
         (3, "callback 3 is not a function: give f(event)"),
     ],
