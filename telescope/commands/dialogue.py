@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from telescope.commands.arguments import Parser
 from telescope.errors import TelescopeError
+from telescope.explain.text import printable
 
 if TYPE_CHECKING:
     from telescope.explain.messages import Round
@@ -49,7 +50,7 @@ def run(arguments: list[str]) -> None:
         print(json.dumps(plain, ensure_ascii=False, indent=1))
     elif options.round is not None:
         question, answer = rounds[0]
-        print(f"用户：{question}\n助手：{answer}")
+        print(printable(f"用户：{question}\n助手：{answer}"))
     else:
         _print_list(rounds)
 
@@ -100,7 +101,8 @@ def _chosen(rounds: list[Round], number: int, file: Path) -> Round:
 def _print_list(rounds: list[Round]) -> None:
     """Each round on two lines: the question, and the beginning of the answer."""
     for number, (question, answer) in enumerate(rounds, 1):
-        print(f"{number:3}  用户：{_first_line(question)}\n     助手：{_first_line(answer)}")
+        shown = f"{number:3}  用户：{_first_line(question)}\n     助手：{_first_line(answer)}"
+        print(printable(shown))
 
 
 def _first_line(message: str) -> str:

@@ -85,6 +85,11 @@ def visible(text: str, *, spaces: bool = True) -> str:
     return "".join(shown)
 
 
+def printable(text: str) -> str:
+    """The same for text of several lines: its line breaks, tabs and spaces stay."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) == "Zs" else _show(c) for c in text)
+
+
 def _show(c: str) -> str:
     if c in _VISIBLE:
         return _VISIBLE[c]

@@ -10,6 +10,7 @@ from telescope.config.unused import unused
 from telescope.data.build import build_data
 from telescope.data.loader import DataLoader, PromptSet
 from telescope.errors import TelescopeError
+from telescope.explain.text import printable
 from telescope.models.load import saved_context_length
 from telescope.roles.factory import start_model
 from telescope.run.summary import describe_roles
@@ -74,5 +75,5 @@ def _first_prompts(config: Config, train: PromptSet, tokenizer: Any) -> str:
     lines = ["first prompts, as the model reads them:"]
     for number, ids in enumerate(loader.at(0).ids, 1):
         lines.append(f"--- prompt {number}, {len(ids)} tokens")
-        lines.append(tokenizer.decode(ids))
+        lines.append(printable(tokenizer.decode(ids)))
     return "\n".join(lines)

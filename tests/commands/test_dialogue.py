@@ -22,6 +22,15 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.parametrize("more", [[], ["--round", "1"]])
+def test_a_message_cannot_command_the_terminal(more: list[str], tmp_path: Path, capsys: Capture):
+    chat = [{"role": role, "content": "a\x1b[31m\tb"} for role in ("user", "assistant")]
+    (tmp_path / "chat.json").write_text(json.dumps(chat))
+    said = printed(capsys, "dialogue", str(tmp_path / "chat.json"), *more)
+    assert "用户：a␛[31m\tb\n" in said
+    assert "\x1b" not in said
+
+
 def test_a_log_is_listed_shown_and_given_as_json(tmp_path: Path, capsys: Capture):
     file = str(Dialogue.start(tmp_path, datetime(2026, 11, 16)).save(ROUNDS))
     listed = printed(capsys, "dialogue", file)

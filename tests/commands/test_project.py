@@ -84,6 +84,16 @@ def test_a_dry_run_shows_the_prompts_and_leaves_no_folder(tiny_model: Path, caps
     assert "trained 2 steps: runs/sums-smoke-1" in capsys.readouterr().out
 
 
+def test_prompts_of_a_dry_run_cannot_command_the_terminal(
+    tiny_model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("transformers.PreTrainedTokenizerBase.decode", lambda *_: "\x1b[31m\na")
+    tiny = ["--model.path", str(tiny_model), "--rollout.max_response_tokens", "6"]
+    shown = printed(capsys, "train", "--dry-run", *tiny)
+    assert "tokens\n␛[31m\na\n" in shown
+    assert "\x1b" not in shown
+
+
 def test_recipes_lists_and_prints_what_is_shipped(capsys: Capture):
     listed = printed(capsys, "recipes")
     assert [line.split()[0] for line in listed.splitlines()] == list(shipped_recipes())
