@@ -236,7 +236,12 @@ class _TokenTracer:
         """A term beside the record of its column."""
         recorded = self.recorded(column) if term.checked else None
         numbers = sum(abs(float(x)) for x in (recorded or 0.0, *term.inputs))
-        return compared(term, recorded, words, slack + self.tracer.rounding * numbers)
+        of_rounding = self.tracer.rounding * (numbers + self._size())
+        return compared(term, recorded, words, slack + of_rounding)
+
+    def _size(self) -> float:
+        """What δ is the difference of: both V are rounded, where one is."""
+        return 2 * abs(float(self.token.number("values"))) if self.token.has("values") else 0.0
 
     # ---- before the estimator ----
 
@@ -347,7 +352,7 @@ class _TokenTracer:
         of_advantage = bound_of(a, recorded or 0.0)
         of_mean = bound_of(mean, recorded or 0.0) or of_advantage
         of_std = bound_of(std, recorded or 0.0) or of_advantage
-        of_rounded = self.tracer.rounding * (abs(a) + abs(mean))
+        of_rounded = self.tracer.rounding * (abs(a) + abs(mean) + self._size())
         slack = (of_mean + of_rounded + abs(result) * of_std) / std
         return [self.compared(term, "whitened", {}, slack)]
 

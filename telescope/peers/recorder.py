@@ -14,6 +14,7 @@ import copy
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -316,7 +317,7 @@ class Recorder:
         return eos, pad
 
     def _say(self, text: str, once_for: str | None = None) -> None:
-        key = once_for or text
+        key = once_for or re.sub(r"\d+", "#", text)  # of another step it is the same mistake
         if key not in self._said:
             self._said.add(key)
             _log.warning("telescope: %s", text)

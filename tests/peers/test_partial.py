@@ -287,7 +287,7 @@ def test_numbers_in_half_precision_agree_up_to_their_rounding(
 ) -> None:
     given = batch(**LONG)
     given["advantages"] = given["returns"] - given["values"]
-    for name in ("returns", "advantages", "whitened"):
+    for name in ("values", "returns", "advantages", "whitened"):
         given[name] = given[name].to(kind)
     assert all(verdicts(recorded(tmp_path / "right", given, **SETTINGS)).values())
     given["returns"][2, 1] += 0.1
