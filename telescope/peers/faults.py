@@ -384,7 +384,7 @@ def _other_temperature(given: Given) -> Fault | None:
     if found is None:
         pairs = _rows_apart(pairs)
         found = _of_temperature(pairs, LEAST_TOKENS // 2)
-    if found is None:
+    if found is None or _is_one_id(given, pairs):
         return None
     ratio, fits = found
     row, on, old, sampled = max(pairs, key=lambda pair: _widest(*pair[1:])[0])
@@ -427,6 +427,17 @@ def _of_temperature(pairs: Pairs, least: int) -> tuple[float, float] | None:
     if unsure.any() and (np.abs(y - x)[unsure] < CLOSE).mean() > AGREE:
         return None  # a temperature leaves no such token as it was: some tokens were banned
     return ratio, fits
+
+
+def _is_one_id(given: Given, pairs: Pairs) -> bool:
+    """Whether the two vary alike but for the one token that differs most, e.g. a biased EOS."""
+    ids = np.concatenate([given.responses[row][on] for row, on, _, _ in pairs])
+    x = np.concatenate([sampled[on] for _, on, _, sampled in pairs]).astype(np.float64)
+    y = np.concatenate([old[on] for _, on, old, _ in pairs]).astype(np.float64)
+    kinds, kind_of = np.unique(ids, return_inverse=True)
+    most = kinds[np.bincount(kind_of, np.abs(y - x)).argmax()]
+    rest = ids != most
+    return bool(rest.sum() >= LEAST_TOKENS and abs(y[rest].std() / x[rest].std() - 1) < 0.05)
 
 
 def _rows_apart(pairs: Pairs) -> Pairs:

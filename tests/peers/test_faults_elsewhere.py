@@ -188,6 +188,18 @@ def test_a_token_that_the_sampler_may_not_write_is_no_temperature() -> None:
     assert "other_temperature" not in found(given)
 
 
+def test_one_token_that_the_sampler_favours_is_no_temperature() -> None:
+    """Token 9 stands where the sampler is less sure; the trainer finds it far less likely."""
+    given = make(rows=16, width=40)
+    sampled = given["rollout_log_probs"]
+    favoured = sampled < sampled.median()
+    given["responses"][favoured] = 9
+    given["old_log_probs"] = torch.where(favoured, 1.8 * sampled, sampled + 0.002)
+    assert "other_temperature" not in found(given)
+    given["old_log_probs"] = torch.where(favoured, 1.8 * sampled, 1.5 * sampled)
+    assert "other_temperature" in found(given)
+
+
 def test_whitening_off_with_a_bootstrap_is_no_fault() -> None:
     """R − V is the used advantage, and A of the last token has γ·V after it: all is right."""
     given = make()
