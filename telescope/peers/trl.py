@@ -195,6 +195,15 @@ def _record_grpo(trainer: Any, recorder: Recorder, output: dict[str, Any], rewar
         "whitened" if _scales(trainer.args) == "batch" else "advantages": used,
         "group": [i // trainer.num_generations for i in range(count)],
     }
+    last = output["completion_ids"].gather(1, (exists.sum(1, keepdim=True) - 1).clamp(min=0))
+    own = trainer.processing_class
+    tokenizer = getattr(own, "tokenizer", own)  # a processor of images has one
+    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    is_masked = ~exists.any(1)  # TRL masks truncated answers only
+    given["truncated"] = [
+        token not in ends or masked
+        for token, masked in zip(last[:, 0].tolist(), is_masked.tolist(), strict=True)
+    ]
     names = {
         "old_log_probs": "old_per_token_logps",
         "ref_log_prob": "ref_per_token_logps",

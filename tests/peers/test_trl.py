@@ -87,6 +87,9 @@ def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
     assert len(found) == 8
     assert {sample.prompt for sample in found} <= set(PROMPTS)
     assert all(set(sample.parts) == {"length"} for sample in found)
+    ends = {trainer.processing_class.eos_token_id, trainer.processing_class.pad_token_id}
+    assert [sample.truncated for sample in found] == [s.token_ids[-1] not in ends for s in found]
+    assert any(sample.truncated for sample in found)
     assert wrong(tmp_path / "run", 1) == set()
 
 
