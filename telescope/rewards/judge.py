@@ -16,6 +16,7 @@ from typing import Any
 from telescope.data.loader import last_match
 from telescope.errors import TelescopeError
 from telescope.rewards.remote import Http, without_secrets
+from telescope.rewards.terms import compiled
 
 PROMPT = """You grade the answer of an assistant.
 
@@ -55,6 +56,13 @@ class Judge:
         timeout: float = 60.0,
         retries: int = 3,
     ) -> None:
+        compiled("judge", pattern)
+        if scale == 0:
+            raise TelescopeError("judge: scale = 0: the number is divided by it, so give another")
+        if not url.startswith(("http://", "https://")):
+            raise TelescopeError(
+                f"judge: url = {without_secrets(url)!r}: begin it with http:// or https://"
+            )
         self.model = model
         self.prompt = prompt
         self.pattern = pattern
@@ -74,6 +82,10 @@ class Judge:
         self._next = 0.0
         self._lock = threading.Lock()
         self.cache = Path(cache).expanduser() if cache else None
+        if self.cache and not self.cache.parent.is_dir():
+            raise TelescopeError(
+                f"judge: cache = {cache!r}: there is no folder {self.cache.parent}"
+            )
         self.replies = _read_cache(self.cache)
 
     @property

@@ -34,7 +34,7 @@ def exact(*, column: str = "answer", pattern: str | None = None, case: bool = Tr
     Spaces at the ends do not count, and without `case` neither do capitals. A row whose column is
     empty has no score.
     """
-    _compiled("exact", pattern or "")
+    compiled("exact", pattern or "")
 
     def score(last_turns: Sequence[str], **columns: Any) -> list[float | None]:
         if column not in columns:
@@ -62,8 +62,8 @@ def exact(*, column: str = "answer", pattern: str | None = None, case: bool = Tr
 
 def regex(*, pattern: str, whole: bool = False) -> Scorer:
     """1 if the pattern is found in the last turn; with `whole`, if it matches all of it."""
-    compiled = _compiled("regex", pattern)
-    search = compiled.fullmatch if whole else compiled.search
+    expression = compiled("regex", pattern)
+    search = expression.fullmatch if whole else expression.search
 
     def score(last_turns: Sequence[str]) -> list[float]:
         return [float(search(text) is not None) for text in last_turns]
@@ -154,7 +154,7 @@ def repetition(*, n: int = 4) -> Scorer:
     return score
 
 
-def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+def compiled(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.DOTALL)
     except re.error as error:

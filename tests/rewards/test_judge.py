@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -123,6 +124,22 @@ def test_the_key_comes_from_the_environment_alone(
     monkeypatch.setenv("JUDGE_KEY", "secret")
     make(server, key="JUDGE_KEY")(["p"], ["r"])
     assert server.keys == ["Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"scale": 0}, "scale = 0: the number is divided by it"),
+        ({"pattern": "("}, "'(' is not a regular expression"),
+        ({"cache": "/nowhere/judge.jsonl"}, "there is no folder /nowhere"),
+        ({"url": "localhost:8000/v1"}, "url = 'localhost:8000/v1': begin it with http:// or"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_asked(
+    options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(TelescopeError, match=re.escape(reason)):
+        Judge(**{"url": "http://127.0.0.1:1", "model": "m", "key": "", **options})
 
 
 def test_a_busy_judge_is_asked_again_after_the_pause_it_asks_for(
