@@ -479,6 +479,20 @@ def test_different_prompts_with_equal_ids_have_lost_text(tmp_path: Path) -> None
     assert [place.sample for place in finding.places] == [0, 1]
 
 
+@pytest.mark.parametrize(("text", "is_found"), [("{} is fg?", True), ("{} is fg", False)])
+def test_prompts_whose_last_token_is_lost_are_found(
+    text: str, is_found: bool, tmp_path: Path
+) -> None:
+    """Tokens 5 and 6 are f and g; what stands for the number is not known."""
+    cut = rows(
+        prompt=lambda i: text.format(i),
+        prompt_ids=lambda i: [90 + i, 5, 6],
+        responses=lambda i: [5, 6],
+    )
+    finding = found((NONE, lambda path: run_of(path, cut)), tmp_path, "prompt_ids")
+    assert (finding is not None) == is_found
+
+
 def test_prompts_full_of_unknown_tokens_are_in_a_foreign_format(tmp_path: Path) -> None:
     prompts = rows(prompt_ids=lambda i: [3, 90 + i])
     write = (NONE, lambda path: run_of(path, prompts, tokens={"eos": EOS, "unk": 3}))

@@ -143,6 +143,7 @@ def prompt_ids(run: Curves, recorded: Recorded) -> Sign | None:
         if len(set(texts)) < _LEAST_PROMPTS or len(ids) != len(texts):
             continue
         others = [row for row in range(len(ids)) if not _spells(ids[row], texts[row], pieces)]
+        others = others or _without_end(ids, texts, pieces)
         if len(others) > PROMPTS_DIFFER * len(ids):
             return Sign(
                 since=step.step,
@@ -182,6 +183,19 @@ def _spells(ids: tuple[int, ...], text: str, pieces: dict[int, bytes]) -> bool:
             return False
         at = place + len(piece)
     return True
+
+
+def _without_end(
+    ids: list[tuple[int, ...]], texts: list[str], pieces: dict[int, bytes]
+) -> list[int]:
+    """All rows, if no text ends with its last id, as far as the pieces of last ids are known."""
+    ends = [
+        text.rstrip().encode("utf-8", "replace").endswith(piece)
+        for row, text in zip(ids, texts, strict=True)
+        if row and (piece := pieces.get(row[-1], b"").strip())
+    ]
+    is_cut = len(ends) >= _LEAST_PROMPTS and not any(ends)
+    return list(range(len(ids))) if is_cut else []
 
 
 def _with_equal_ids(ids: list[tuple[int, ...]], texts: list[str]) -> list[int]:
