@@ -219,12 +219,13 @@ def _returns_from_whitened(given: Given) -> Fault | None:
             rows.append((row, mask, int(np.flatnonzero(mask)[-1]), *columns))
     raws = [rewards[last] - values[last] for _, _, last, values, _, _, rewards in rows]
     used = [whitened[last] for _, _, last, _, _, whitened, _ in rows]
-    if not _is_one_line(raws, used):
+    if not _is_one_line(raws, used, given.rounding):
         return None
     for (row, mask, last, values, returns, whitened, _), raw in zip(rows, raws, strict=True):
         # raw is A of the last token, whatever λ is
-        same = np.abs(returns - values - whitened)[: len(mask)][mask] < CLOSE
-        if same.all() and abs(raw - whitened[last]) > 10 * CLOSE:
+        noise = given.rounding * (abs(returns) + abs(values) + abs(whitened))
+        same = (np.abs(returns - values - whitened) < CLOSE + noise)[: len(mask)][mask]
+        if same.all() and abs(raw - whitened[last]) > 10 * CLOSE + noise[last]:
             token = given.token(row, last)
             return Fault(
                 "returns_from_whitened",
@@ -269,7 +270,7 @@ def _returns_without_rewards(given: Given) -> Fault | None:
     )
 
 
-def _is_one_line(raw: Sequence[float], used: Sequence[float]) -> bool:
+def _is_one_line(raw: Sequence[float], used: Sequence[float], rounding: float) -> bool:
     """Whether used = (raw − μ)/σ with the same μ and σ in every row, as whitening has it."""
     x = np.array(raw, np.float64)
     y = np.array(used, np.float64)
@@ -278,7 +279,8 @@ def _is_one_line(raw: Sequence[float], used: Sequence[float]) -> bool:
     if len(x) < 3 or x.std() < CLOSE:
         return True
     slope, start = np.polyfit(x, y, 1)
-    return bool((np.abs(slope * x + start - y) < 10 * CLOSE).all())
+    noise = rounding * (np.abs(slope * x) + np.abs(y))
+    return bool((np.abs(slope * x + start - y) < 10 * CLOSE + noise).all())
 
 
 PREFIX = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from telescope.peers.rows import TOKEN_COLUMNS, Array, WatchedStep, ragged
+from telescope.peers.rows import TOKEN_COLUMNS, Array, WatchedStep, ragged, rounding_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Given:
     pad: int | None = None
     whole: bool = False
     """Float32 numbers of a ledger of ours, whose rows hold no padding."""
+    rounding: float = 0.0
+    """How far a number may be off by rounding, relative to itself, where one is half precision."""
 
     def token(self, row: int, slot: int) -> int:
         """The token's number in its answer; negative in padding on the left."""
@@ -72,4 +74,5 @@ def given_batch(
         bootstrap=watched.bootstrap,
         eos=eos,
         pad=pad,
+        rounding=max(rounding_of(given).values(), default=0.0),
     )

@@ -294,6 +294,15 @@ def test_a_score_one_slot_later_that_the_returns_count_is_another_rule() -> None
     assert found(given) == {}
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "large values", "lam 1"])
+def test_one_row_with_returns_from_whitened_advantages_is_named(kind: str) -> None:
+    given = make(rows=16, width=30, **KINDS[kind])
+    of_type = given["returns"].dtype
+    given["returns"][11] = (given["values"][11].float() + given["whitened"][11].float()).to(of_type)
+    row, last = 11, answer(given, 11)[1]
+    assert found(given)["returns_from_whitened"] == (row, last)
+
+
 def test_nan_in_padding_of_the_new_log_probs() -> None:
     given = make()
     row, slot = 5, int((given["mask"][5] == 0).nonzero().flatten()[0])
