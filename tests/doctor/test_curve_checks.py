@@ -318,6 +318,15 @@ def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
     assert "grows to 6 nats" in finding.said("what", "en")
 
 
+def test_few_held_out_answers_do_not_tell_a_small_rise_from_none() -> None:
+    """Of 64 answers half are right: accuracy may be 0.17 higher by chance."""
+    series = score(ramp(0.75, 0.93, 30))
+    few = with_accuracy(curves(series, eval__prompts=64), {0: 0.5, 30: 0.52})
+    assert found(few, "partial_credit") is None
+    many = with_accuracy(curves(series, eval__prompts=4096), {0: 0.5, 30: 0.52})
+    assert found(many, "partial_credit") is not None
+
+
 def test_a_score_that_is_never_above_0_may_have_the_wrong_sign() -> None:
     run = with_accuracy(curves(score(ramp(-0.5, -0.05, 30))), {0: 0.0, 30: 0.0})
     finding = found(run, "partial_credit")

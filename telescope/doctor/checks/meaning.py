@@ -178,8 +178,9 @@ def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
     steps = accuracy.steps[1:]
     gains = run.gain(steps)
     error = 2 * run.accuracy_error(float(accuracy.values[0]))
-    flat = accuracy.values[1:] - accuracy.values[0] <= max(ACCURACY_FLAT, error)
-    rose = gains > max(EXPLOITED_GAIN * scale, run.chance())
+    better = accuracy.values[1:] - accuracy.values[0]
+    flat = better <= max(ACCURACY_FLAT, error)
+    rose = (gains > max(EXPLOITED_GAIN * scale, run.chance())) & (gains / scale - better > error)
     bad = flat & rose & (accuracy.values[1:] < SOLVED)
     if not bad[-1] or _stays_on_held_out(run, float(gains[-1])):
         return None
