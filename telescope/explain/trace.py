@@ -53,6 +53,8 @@ COLUMN_OF_TERM = {
 }
 """Term of an estimator -> the column that records it. Other estimates record `advantages`."""
 
+FLOAT32 = 2**-23
+"""How far float32 rounds a number, relative to it. Whitening divides that by σ: it may be tiny."""
 RESULTS = ("kl", "token_level_rewards", "deltas", "advantages", "returns", "whitened")
 """Columns that follow from others: where they are rounded, so is what is computed from them."""
 
@@ -352,7 +354,7 @@ class _TokenTracer:
         of_advantage = bound_of(a, recorded or 0.0)
         of_mean = bound_of(mean, recorded or 0.0) or of_advantage
         of_std = bound_of(std, recorded or 0.0) or of_advantage
-        of_rounded = self.tracer.rounding * (abs(a) + abs(mean) + self._size())
+        of_rounded = max(self.tracer.rounding, FLOAT32) * (abs(a) + abs(mean) + self._size())
         slack = (of_mean + of_rounded + abs(result) * of_std) / std
         return [self.compared(term, "whitened", {}, slack)]
 

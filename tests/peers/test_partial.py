@@ -295,6 +295,18 @@ def test_numbers_in_half_precision_agree_up_to_their_rounding(
     assert [place for place, ok in marked.items() if not ok] == [("return", 2, 1)]
 
 
+@pytest.mark.parametrize("value", [0.1, 0.7, 3.3])
+def test_whitening_of_a_single_token_is_no_fault(value: float, tmp_path: Path) -> None:
+    """σ is 1e-4 there, and what float32 rounds off A becomes visible."""
+    mask = torch.ones(1, 1)
+    values = torch.full((1, 1), value)
+    raw, returns = gae(mask / 3, values, mask, gamma=0.9, lam=0.8)
+    given = {"values": values, "token_level_rewards": mask / 3, "returns": returns, "mask": mask}
+    given |= {"responses": mask.long(), "whitened": masked_whiten(raw, mask)}
+    marked = verdicts(recorded(tmp_path / "run", given, **SETTINGS))
+    assert marked == {("return", 0, 0): True, ("whitened", 0, 0): True}
+
+
 def test_values_in_half_precision_do_not_excuse_the_numbers_made_from_them(tmp_path: Path) -> None:
     given = batch(**LONG)
     given["values"] = given["values"].bfloat16()
