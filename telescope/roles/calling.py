@@ -50,7 +50,8 @@ class Caller:
         evaluation: bool = False,
     ) -> dict[str, Returned]:
         """What each function says about `responses` to the batch's prompts."""
-        moment = {"step": step, "evaluation": evaluation}
+        nothing = [None] * len(batch)  # where no environment reports anything
+        moment = {"step": step, "evaluation": evaluation, "states": nothing}
         calls: dict[str, Callable[[], Returned]] = {}
         for name, function in functions.items():
             arguments = _arguments(name, function, batch, responses, moment)

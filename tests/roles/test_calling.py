@@ -199,3 +199,15 @@ def test_a_table_or_a_text_is_no_list_of_scores(returned: object) -> None:
     with pytest.raises(TelescopeError) as error:
         Reward({"score": lambda completions: returned}).score(BATCH)
     assert f"returned {returned!r} for 2 responses" in str(error.value)
+
+
+def test_a_function_that_names_states_gets_none_where_nothing_is_reported() -> None:
+    """An environment may report nothing for all responses of one batch."""
+    seen: list[object] = []
+
+    def reward(states: list[object]) -> list[float]:
+        seen.extend(states)
+        return [0.0 for _ in states]
+
+    Reward({"reward": reward}).score(hand_batch([[1], [1]]))
+    assert seen == [None, None]
