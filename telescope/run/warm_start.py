@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -24,6 +25,7 @@ from telescope.batch import TokenBatch
 from telescope.config import Config, OptimizerConfig
 from telescope.data.completions import Completions, read_completions
 from telescope.data.seeds import mix_seed
+from telescope.errors import TelescopeError
 from telescope.ledger.lines import write_line
 from telescope.models.forward import policy_forward
 from telescope.models.load import fingerprint, is_packable, load_policy, load_tokenizer_of
@@ -58,10 +60,16 @@ def warm_start(config: Config, *, resume: bool) -> str | None:
         shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
         return None
     stage = _Stage(config, work)
-    stopped = stage.train()
-    if stopped is None:
-        stage.write(folder)
-        shutil.rmtree(work)
+    try:
+        stopped = stage.train()
+        if stopped is None:
+            stage.write(folder)
+            shutil.rmtree(work)
+    except (OSError, SafetensorError) as error:
+        raise TelescopeError(
+            f"cannot save the warm start of {config.run_dir}: {error}; "
+            "free some space, then continue with --resume"
+        ) from error
     return stopped
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from telescope.config import Config, load_config, merge, validate
@@ -248,6 +250,27 @@ def test_a_changed_digit_in_the_log_is_no_row(config: Config):
     log = config.run_dir / "warm_start.jsonl"
     log.write_text(log.read_text().replace('"step": 3', '"step": 1'))
     assert [row["step"] for row in read_metrics(log)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("update", OSError(errno.EFBIG, "File too large")),
+        ("write_model", SafetensorError("I/O error: No space left on device")),
+    ],
+)
+def test_a_warm_start_on_a_full_disk_says_so_and_goes_on(
+    place: str, fault: Exception, config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: Any, **__: Any) -> None:
+        raise fault
+
+    config.run_dir.mkdir(parents=True)
+    monkeypatch.setattr(stage, place, fails)
+    with pytest.raises(TelescopeError, match=r"cannot save the warm start of .*--resume"):
+        warm_start(config, resume=False)
+    monkeypatch.undo()
+    assert warm_start(config, resume=True) is None
 
 
 def test_what_a_kill_after_the_warm_start_left_is_removed(config: Config):
