@@ -107,7 +107,10 @@ class Workshop:
             "warm_start.files": str(self.folder / "answers.jsonl"),
             "reward.functions": f"{self.folder / 'reward.py'}:noisy",
         }
-        config = tiny_config(home, self.model, *(SETTINGS | files | settings).items())
+        chosen = SETTINGS | files | settings
+        if chosen.get("backend") == "ray":  # a warm start is for one process
+            chosen = {key: chosen[key] for key in chosen if not key.startswith("warm_start.")}
+        config = tiny_config(home, self.model, *chosen.items())
         (home / "recipe.toml").write_text(to_toml(config), "utf-8")
         return home / "run"
 
@@ -138,7 +141,8 @@ def contents(run: Path) -> dict[str, Any]:
     for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8").splitlines()):
         row = without_timings(json.loads(line))
         found[f"metrics row {number}"] = repr(row)
-    found["warm start"] = (run / "warm_start.jsonl").read_text("utf-8")
+    if (run / "warm_start.jsonl").exists():
+        found["warm start"] = (run / "warm_start.jsonl").read_text("utf-8")
     for kind in ("step", "eval", "completions"):
         for step in reader.steps(run, kind):
             found[f"ledger {kind} {step}"] = _ledger(run, step, kind)
