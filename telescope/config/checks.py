@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
-from telescope.algorithms.definitions.base import Settings
 from telescope.algorithms.definitions.mismatch import REJECTIONS
 from telescope.algorithms.definitions.policy import on_sampler
-from telescope.config.sections import Config, DataConfig, EvalConfig
+from telescope.config.sections import Config
+
+_OF_CRITIC = (
+    "critic.loss",
+    "critic.head_init",
+    "critic_warmup",
+    "model.critic_path",
+    "credit.bootstrap_truncated",
+)
 
 
 def check(config: Config) -> None:
@@ -108,8 +116,7 @@ def one_process_settings(config: Config) -> list[str]:
     names = ["model.quantize", "model.offload_reference"]
     for role in ("actor", "critic"):
         names += [f"{role}.optimizer", f"{role}.offload_optimizer"]
-    default = Config.model_construct()
-    return [name for name in names if _get(config, name) != _get(default, name)]
+    return changed(config, names)
 
 
 def _check_data(config: Config) -> None:
@@ -132,14 +139,13 @@ def _check_data(config: Config) -> None:
     if data.eval_files and not data.files:
         raise ValueError("data.eval_files without data.files: name the training files too")
     if data.task is None:
-        for name in ("options", "size", "instruction", "answer", "partial_credit"):
-            if name == "size" and config.verifiers_id is not None:
+        names = ("options", "size", "instruction", "answer", "partial_credit")
+        for name in changed(config, names, "data"):
+            if name == "data.size" and config.verifiers_id is not None:
                 continue
-            if getattr(data, name) != DataConfig.model_fields[name].default:
-                raise ValueError(
-                    f"data.{name} does nothing without data.task, "
-                    "the reasoning-gym task that it is of"
-                )
+            raise ValueError(
+                f"{name} does nothing without data.task, the reasoning-gym task that it is of"
+            )
 
 
 def _check_warm_start(config: Config) -> None:
@@ -150,9 +156,9 @@ def _check_warm_start(config: Config) -> None:
             "with backend = 'local' and steps = 0, then set model.path to the run's warm_start "
             "folder"
         )
-    for name, info in type(own).model_fields.items():
-        if not own.files and getattr(own, name) != info.default:
-            raise ValueError(f"warm_start.{name} does nothing without warm_start.files")
+    if not own.files:
+        for name in changed(config, type(own).model_fields, "warm_start"):
+            raise ValueError(f"{name} does nothing without warm_start.files")
 
 
 def _check_ray(config: Config) -> None:
@@ -177,9 +183,8 @@ def _check_ray(config: Config) -> None:
         )
     if config.backend == "local":
         names = ("samplers", "critic_workers", "reward_workers", "workers_per_gpu")
-        for name in (*names, "sequence_parallel_size"):
-            if getattr(ray, name) != type(ray).model_fields[name].default:
-                raise ValueError(f"ray.{name} = {getattr(ray, name)} needs backend = 'ray'")
+        for name in changed(config, (*names, "sequence_parallel_size"), "ray"):
+            raise ValueError(f"{name} = {_get(config, name)} needs backend = 'ray'")
     if ray.critic_workers and not config.credit.by_critic:
         raise ValueError(
             f"credit.estimator = '{config.credit.estimator}' has no critic: "
@@ -260,11 +265,8 @@ def _check_eval(config: Config) -> None:
     if not k and (n is not None or config.eval.answer is not None):
         raise ValueError("eval.n and eval.answer do nothing without eval.k, e.g. 4")
     if config.eval.best is None:
-        for name in ("best_mode", "patience"):
-            if getattr(config.eval, name) != EvalConfig.model_fields[name].default:
-                raise ValueError(
-                    f"eval.{name} does nothing without eval.best, e.g. eval/greedy_accuracy"
-                )
+        for name in changed(config, ("best_mode", "patience"), "eval"):
+            raise ValueError(f"{name} does nothing without eval.best, e.g. eval/greedy_accuracy")
     elif not config.eval.every:
         raise ValueError("eval.best compares evaluations: set eval.every, e.g. 10")
     for name, chosen in config.eval.sets.items():
@@ -286,12 +288,6 @@ def _check_environment(config: Config) -> None:
             "use calculator, search, module:Class, file.py:Class or none"
         )
     has_corpus = kind is not None and kind != "calculator"  # a user's class may read anything
-    used = {
-        "max_turns": kind is not None,
-        "tool_seconds": kind is not None,
-        "corpus": has_corpus,
-        "passages": has_corpus,
-    }
     if config.verifiers_id is not None and config.backend == "ray":
         raise ValueError(
             f"rollout.environment = {kind!r} plays its episodes in one process: "
@@ -299,14 +295,14 @@ def _check_environment(config: Config) -> None:
         )
     if config.verifiers_id is not None and config.data.files:
         raise ValueError(f"rollout.environment = {kind!r} has its own data: leave out data.files")
-    used["environment_options"] = config.verifiers_id is not None
-    for name, is_used in used.items():
-        value = getattr(rollout, name)
-        if not is_used and value != type(rollout).model_fields[name].default:
-            raise ValueError(
-                f"rollout.{name} = {value} does nothing with "
-                f"rollout.environment = {kind or 'none'!r}"
-            )
+    unread = [] if kind is not None else ["max_turns", "tool_seconds"]
+    unread += [] if has_corpus else ["corpus", "passages"]
+    unread += [] if config.verifiers_id is not None else ["environment_options"]
+    for name in changed(config, unread, "rollout"):
+        raise ValueError(
+            f"{name} = {_get(config, name)} does nothing with "
+            f"rollout.environment = {kind or 'none'!r}"
+        )
     if kind == "search" and rollout.corpus is None and not config.toy:
         raise ValueError(
             "rollout.environment = 'search' needs rollout.corpus, the passages to search"
@@ -384,44 +380,48 @@ def _check_anchor(config: Config) -> None:
 
 def _refuse_unused(config: Config) -> None:
     """Refuses settings that nothing would read: they are misunderstandings."""
-    default = Config.model_construct()
     with_critic = [name for name, found in ESTIMATORS.built_in.items() if found.needs.critic]
     with_attention = [name for name, found in ESTIMATORS.built_in.items() if found.needs.attention]
-    needs = config.credit.definition.needs
-    if not needs.critic:
-        for name in (
-            "critic.loss",
-            "critic.head_init",
-            "critic_warmup",
-            "model.critic_path",
-            "credit.bootstrap_truncated",
-        ):
-            _refuse_changed(config, default, name, "credit.estimator", with_critic)
-    if not needs.attention:
-        _refuse_changed(config, default, "reward.attention", "credit.estimator", with_attention)
     by_ratio = [name for name, found in REJECTIONS.items() if found.estimate == "k1"]
-    if config.actor.reject not in by_ratio:
-        _refuse_changed(config, default, "actor.reject_low", "actor.reject", by_ratio)
-    if config.actor.reject == "off":
-        _refuse_changed(config, default, "actor.reject_high", "actor.reject", list(REJECTIONS))
-    if config.actor.importance == "off":
-        for name in ("actor.importance_low", "actor.importance_mode"):
-            _refuse_changed(config, default, name, "actor.importance", ["token", "sequence"])
+    needs = config.credit.definition.needs
+    actor = config.actor
+    if not needs.critic:
+        _refuse_changed(config, _OF_CRITIC, "credit.estimator", with_critic)
+    if not needs.attention:
+        _refuse_changed(config, ["reward.attention"], "credit.estimator", with_attention)
+    if actor.reject not in by_ratio:
+        _refuse_changed(config, ["actor.reject_low"], "actor.reject", by_ratio)
+    if actor.reject == "off":
+        _refuse_changed(config, ["actor.reject_high"], "actor.reject", REJECTIONS)
+    if actor.importance == "off":
+        names = ("actor.importance_low", "actor.importance_mode")
+        _refuse_changed(config, names, "actor.importance", ["token", "sequence"])
 
 
 def _refuse_changed(
-    config: Config, default: Settings, name: str, choice: str, owners: list[str]
+    config: Config, names: Iterable[str], choice: str, owners: Iterable[str]
 ) -> None:
-    value = _get(config, name)
-    if value != _get(default, name):
+    for name in changed(config, names):
         raise ValueError(
-            f"{name} = {value} does nothing with {choice} = {_get(config, choice)!r}: "
-            f"it belongs to {', '.join(owners)}"
+            f"{name} = {_get(config, name)} does nothing with {choice} = "
+            f"{_get(config, choice)!r}: it belongs to {', '.join(owners)}"
         )
 
 
-def _get(section: Settings, name: str) -> Any:
-    found: Any = section
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+def changed(config: Config, names: Iterable[str], section: str = "") -> list[str]:
+    """Those settings, by dotted key, that have another value than their default."""
+    keys = [f"{section}.{name}" if section else name for name in names]
+    return [key for key in keys if _get(config, key) != default_of(config, key)]
+
+
+def default_of(config: Config, key: str) -> Any:
+    """The default of a setting, also of one that the chosen algorithm has."""
+    section, _, name = key.rpartition(".")
+    owner = getattr(config, section) if section else config
+    return type(owner).model_fields[name].default
+
+
+def _get(config: Config, key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    owner = getattr(config, section) if section else config
+    return getattr(owner, name)

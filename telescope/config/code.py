@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,13 @@ from telescope.algorithms.definitions.trust import MODEL_CODE, TABLE, is_trusted
 from telescope.errors import TelescopeError
 
 DEFINITIONS = ("credit.estimator", "actor.loss", "critic.loss")
-FUNCTIONS = ("reward.functions", "reward.attention", "rollout.environment", "callbacks")
+FUNCTIONS = (
+    "reward.functions",
+    "reward.attention",
+    "rollout.environment",
+    "callbacks",
+    "eval.sets.*.functions",
+)
 TABLES = ("reward.options", "reward.headers", "rollout.environment_options")
 """They name servers, variables of the environment that are sent there, and how code is run."""
 OTHERS = ("data.task", "ray.address")
@@ -25,15 +31,12 @@ def named_code(data: Mapping[str, Any], *, functions: bool = True) -> dict[str, 
     Without `functions`, only what loading the models needs.
     """
     found: dict[str, str] = {}
-    named = {key: _at(data, key) for key in DEFINITIONS + (FUNCTIONS if functions else ())}
-    sets = _at(data, "eval.sets") if functions else None
-    for name, chosen in sets.items() if isinstance(sets, Mapping) else ():
-        if isinstance(chosen, Mapping):
-            named[f"eval.sets.{name}.functions"] = chosen.get("functions")
-    for key, value in named.items():
-        for spec in value if isinstance(value, list) else [value]:
-            if isinstance(spec, str) and ":" in spec:
-                found[spec] = key
+    for setting in DEFINITIONS + (FUNCTIONS if functions else ()):
+        for key, table, name in places_of(setting, data):
+            value = table[name]
+            for spec in value if isinstance(value, list) else [value]:
+                if isinstance(spec, str) and ":" in spec:
+                    found[spec] = key
     for key in (*TABLES, *OTHERS) if functions else ():
         table = _at(data, key)
         if table and table != "none":
@@ -66,9 +69,18 @@ def check_trusted(
             )
 
 
-def _at(data: Mapping[str, Any], key: str) -> Any:
-    section, _, name = key.partition(".")
-    found = data.get(section)
-    if not name:
-        return found
-    return found.get(name) if isinstance(found, Mapping) else None
+def places_of(setting: str, data: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Where a setting stands: its key, its table, and its name in it; "*" is any name."""
+    first, _, rest = setting.partition(".")
+    if not isinstance(data, Mapping):
+        return
+    for name in [*data] if first == "*" else [first]:
+        if rest and name in data:
+            yield from places_of(rest, data[name], f"{prefix}{name}.")
+        elif name in data:
+            yield f"{prefix}{name}", data, name
+
+
+def _at(data: Mapping[str, Any], setting: str) -> Any:
+    """The value of a setting; None if it is not there."""
+    return next((table[name] for _, table, name in places_of(setting, data)), None)

@@ -20,6 +20,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
 from telescope.algorithms.definitions.registry import Registry
+from telescope.config.checks import default_of
 from telescope.config.code import check_trusted
 from telescope.config.paths import beside_recipe, check_ordinary
 from telescope.config.recipes import find_recipe
@@ -95,10 +96,7 @@ def load_config(
     """
     recipe = None if recipe is None else find_recipe(recipe)
     data = {} if recipe is None else beside_recipe(checked_toml(recipe), recipe.parent)
-    typed: dict[str, Any] = {}
-    for key, value in overrides:
-        _set(typed, key, str(value), data)  # in Python a number is given as such
-    return validate(merge(data, typed), recipe, [key for key, _ in overrides])
+    return _with_overrides(data, overrides, recipe)
 
 
 def load_saved_config(
@@ -116,17 +114,22 @@ def load_saved_config(
     data = checked_toml(recipe)
     if not data:
         raise TelescopeError(f"{recipe} is empty: the run cannot be read without its settings")
-    given = [key for key, _ in overrides]
     if not trusted:
-        check_trusted(recipe, data, given, functions=functions)
+        check_trusted(recipe, data, [key for key, _ in overrides], functions=functions)
     for old, new in RENAMED.items():
         _move(data, old, new)
     for choice in CHOICES:
         _drop_foreign_settings(data, choice)
+    return _with_overrides(data, overrides, recipe)
+
+
+def _with_overrides(
+    data: dict[str, Any], overrides: Sequence[tuple[str, Any]], recipe: Path | None
+) -> Config:
     typed: dict[str, Any] = {}
     for key, value in overrides:
-        _set(typed, key, value, data)
-    return validate(merge(data, typed), recipe, given)
+        _set(typed, key, str(value), data)  # in Python a number is given as such
+    return validate(merge(data, typed), recipe, [key for key, _ in overrides])
 
 
 def merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,8 +228,9 @@ def _set(data: dict[str, Any], key: str, text: str, recipe: Mapping[str, Any]) -
             value = json.loads(text)
     with contextlib.suppress(tomllib.TOMLDecodeError):
         value = tomllib.loads(f"x = {text}")["x"]
-    of_set = fields(EvalSetConfig, f"{key.rpartition('.')[0]}.") if _is_of_set(key) else ()
-    kind = {name: kind for name, kind, _, _ in [*fields(), *of_set]}.get(key, "")
+    is_of_set = key.startswith("eval.sets.") and key.count(".") == 3  # eval.sets.NAME.files
+    known = fields(EvalSetConfig, f"{key.rpartition('.')[0]}.") if is_of_set else fields()
+    kind = {name: kind for name, kind, _, _ in known}.get(key, "")
     if kind.startswith("list") and not isinstance(value, list):
         value = [item for item in text.split(",") if item and item != "none"]
     elif kind.startswith("str") or any(key == choice.key for choice in CHOICES):
@@ -240,11 +244,6 @@ def _set(data: dict[str, Any], key: str, text: str, recipe: Mapping[str, Any]) -
         if not isinstance(data, dict):
             raise TelescopeError(f"--{key}: `{section}` is not a section")
     data[last] = value
-
-
-def _is_of_set(key: str) -> bool:
-    """Whether it is a setting of a named evaluation set, `eval.sets.NAME.files`."""
-    return key.startswith("eval.sets.") and key.count(".") == 3
 
 
 # ---- mistakes ----
@@ -263,11 +262,9 @@ def _mistakes(
 ) -> Iterator[str]:
     known = {name: kind for name, kind, *_ in fields()}
     found: dict[tuple[str, bool], list[Any]] = {}
-    for (
-        detail
-    ) in error.errors():  # alternatives of one setting (a number or a word) are one mistake
-        parts = [str(part) for part in detail["loc"]]
-        key = _setting_at(parts, known)
+    for detail in error.errors():
+        # Alternatives of one setting (a number or a word) are one mistake.
+        key = _setting_at([str(part) for part in detail["loc"]], known)
         found.setdefault((key, detail["type"] == "extra_forbidden"), []).append(detail)
     for (key, is_unknown), details in found.items():
         place = key.rpartition(".")[0] if details[0]["type"] == "missing" else key
@@ -401,15 +398,10 @@ def changes(old: Config, new: Config) -> list[str]:
     after = dict(flat(new.model_dump()))
     found = []
     for key, value in after.items():
-        was = before[key] if key in before else _default_of(new, key)
+        was = before[key] if key in before else default_of(new, key)
         if was != value:
             found.append(f"{key}: {was} → {value}")
     return found
-
-
-def _default_of(config: Config, key: str) -> Any:
-    section, _, name = key.partition(".")
-    return type(getattr(config, section)).model_fields[name].default
 
 
 def to_saved_toml(config: Config) -> str:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from telescope.config.code import DEFINITIONS, FUNCTIONS, MODELS, places_of
 from telescope.errors import TelescopeError
 
 BUILT_IN_MODELS = ("builtin", "smollm2")
+PATHS = (
+    *MODELS,
+    "data.files",
+    "data.eval_files",
+    "warm_start.files",
+    "reward.model",
+    "rollout.corpus",
+    "eval.sets.*.files",
+)
+"""Settings that may name a file or a folder."""
 
 
 def check_ordinary(path: Path) -> None:
@@ -34,20 +46,11 @@ def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     Others stay as they are: a name on the hub, or a file in the working folder.
     """
-    return _resolved(data, _SETTINGS, folder)
-
-
-def _resolved(values: Mapping[str, Any], settings: Settings, folder: Path) -> dict[str, Any]:
-    """The values, with paths and names of code resolved where `settings` says so."""
-    found = {**values}
-    for name, kind in settings.items():
-        value = values.get(name)
-        if not isinstance(kind, Mapping):
-            if name in values:
-                found[name] = _each(value, folder, kind)
-        elif isinstance(value, Mapping):
-            known = dict.fromkeys(value, kind["*"]) if "*" in kind else kind
-            found[name] = _resolved(value, known, folder)
+    found = copy.deepcopy({**data})
+    for settings, resolve in ((PATHS, _path), ((*DEFINITIONS, *FUNCTIONS), _code)):
+        for setting in settings:
+            for _, table, name in places_of(setting, found):
+                table[name] = _each(table[name], folder, resolve)
     return found
 
 
@@ -71,19 +74,3 @@ def _path(value: str, folder: Path) -> str:
 def _code(value: str, folder: Path) -> str:
     source, _, name = value.rpartition(":")
     return f"{_path(source, folder)}:{name}" if source.endswith(".py") else value
-
-
-Settings = Mapping[str, Any]
-_SETTINGS: Settings = {
-    "callbacks": _code,
-    "model": dict.fromkeys(("path", "critic_path", "reference_path", "tokenizer_path"), _path),
-    "data": {"files": _path, "eval_files": _path},
-    "warm_start": {"files": _path},
-    "reward": {"functions": _code, "attention": _code, "model": _path},
-    "rollout": {"environment": _code, "corpus": _path},
-    "credit": {"estimator": _code},
-    "actor": {"loss": _code},
-    "critic": {"loss": _code},
-    "eval": {"sets": {"*": {"files": _path, "functions": _code}}},
-}
-"""Settings that may name a file or a folder, or `file.py:object`; "*" is any name."""

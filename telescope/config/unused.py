@@ -5,10 +5,9 @@ What is certainly a misunderstanding is refused instead (checks.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from telescope.algorithms.definitions.base import Settings
+from telescope.config.checks import changed
 from telescope.config.sections import Config
 
 _OF_RAY = ("workers", "fsdp_size", "address", "timeout", "max_restarts")
@@ -19,18 +18,17 @@ def unused(config: Config) -> list[str]:
     """A line for each reason why settings that were changed do nothing."""
     lines = []
     for section, names, reason in _unread(config):
-        changed = [name for name in names if _is_changed(getattr(config, section), name)]
-        if changed:
-            listed = ", ".join(f"{section}.{name}" for name in changed)
-            lines.append(f"{listed}: does nothing here, because {reason}")
+        found = changed(config, names, section)
+        if found:
+            lines.append(f"{', '.join(found)}: does nothing here, because {reason}")
     return lines
 
 
-def _unread(config: Config) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _unread(config: Config) -> Iterator[tuple[str, Iterable[str], str]]:
     """Section, settings, and why this run does not read them."""
     if not config.credit.by_critic:
         estimator = config.credit.estimator
-        names = tuple(type(config.critic).model_fields)
+        names = type(config.critic).model_fields
         yield "critic", names, f"credit.estimator = '{estimator}' has no critic"
     if config.backend == "local":
         yield "ray", _OF_RAY, "backend = 'local'"
@@ -60,8 +58,3 @@ def _functions(config: Config) -> list[str]:
 
 def _asks_a_server(spec: str) -> bool:
     return "://" in spec or spec.rpartition("=")[2] == "judge"
-
-
-def _is_changed(section: Settings, name: str) -> bool:
-    default: Any = type(section).model_fields[name].default
-    return bool(getattr(section, name) != default)
