@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,10 +120,22 @@ def add_trust(group: argparse._ActionsContainer) -> None:
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """Adds `--step` and `--best`."""
+    """Adds `--step` and `--best`, which sets `step` to "best"."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, help="checkpoint of this step (default: the newest)")
-    which.add_argument("--best", action="store_true", help="the best checkpoint, by eval.best")
+    which.add_argument(
+        "--best",
+        dest="step",
+        action="store_const",
+        const="best",
+        help="the best checkpoint, by eval.best",
+    )
+
+
+def print_json(data: Any, **form: Any) -> None:
+    """Prints data as JSON; half a surrogate pair, which cannot be encoded, stays an escape."""
+    text = json.dumps(data, ensure_ascii=False, **form)
+    print(text.encode("utf-8", "backslashreplace").decode())
 
 
 def parse_with_settings(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser, add_level, add_response
+from telescope.commands.arguments import Parser, add_level, add_response, print_json
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -103,16 +102,6 @@ def _check(options: argparse.Namespace) -> None:
         raise TelescopeError("the question is empty: ask one, or leave it out for a conversation")
 
 
-def _check_token(sample: Sample, token: int) -> None:
-    length = len(sample)
-    if not 0 <= token < length:
-        raise TelescopeError(f"--token {token}: this response has tokens 0 to {length - 1}")
-    if not sample.mask[token]:
-        raise TelescopeError(
-            f"token {token} was not written by the policy, so no answer is about it: choose another"
-        )
-
-
 class _Session:
     """One question, or messages from the terminal until it ends."""
 
@@ -123,16 +112,18 @@ class _Session:
         self.options = options
         source = read_source(options)
         sample = source.sample
-        if not len(sample):
-            raise TelescopeError("this response has no token: choose another --sample")
-        if options.token is not None:
-            _check_token(sample, options.token)
+        token = options.token
+        if token is not None and not sample.mask[token]:
+            raise TelescopeError(
+                f"token {token} was not written by the policy, so no answer is about it: "
+                "choose another"
+            )
         self.width = shutil.get_terminal_size((100, 24)).columns
         self.conversation: Conversation = Conversation(
             sample,
             lang=options.lang,
             level=options.level,
-            token=options.token,
+            token=token,
             batch=source.whitened_with,
             run=source.run,
         )
@@ -171,7 +162,7 @@ class _Session:
         reply = self.conversation.ask(text)
         shown = self._reworded(text, reply)
         if self.options.json:
-            print(_json(reply.to_json() | {"text": shown}))
+            print_json(reply.to_json() | {"text": shown})
         else:
             print(self._folded(shown), flush=True)
         kept = reply.answer.markdown() if shown == reply.text else shown
@@ -245,9 +236,3 @@ def _messages(is_typed: bool) -> Iterator[str]:
             return
         if line.strip():
             yield line.strip()
-
-
-def _json(data: dict[str, Any]) -> str:
-    # Half a surrogate pair cannot be encoded: it stays an escape.
-    text = json.dumps(data, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode()

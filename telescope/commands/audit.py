@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
-from telescope.commands.arguments import Parser, add_trust, parse_with_settings
+from telescope.commands.arguments import Parser, add_trust, parse_with_settings, print_json
 from telescope.commands.language import language
 
 USAGE = (
@@ -60,7 +59,7 @@ def run(arguments: list[str]) -> None:
     )
     path = save(audit, Path(folder))
     if options.json:
-        print(json.dumps(to_json(audit), ensure_ascii=False, allow_nan=False))
+        print_json(to_json(audit), allow_nan=False)
         return
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     print(report(audit, language(), width))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, print_json
 from telescope.commands.language import tell
 from telescope.explain.text import visible
 
@@ -46,11 +45,10 @@ def run(arguments: list[str]) -> None:
 
     for folder in options.runs:
         for run in Runs(folder).found():
-            for note in damage_of(run.run):
-                tell(note)
+            tell(*damage_of(run.run))
     groups = compare(options.runs, options.metric)
     if options.json:
-        print(json.dumps([group.to_json() for group in groups], ensure_ascii=False, indent=1))
+        print_json([group.to_json() for group in groups], indent=1)
     else:
         print_groups(groups)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser
+from telescope.commands.arguments import Parser, print_json
 from telescope.errors import TelescopeError
 from telescope.explain.text import printable
 
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> None:
         print(path, file=sys.stderr)
     elif options.json:
         plain = [{"question": question, "answer": answer} for question, answer in rounds]
-        print(json.dumps(plain, ensure_ascii=False, indent=1))
+        print_json(plain, indent=1)
     elif options.round is not None:
         question, answer = rounds[0]
         print(printable(f"用户：{question}\n助手：{answer}"))

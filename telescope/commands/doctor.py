@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser, Setting, add_trust, parse_with_settings
+from telescope.commands.arguments import (
+    Parser,
+    Setting,
+    add_trust,
+    parse_with_settings,
+    print_json,
+)
 from telescope.commands.language import language, tell
 from telescope.errors import TelescopeError
 
@@ -67,8 +72,7 @@ def run(arguments: list[str]) -> None:
     lang = language()
     examination = examine(options.run)
     found = examination.findings()
-    for note in run_damage(options.run):
-        tell(note)
+    tell(*run_damage(options.run))
     if options.prove:
         _prove(options, found, settings)
     elif options.json:
@@ -77,7 +81,7 @@ def run(arguments: list[str]) -> None:
             "steps": examination.steps,
             "findings": [finding.to_json(lang) for finding in found],
         }
-        print(json.dumps(answer, ensure_ascii=False, indent=1))
+        print_json(answer, indent=1)
     else:
         print("\n".join(lines(options.run, found, examination.steps, lang)))
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telescope.commands.arguments import Parser, add_checkpoint, add_trust, parse_several
+from telescope.commands.arguments import (
+    Parser,
+    add_checkpoint,
+    add_trust,
+    parse_several,
+    print_json,
+)
 from telescope.errors import TelescopeError
 
 if TYPE_CHECKING:
-    from telescope.run.targets import Measured, Step
+    from telescope.run.targets import Measured
 
 USAGE = (
     "telescope eval TARGET ... [--step N | --best] [--recipe RECIPE] [--json] "
@@ -53,20 +58,27 @@ def run(arguments: list[str]) -> None:
     if options.recipe and all(is_run(target) for target in targets):
         parser.error("--recipe is for models: a run has its own data and reward")
     recipe = options.recipe or next(iter(runs), None)
-    step: Step = "best" if options.best else options.step
     measured = []
     for target in targets:
         try:
-            measured.append(
-                evaluate_target(target, settings, step=step, recipe=recipe, trusted=options.trust)
+            found = evaluate_target(
+                target, settings, step=options.step, recipe=recipe, trusted=options.trust
             )
         except TelescopeError as error:
             raise TelescopeError(f"{target}: {error}" if len(targets) > 1 else error) from error
+        measured.append(found)
     if options.completions:
         from telescope.ledger.completions import save_completions
 
         save_completions(measured[0].evaluation.completions, options.completions)
-    print_json(measured) if options.json else print_table(measured)
+    if options.json:
+        found = [
+            {"target": each.target, "step": each.step, "metrics": each.evaluation.metrics}
+            for each in measured
+        ]
+        print_json(found, indent=1)
+    else:
+        print_table(measured)
     guessed = [each.target for each in measured if each.on_builtin_data]
     if guessed and recipe is None:
         print(
@@ -74,14 +86,6 @@ def run(arguments: list[str]) -> None:
             "--recipe names other data and its reward",
             file=sys.stderr,
         )
-
-
-def print_json(measured: Sequence[Measured]) -> None:
-    found = [
-        {"target": each.target, "step": each.step, "metrics": each.evaluation.metrics}
-        for each in measured
-    ]
-    print(json.dumps(found, indent=1, ensure_ascii=False))
 
 
 def print_table(measured: Sequence[Measured]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -12,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.commands.arguments import Parser, add_level, add_response, add_trust
+from telescope.commands.arguments import Parser, add_level, add_response, add_trust, print_json
 from telescope.commands.language import language
 from telescope.errors import TelescopeError
 
@@ -197,11 +196,6 @@ def _explain_sample(options: argparse.Namespace, width: int) -> None:
     from telescope.explain.text import wrap
 
     source = read_source(options)
-    length = len(source.sample)
-    if not length:
-        raise TelescopeError("this response has no token: choose another --sample")
-    if options.token is not None and not 0 <= options.token < length:
-        raise TelescopeError(f"--token {options.token}: this response has tokens 0 to {length - 1}")
     if source.is_example and not options.json:
         print("\n".join(wrap(_EXAMPLE_NOTE[options.lang], width)))
 
@@ -269,11 +263,7 @@ def _print_json(sample: Sample) -> None:
 
     tracer = Tracer(sample)
     traces = [[trace.to_json() for trace in tracer.traces(t)] for t in range(len(sample))]
-    text = json.dumps(
-        {"sample": tracer.full.to_json(), "traces": traces}, ensure_ascii=False, allow_nan=False
-    )
-    # Half a surrogate pair cannot be encoded: it stays an escape.
-    print(text.encode("utf-8", "backslashreplace").decode())
+    print_json({"sample": tracer.full.to_json(), "traces": traces}, allow_nan=False)
 
 
 def _print_flow(options: argparse.Namespace, source: Source, width: int) -> None:
@@ -338,12 +328,25 @@ def _print_audit(options: argparse.Namespace, source: Source, width: int) -> Non
 
 
 def read_source(options: argparse.Namespace) -> Source:
-    """The sample that the options name."""
+    """The sample that the options name. It has tokens, also the one that they name."""
     _check_source(options)
+    source = _named_source(options)
+    length = len(source.sample)
+    if not length:
+        raise TelescopeError("this response has no token: choose another --sample")
+    if options.token is not None and not 0 <= options.token < length:
+        raise TelescopeError(f"--token {options.token}: this response has tokens 0 to {length - 1}")
+    return source
+
+
+def _named_source(options: argparse.Namespace) -> Source:
     if options.run is not None:
         return _recorded_sample(options.run, options.step, options.sample)
     if options.numbers is not None:
-        return _typed_sample(options.numbers, options.sample)
+        from telescope.explain.numbers import read_numbers
+
+        batch = read_numbers(options.numbers)
+        return Source(_chosen(batch, options.sample, str(options.numbers)), batch=batch)
     if options.prompt is not None:
         from telescope.run.live import explain_pair
 
@@ -379,13 +382,6 @@ def _check_source(options: argparse.Namespace) -> None:
         raise TelescopeError("--model and --score belong to a prompt: give --prompt too")
     if not has_prompt and has_response:
         raise TelescopeError("--response answers a prompt: give --prompt too")
-
-
-def _typed_sample(file: Path, index: int) -> Source:
-    from telescope.explain.numbers import read_numbers
-
-    batch = read_numbers(file)
-    return Source(_chosen(batch, index, str(file)), batch=batch)
 
 
 def _chosen(batch: list[Sample], index: int, name: str = "the built-in example") -> Sample:

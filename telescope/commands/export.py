@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     step = export_run(
         options.run,
         options.dir,
-        step="best" if options.best else options.step,
+        step=options.step,
         adapter=options.adapter,
         trusted=options.trust,
     )

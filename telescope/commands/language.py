@@ -44,11 +44,12 @@ def language() -> Lang:
     return from_environment() if _chosen is None else _chosen
 
 
-def tell(message: str) -> None:
-    """Prints a message on stderr, without the control characters of a file that it may quote."""
+def tell(*messages: str) -> None:
+    """Prints messages on stderr, without the control characters of a file that they may quote."""
     from telescope.explain.text import visible
 
-    print(f"telescope: {visible(translate(message), spaces=False)}", file=sys.stderr)
+    for message in messages:
+        print(f"telescope: {visible(translate(message), spaces=False)}", file=sys.stderr)
 
 
 def translate(text: str) -> str:

@@ -25,6 +25,5 @@ def run(arguments: list[str]) -> None:
     from telescope.ledger.damage import run_damage
     from telescope.viewer.report import write_report
 
-    for note in run_damage(options.run):
-        tell(note)
+    tell(*run_damage(options.run))
     print(write_report(options.run, options.out or options.run / "report.html"))

@@ -29,17 +29,20 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--token", help="secret that a visitor must give")
     options = parser.parse_args(arguments)
 
+    from telescope.explain.numbers import read_numbers
     from telescope.ledger.lines import damage_of
     from telescope.viewer.server import serve
+    from telescope.viewer.typed_run import write_run
 
     if (options.run is None) == (options.numbers is None):
         raise TelescopeError("give a run folder, or numbers with --numbers FILE")
     with contextlib.ExitStack() as stack:
         shown = options.run
         if shown is None:
-            shown = _run_of_numbers(stack, options.numbers)
-        for note in damage_of(shown):
-            tell(note)
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            batch = read_numbers(options.numbers)
+            shown = write_run(Path(folder) / options.numbers.stem, batch)
+        tell(*damage_of(shown))
         threading.Thread(target=_name_damage, args=(shown,), daemon=True).start()
         serve(shown, options.host, options.port, options.token)
 
@@ -49,15 +52,4 @@ def _name_damage(run: Path) -> None:
     from telescope.ledger.damage import ledger_damage
 
     with contextlib.suppress(TelescopeError):  # a folder that cannot be read: the page says so
-        for note in ledger_damage(run):
-            tell(note)
-
-
-def _run_of_numbers(stack: contextlib.ExitStack, numbers: Path) -> Path:
-    """A run made of the file's numbers; it is there until the page is closed."""
-    from telescope.explain.numbers import read_numbers
-    from telescope.viewer.typed_run import write_run
-
-    batch = read_numbers(numbers)
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    return write_run(Path(folder) / numbers.stem, batch)
+        tell(*ledger_damage(run))

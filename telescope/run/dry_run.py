@@ -31,7 +31,7 @@ def dry_run(config: Config) -> str:
     parts = [
         "\n".join([*unused(config), *describe_roles(config, reward)]),
         _describe_data(config, train, held_out),
-        _memory(config.model_copy(update={"model": source}), _longest(train)),
+        _memory(config.model_copy(update={"model": source}), train.longest),
         _first_prompts(config, train, tokenizer),
         f"dry run: nothing was trained or written; the run would be in {config.run_dir}",
     ]
@@ -41,17 +41,13 @@ def dry_run(config: Config) -> str:
 def _describe_data(config: Config, train: PromptSet, held_out: PromptSet | None) -> str:
     rollout = config.rollout
     lines = [
-        f"data       {len(train)} prompts of up to {_longest(train)} tokens, "
+        f"data       {len(train)} prompts of up to {train.longest} tokens, "
         f"{train.dropped} longer ones dropped",
         f"held out   {len(held_out) if held_out else 'no'} prompts",
         f"steps      {config.steps}, each of {rollout.batch_size} prompts × {rollout.n} responses "
         f"of up to {rollout.max_response_tokens} tokens",
     ]
     return "\n".join(lines)
-
-
-def _longest(prompts: PromptSet) -> int:
-    return max(len(ids) for ids in prompts.ids)
 
 
 def _memory(config: Config, prompt_tokens: int) -> str:

@@ -43,9 +43,8 @@ def own_set(held_out: PromptSet | None, config: Config) -> list[EvalSet]:
 
 def named_sets(config: Config, tokenizer: Any) -> list[EvalSet]:
     """The sets of `eval.sets`."""
-    return [
-        _named_set(name, chosen, config, tokenizer) for name, chosen in config.eval.sets.items()
-    ]
+    sets = config.eval.sets
+    return [_named_set(name, chosen, config, tokenizer) for name, chosen in sets.items()]
 
 
 def _named_set(name: str, chosen: EvalSetConfig, config: Config, tokenizer: Any) -> EvalSet:

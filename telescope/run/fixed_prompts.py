@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from telescope.batch import TokenBatch
 from telescope.build import Roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
@@ -19,26 +18,20 @@ def record_fixed_prompts(
     *,
     kl_coef: float,
 ) -> None:
-    """Writes the answers of the policy as it is after `step`, if `ledger.prompts` asks for any."""
-    if prompts is not None and config.ledger.prompts:
-        batch = fixed_answers(roles, prompts, config, kl_coef=kl_coef)
-        ledger.write_evaluation(step, batch, kl_coef=kl_coef)
+    """Writes the greedy answers of the policy after `step`, if `ledger.prompts` asks for any.
 
-
-def fixed_answers(
-    roles: Roles, prompts: PromptSet, config: Config, *, kl_coef: float
-) -> TokenBatch:
-    """Greedy answers to the first held-out prompts, scored, with V, KL and advantages.
-
-    Nothing is updated and nothing random is drawn: training goes on as without them. An advantage
-    that is not by a critic compares an answer with others, so there is none here.
+    They are scored, with V, KL and advantages. Nothing is updated and nothing random is drawn:
+    training goes on as without them. An advantage that is not by a critic compares an answer with
+    others, so there is none here.
     """
+    if prompts is None or not config.ledger.prompts:
+        return
     first = range(min(config.ledger.prompts, len(prompts)))
-    batch = roles.actor.sample(prompts.take(list(first)), greedy=True)
+    batch = roles.actor.sample(prompts.take(first), greedy=True)
     batch = batch.with_columns(old_log_probs=batch["rollout_log_probs"])
     batch = roles.critic.compute_values(batch)
     batch = roles.reference.compute_log_prob(batch)
     batch = roles.reward.score(batch, evaluation=True)
-    if not config.credit.by_critic:
-        return batch
-    return compute_advantages(batch, config.credit, kl_coef=kl_coef)
+    if config.credit.by_critic:
+        batch = compute_advantages(batch, config.credit, kl_coef=kl_coef)
+    ledger.write_evaluation(step, batch, kl_coef=kl_coef)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from telescope.config import Config, changes, load_saved_config, to_saved_toml
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
-from telescope.run.manifest import sync
+from telescope.run.manifest import sync, write_whole
 
 LOCK = ".lock"
 """File of a run's folder that the process which trains it has locked."""
@@ -148,12 +148,8 @@ class RunLock:
 def write_config(config: Config) -> None:
     """Writes config.toml, whole or not at all, and waits until it is on disk."""
     recipe = config.run_dir / "config.toml"
-    temporary = recipe.with_name(".config.toml.tmp")
     try:
-        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-        temporary.write_text(to_saved_toml(config), "utf-8")
-        sync(temporary)
-        temporary.replace(recipe)
+        write_whole(recipe, to_saved_toml(config).encode())
         sync(config.run_dir)
         sync(config.run_dir.parent)
     except OSError as error:

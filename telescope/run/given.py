@@ -147,18 +147,21 @@ def write_objects(config: Config, given: Given) -> None:
     """
     if given.model is not None:
         repair_generation_config(given.model)
-        _write(given.model, Path(config.model.path))
-    if given.tokenizer is not None:
-        assert config.model.tokenizer_path is not None
-        _write(given.tokenizer, Path(config.model.tokenizer_path))
+    for thing, folder in _objects(config, given):
+        _write(thing, folder)
 
 
 def remove_objects(config: Config, given: Given) -> None:
     """Takes back what `write_objects` wrote, where the start of a new run is refused."""
-    if given.model is not None:
-        shutil.rmtree(config.model.path, ignore_errors=True)
-    if given.tokenizer is not None and config.model.tokenizer_path is not None:
-        shutil.rmtree(config.model.tokenizer_path, ignore_errors=True)
+    for _, folder in _objects(config, given):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _objects(config: Config, given: Given) -> list[tuple[Any, Path]]:
+    """Model and tokenizer, where they are objects, each with its folder in the run's."""
+    model = config.model
+    places = ((given.model, model.path), (given.tokenizer, model.tokenizer_path))
+    return [(thing, Path(folder)) for thing, folder in places if thing is not None and folder]
 
 
 def _write(thing: Any, folder: Path) -> None:

@@ -75,17 +75,13 @@ class Lifecycle:
             gym.make(config.data.task, config.data.options)
         self.watcher = Watcher(config.model_dump(), config.doctor.stop_on)
         new_folders = create_folder(config)
-        self.step = 0
+        self._begin()
         self.until = config.steps
         """The step that this process trains to."""
         self.restarts = 0
         self.rng_at_start: dict[str, Any] = {}
         """The global generators when `fit` began: a restart from the beginning needs them."""
         self.trouble = Trouble()
-        self.evaluated: int | None = None
-        """The step after which the policy was last evaluated."""
-        self.best = Best(config.eval)
-        self.kl_coef = config.credit.kl_coef
         self._lock = RunLock(config.run_dir)
         try:
             self._lock.take()  # from here to the end of `fit`
@@ -105,6 +101,14 @@ class Lifecycle:
                 remove_unused(new_folders)
             self._lock.release()
             raise
+
+    def _begin(self) -> None:
+        """The state before the first step."""
+        self.step = 0
+        self.evaluated: int | None = None
+        """The step after which the policy was last evaluated."""
+        self.best = Best(self.config.eval)
+        self.kl_coef = self.config.credit.kl_coef
 
     def _find_checkpoints(self, resume: bool | str) -> list[Path]:
         """The checkpoints that the run may go on from, oldest first."""
@@ -347,10 +351,7 @@ class Lifecycle:
         self.ledger.wait()
         self.ledger.take()  # drops what the broken step has noted
         self.roles.close()
-        self.step = 0
-        self.evaluated = None
-        self.best = Best(self.config.eval)
-        self.kl_coef = self.config.credit.kl_coef
+        self._begin()
         saved = list_checkpoints(self.checkpoints)
         start = saved[-1].name if saved else "the beginning"
         self.notes = [f"{lost}", f"restart {self.restarts} of {limit}, from {start}"]

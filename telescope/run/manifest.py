@@ -180,6 +180,15 @@ def _describe_all(paths: Iterable[Path]) -> list[FileEntry]:
         return list(threads.map(describe_file, paths))
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, and waits until it is on disk."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
+    temporary.write_bytes(content)
+    sync(temporary)
+    temporary.replace(path)
+
+
 def sync(path: Path) -> None:
     """Waits until a file or folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -18,7 +18,7 @@ from telescope.config import Config
 from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
 from telescope.ledger.lines import read_line, write_line
-from telescope.run.manifest import sync
+from telescope.run.manifest import write_whole
 from telescope.run.trackers import open_trackers, sample_table
 
 
@@ -79,42 +79,30 @@ class MetricsLog:
         last = -1
         kept: list[bytes] = []
         discarded: list[bytes] = []
-        lines: list[bytes] = []
-        if self.path.exists():
-            check_ordinary(self.path)
-            lines = self.path.read_bytes().splitlines()
-        for number, line in enumerate(lines, 1):
-            row = read_line(line)
+        for number, (line, row) in enumerate(_lines(self.path), 1):
             if row is None:
                 self.damaged.append(number)
-                discarded.append(line)
-                continue
-            last = max(last, int(row["step"]))
-            if row["step"] <= step:
-                kept.append(line)
             else:
-                discarded.append(line)
+                last = max(last, int(row["step"]))
+            belongs = row is not None and row["step"] <= step
+            (kept if belongs else discarded).append(line)
         if discarded:
             path = self.path.with_name("metrics.discarded.jsonl")
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
                 file.writelines(line + b"\n" for line in discarded)
-        temporary = self.path.with_suffix(".tmp")
-        temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-        temporary.write_bytes(b"".join(line + b"\n" for line in kept))
-        sync(temporary)
-        temporary.replace(self.path)
+        write_whole(self.path, b"".join(line + b"\n" for line in kept))
         return last
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Reads the rows of a metrics.jsonl. Skips lines that are no rows, e.g. one cut by a crash."""
-    rows: list[dict[str, Any]] = []
+    return [row for _, row in _lines(path) if row is not None]
+
+
+def _lines(path: Path) -> list[tuple[bytes, dict[str, Any] | None]]:
+    """Each line with its row; None if it is no row."""
     if not path.exists():
-        return rows
+        return []
     check_ordinary(path)
-    for line in path.read_bytes().splitlines():
-        row = read_line(line)
-        if row is not None:
-            rows.append(row)
-    return rows
+    return [(line, read_line(line)) for line in path.read_bytes().splitlines()]

@@ -6,7 +6,7 @@ import html
 import importlib
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from telescope.batch import TokenBatch
 from telescope.config import Config
@@ -17,23 +17,11 @@ _LOGIN = {
     "trackio": "check TRACKIO_SPACE_ID and TRACKIO_SERVER_URL, or unset both to log here",
 }
 """What to do if a tracker cannot start."""
+Row = Sequence[str | float | None]
+"""Of the sample table."""
 
 
-class Tracker(Protocol):
-    """Where metrics go besides metrics.jsonl."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Sends the metrics of a step."""
-
-    def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
-    ) -> None:
-        """Sends some responses of a step as a table."""
-
-    def close(self) -> None: ...
-
-
-def open_trackers(config: Config, *, after_step: int, sent: int) -> list[Tracker]:
+def open_trackers(config: Config, *, after_step: int, sent: int) -> list[TensorBoard | Remote]:
     """The trackers of `log.trackers`, for a run that goes on after `after_step`.
 
     `sent` is the last step that they got before. A step below 0 means none.
@@ -41,17 +29,17 @@ def open_trackers(config: Config, *, after_step: int, sent: int) -> list[Tracker
     return [_open(name, config, after_step, sent) for name in config.log.trackers]
 
 
-def _open(name: str, config: Config, after_step: int, sent: int) -> Tracker:
+def _open(name: str, config: Config, after_step: int, sent: int) -> TensorBoard | Remote:
     try:
         if name == "tensorboard":
-            return _TensorBoard(config, after_step)
+            return TensorBoard(config, after_step)
         module = importlib.import_module(name)
     except ImportError:
         raise TelescopeError(
             f"log.trackers names {name}, which is not installed: {pip_install(name)}"
         ) from None
     try:
-        return _Remote(module, name, config, after_step, sent)
+        return Remote(module, name, config, after_step, sent)
     except Exception as error:  # each service has errors of its own
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise TelescopeError(
@@ -59,7 +47,9 @@ def _open(name: str, config: Config, after_step: int, sent: int) -> Tracker:
         ) from error
 
 
-class _TensorBoard:
+class TensorBoard:
+    """The run's folder `tensorboard`."""
+
     def __init__(self, config: Config, after_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
@@ -72,9 +62,7 @@ class _TensorBoard:
         for key, value in metrics.items():
             self._writer.add_scalar(key, value, step)
 
-    def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
-    ) -> None:
+    def log_samples(self, step: int, columns: Sequence[str], rows: Sequence[Row]) -> None:
         lines = [columns, ["---"] * len(columns), *rows]
         table = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
         self._writer.add_text("samples", table, step)
@@ -89,7 +77,7 @@ def _cell(value: str | float | None) -> str:
     return text.replace("|", "&#124;").replace("\n", "<br>")
 
 
-class _Remote:
+class Remote:
     """wandb or trackio: both have the same API.
 
     A resumed run goes on with its run there. Neither can replace a step, so steps that were sent
@@ -116,9 +104,7 @@ class _Remote:
         if step > self._sent:
             self._module.log(dict(metrics), step=step)
 
-    def log_samples(
-        self, step: int, columns: Sequence[str], rows: Sequence[Sequence[str | float | None]]
-    ) -> None:
+    def log_samples(self, step: int, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if step > self._sent:
             table = self._module.Table(columns=list(columns), data=[list(row) for row in rows])
             self._module.log({"samples": table}, step=step)
@@ -144,12 +130,12 @@ def _without_keys(config: Config) -> dict[str, Any]:
     return settings
 
 
-def sample_table(batch: TokenBatch, count: int) -> tuple[list[str], list[list[str | float | None]]]:
+def sample_table(batch: TokenBatch, count: int) -> tuple[list[str], list[Row]]:
     """Columns and rows of the first `count` responses: prompt, response, score and its parts."""
     scores = batch.scores[:count]
     names = list(dict.fromkeys(name for score in scores for name in score.parts))
     parts = names if len(names) > 1 else []
-    rows: list[list[str | float | None]] = []
+    rows: list[Row] = []
     for info, score in zip(batch.info, scores, strict=False):
         own = [score.parts.get(name) for name in parts]
         rows.append([info.prompt, info.response.text, score.total, *own])

@@ -36,7 +36,7 @@ from telescope.roles.learner import Denominators, Learner
 from telescope.rollout.sampler import left_pad
 from telescope.run import checkpoint
 from telescope.run.export import write_model
-from telescope.run.manifest import list_checkpoints, step_of, sync, write_manifest
+from telescope.run.manifest import list_checkpoints, step_of, sync, write_manifest, write_whole
 from telescope.run.metrics import read_metrics
 from telescope.run.progress import Progress, graceful_stop
 
@@ -86,10 +86,7 @@ def _log_of(config: Config) -> Path:
 def _keep_rows(log: Path, until: int) -> None:
     """Leaves only the rows of steps up to `until`. At each moment the file holds all of them."""
     rows = [row for row in read_metrics(log) if row["step"] <= until]
-    temporary = log.with_suffix(".tmp")
-    temporary.unlink(missing_ok=True)  # it may be a link to elsewhere
-    temporary.write_text("".join(map(write_line, rows)), "utf-8")
-    temporary.replace(log)
+    write_whole(log, "".join(map(write_line, rows)).encode())
 
 
 def _settings(config: Config) -> dict[str, Any]:
