@@ -72,11 +72,11 @@ def run(arguments: list[str]) -> None:
 
         save_completions(measured[0].evaluation.completions, options.completions)
     if options.json:
-        found = [
+        plain = [
             {"target": each.target, "step": each.step, "metrics": each.evaluation.metrics}
             for each in measured
         ]
-        print_json(found, indent=1)
+        print_json(plain, indent=1)
     else:
         print_table(measured)
     guessed = [each.target for each in measured if each.on_builtin_data]

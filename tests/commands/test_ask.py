@@ -12,6 +12,7 @@ import pytest
 
 from telescope.commands import main
 from telescope.explain.dialogue import Dialogue
+from tests.commands.calls import refusal
 from tests.viewer.fake import fake_run
 
 
@@ -24,15 +25,6 @@ def ask(capsys: Any, *arguments: str) -> str:
 def reply(capsys: Any, *arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(ask(capsys, *arguments, "--json"))
     return found
-
-
-def fails(capsys: Any, *arguments: str) -> str:
-    with pytest.raises(SystemExit) as failure:
-        main(["ask", *arguments])
-    assert failure.value.code == 2
-    message: str = capsys.readouterr().err
-    assert message.count("\n") == 1
-    return message
 
 
 def test_json_has_the_question_and_the_three_nearest(capsys: Any) -> None:
@@ -121,11 +113,11 @@ def test_save_within_a_conversation_keeps_the_rounds_before(
 
 
 def test_mistakes_are_one_line(capsys: Any, tmp_path: Path) -> None:
-    assert "--token" in fails(capsys, "why", "--token", "99")
-    assert "empty" in fails(capsys, " ")
-    assert "leave one out" in fails(capsys, "why", "--save", "a", "--continue", "b")
-    assert "dialogue log" in fails(capsys, "why", "--continue", str(tmp_path / "no.md"))
-    assert "http" in fails(capsys, "what is whitening", "--llm", "ftp://x", "m")
+    assert "--token" in refusal(capsys, "ask", "why", "--token", "99")
+    assert "empty" in refusal(capsys, "ask", " ")
+    assert "leave one out" in refusal(capsys, "ask", "why", "--save", "a", "--continue", "b")
+    assert "dialogue log" in refusal(capsys, "ask", "why", "--continue", str(tmp_path / "no.md"))
+    assert "http" in refusal(capsys, "ask", "what is whitening", "--llm", "ftp://x", "m")
 
 
 def test_asking_imports_no_torch() -> None:

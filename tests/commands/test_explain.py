@@ -25,6 +25,7 @@ from telescope.explain.tables import metaphors
 from telescope.explain.trace import Tracer, traces
 from telescope.viewer.payload import page_traces
 from tests import ROOT
+from tests.commands.calls import refusal
 from tests.fakes import tiny_config
 from tests.viewer.fake import data_of_report
 
@@ -255,12 +256,7 @@ def test_a_run_is_drawn_as_a_flow(run: Path, capsys) -> None:
 def test_what_cannot_be_explained_is_said_in_one_line(
     run: Path, arguments: list[str], message: str, capsys
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["explain", *(a.format(run=run) for a in arguments)])
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    assert message in refusal(capsys, "explain", *(a.format(run=run) for a in arguments))
 
 
 def test_values_of_right_and_wrong_answers_are_the_means_of_the_ledger(

@@ -15,8 +15,9 @@ import pytest
 
 import telescope
 from telescope.chinese import catalogue, chinese
-from telescope.commands import COMMANDS, main
+from telescope.commands import COMMANDS
 from telescope.commands.language import choose, from_environment, language
+from tests.commands.calls import help_text, refusal
 
 PACKAGE = Path(telescope.__file__).parent
 COMMAND_FILES = sorted((PACKAGE / "commands").glob("*.py"))
@@ -194,9 +195,7 @@ def test_an_error_is_filled_in(said: str, expected: str) -> None:
 
 @pytest.mark.parametrize("command", ["", "explain", "report", "view", "eval", "export", "sweep"])
 def test_the_help_is_chinese(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([*([command] if command else []), "--help", "--lang", "zh"])
-    out = capsys.readouterr().out
+    out = help_text(capsys, *([command] if command else []), "--help", "--lang", "zh")
     assert out.startswith("用法：telescope")
     for line in out.splitlines():
         is_help = re.match(r"  +\S.*?  +(\S.*)$", line)
@@ -208,10 +207,7 @@ def test_an_error_is_chinese_in_a_chinese_locale(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
-    with pytest.raises(SystemExit) as end:
-        main(["explain", "--token", "99"])
-    assert end.value.code == 2
-    error = capsys.readouterr().err
+    error = refusal(capsys, "explain", "--token", "99")
     assert error == "telescope: --token 99：这条回答的 token 是 0 到 5\n"
 
 
@@ -221,9 +217,7 @@ def test_an_error_that_quotes_a_file_cannot_command_the_terminal(
     (tmp_path / "config.toml").write_text('"\\u001b[31m\\u202e" = 1\n')
     (tmp_path / "checkpoints" / "step_000001").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_000001" / "checkpoint.json").write_text("{}")
-    with pytest.raises(SystemExit):
-        main(["eval", str(tmp_path), "--lang", "en"])
-    assert "no setting `␛[31m⟨u+202e⟩`" in capsys.readouterr().err
+    assert "no setting `␛[31m⟨u+202e⟩`" in refusal(capsys, "eval", str(tmp_path), "--lang", "en")
 
 
 @pytest.mark.parametrize("command", ["view", "report", "eval", "export"])
@@ -233,9 +227,7 @@ def test_every_command_takes_the_language(
     """A folder that is not there, in Chinese by the option and in English without it."""
     more = [str(tmp_path / "out")] if command == "export" else []
     for lang, said in ((["--lang", "zh"], True), ([], False)):
-        with pytest.raises(SystemExit):
-            main([command, str(tmp_path / "nope"), *more, *lang])
-        error = capsys.readouterr().err
+        error = refusal(capsys, command, str(tmp_path / "nope"), *more, *lang)
         assert "nope" in error
         assert bool(HAN.search(error)) == said
 

@@ -10,6 +10,11 @@ from telescope.config import Config, load_config, to_toml
 from telescope.errors import TelescopeError
 
 
+def typed(text: str) -> list[tuple[str, str]]:
+    """Settings written as "key=value key=value"."""
+    return [(key, value) for key, _, value in (word.partition("=") for word in text.split())]
+
+
 def given(*overrides: tuple[str, str]) -> Config:
     """Defaults with these command-line values."""
     return load_config(None, overrides)

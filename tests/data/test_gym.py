@@ -227,15 +227,19 @@ def test_each_task_that_the_recipe_names_makes_problems_that_its_own_answers_sol
 # ---- the recipe with a tiny model in place of SmolLM2
 
 
-@pytest.mark.slow
-def test_the_recipe_learns_from_reasoning_gyms_scores(tmp_path: Path) -> None:
+def small_recipe(folder: Path) -> Config:
     """Replaced: the model by a tiny random one, whose tokens are letters and digits, and sizes."""
     given = [
-        ("model.path", str(write_model(tmp_path / "model", "llama"))),
-        ("dir", str(tmp_path)),
+        ("model.path", str(write_model(folder / "model", "llama"))),
+        ("dir", str(folder)),
         ("device", "cpu"),
     ]
-    config = smoke(load_config(RECIPE, given))
+    return smoke(load_config(RECIPE, given))
+
+
+@pytest.mark.slow
+def test_the_recipe_learns_from_reasoning_gyms_scores(tmp_path: Path) -> None:
+    config = small_recipe(tmp_path)
     trainer = Trainer(config)
     trainer.fit()
     steps = [row for row in trainer.history() if "reward/gym_score" in row]
@@ -251,19 +255,8 @@ def test_smoke_runs_from_the_command_line_in_a_folder_of_its_own_each_time(
 ) -> None:
     model = write_model(tmp_path / "model", "llama")
     for number in (1, 2):
-        main(
-            [
-                "train",
-                str(RECIPE),
-                "--smoke",
-                "--model.path",
-                str(model),
-                "--dir",
-                str(tmp_path / "runs"),
-                "--device",
-                "cpu",
-            ]
-        )
+        here = ["--model.path", str(model), "--dir", str(tmp_path / "runs"), "--device", "cpu"]
+        main(["train", str(RECIPE), "--smoke", *here])
         said = capsys.readouterr().out
         assert "trained 2 steps" in said
         assert "export" not in said
@@ -286,12 +279,7 @@ def test_every_recipe_can_be_cut_down(recipe: Path) -> None:
 
 
 def test_what_a_run_without_a_gpu_would_take_grows_with_the_work(tmp_path: Path) -> None:
-    given = [
-        ("model.path", str(write_model(tmp_path / "model", "llama"))),
-        ("dir", str(tmp_path)),
-        ("device", "cpu"),
-    ]
-    config = smoke(load_config(RECIPE, given))
+    config = small_recipe(tmp_path)
     actor = Trainer(config).roles.actor
     once = expected_hours(config, actor.cost, [[1] * 40], steps=2)
     assert 0 < once < 1e-3

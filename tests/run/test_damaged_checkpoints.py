@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from telescope.commands import main
 from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.roles.critic import Critic
 from telescope.run import checkpoint
 from telescope.run.manifest import describe_file
 from telescope.trainer import Trainer
+from tests.commands import calls
 from tests.fakes import write_tiny_model
 from tests.refusals import Job, edit_json, length, names_of_checkpoints, refusal
 
@@ -191,17 +191,12 @@ def test_a_damaged_only_checkpoint_says_that_there_is_no_older_one(two_checkpoin
 
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_eval_and_export_refuse_a_damaged_checkpoint(
-    command: str, two_checkpoints: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, two_checkpoints: Config, tmp_path: Path, capsys: calls.Capture
 ):
     cut(two_checkpoints.run_dir / "checkpoints/step_000002/shards/actor/__0_0.distcp")
-    capsys.readouterr()
-    arguments = [command, str(two_checkpoints.run_dir)]
-    if command == "export":
-        arguments.append(str(tmp_path / "out"))
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    assert "shards/actor/__0_0.distcp has" in capsys.readouterr().err
+    out = [str(tmp_path / "out")] if command == "export" else []
+    told = calls.refusal(capsys, command, str(two_checkpoints.run_dir), *out)
+    assert "shards/actor/__0_0.distcp has" in told
     assert not (tmp_path / "out").exists()
 
 

@@ -10,19 +10,11 @@ import pytest
 from telescope.config import Config
 from telescope.run.lifecycle import Diagnosed
 from telescope.trainer import Trainer
-
-TIMED = ("timing/", "perf/")
+from tests.run.compared import rows
 
 
 def always_half(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
     return [0.5] * len(completions)
-
-
-def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in row.items() if not name.startswith(TIMED)}
-        for row in trainer.history()
-    ]
 
 
 def test_a_constant_reward_ends_the_run_and_resuming_is_exact(
@@ -43,8 +35,6 @@ def test_a_constant_reward_ends_the_run_and_resuming_is_exact(
     resumed.fit()
     assert "doctor:" not in capsys.readouterr().out  # it was said before
 
-    whole = Trainer(
-        make_config(steps, ("name", "whole"), ("doctor.watch", "false")), reward=always_half
-    )
-    whole.fit()
-    assert rows_of(resumed) == rows_of(whole)
+    whole = make_config(steps, ("name", "whole"), ("doctor.watch", "false"))
+    Trainer(whole, reward=always_half).fit()
+    assert rows(resumed.config) == rows(whole)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from telescope import Config, Trainer, ledger
-from telescope.run.metrics import read_metrics
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
+from tests.run.compared import rows
 
 Make = Callable[..., Config]
 
 BASE = (("steps", "2"), ("eval.every", "1"), ("eval.prompts", "3"), ("eval.samples", "3"))
-TIMES = ("timing/", "perf/")
 
 
 def reward(response_ids: list[list[int]]) -> list[float]:
     return [len(ids) / 6 for ids in response_ids]
-
-
-def learned(run: Path) -> list[dict[str, Any]]:
-    """The metrics that do not depend on the clock."""
-    rows = read_metrics(run / "metrics.jsonl")
-    return [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows]
 
 
 def test_fixed_prompts_are_recorded_at_every_evaluation_and_change_nothing(
@@ -34,7 +25,7 @@ def test_fixed_prompts_are_recorded_at_every_evaluation_and_change_nothing(
     Trainer(plain, reward=reward).fit()
     config = make_config(*BASE, ("name", "fixed"), ("ledger.prompts", "2"))
     Trainer(config, reward=reward).fit()
-    assert learned(config.run_dir) == learned(plain.run_dir)
+    assert rows(config) == rows(plain)
     assert ledger.reader.steps(plain.run_dir, "eval") == []
     assert ledger.reader.steps(config.run_dir, "eval") == [0, 1, 2]
     assert ledger.steps(config.run_dir) == [1, 2]
@@ -56,13 +47,12 @@ def test_the_page_offers_a_fixed_prompt_with_its_evaluations(make_config: Make) 
     base = f"/api/runs/{config.run_dir.name}"
     api = Api(Runs(config.run_dir))
     most = api.answer(f"{base}/prompts")["prompts"][0]
-    rows = [
-        row for row in api.answer(f"{base}/prompts/{most['key']}")["rows"] if row["kind"] == "eval"
-    ]
-    assert [(row["step"], row["position"]) for row in rows] == [(0, 0), (1, 0), (2, 0)]
+    found = api.answer(f"{base}/prompts/{most['key']}")["rows"]
+    evaluated = [row for row in found if row["kind"] == "eval"]
+    assert [(row["step"], row["position"]) for row in evaluated] == [(0, 0), (1, 0), (2, 0)]
     answer = api.answer(f"{base}/evaluations/1/samples/0")
     assert answer["columns"]["advantages"]
-    assert answer["length"] == rows[1]["length"]
+    assert answer["length"] == evaluated[1]["length"]
 
 
 def test_without_a_critic_an_answer_alone_has_no_advantage(make_config: Make) -> None:

@@ -16,6 +16,7 @@ from telescope.commands import main
 from telescope.config import ModelConfig, load_config, to_toml
 from telescope.roles.factory import resolve_model
 from telescope.run.targets import evaluate_target
+from tests.commands.calls import refusal
 from tests.docs.examples import block, commands
 from tests.refusals import write_jsonl
 from tests.tiny import tiny_config
@@ -127,10 +128,8 @@ def test_answers_go_to_a_file(run: Path, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(
     arguments: list[str], reason: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([word.replace("RUN", str(run)) for word in arguments])
-    assert end.value.code == 2
-    assert reason.replace("RUN", str(run)) in capsys.readouterr().err
+    told = refusal(capsys, *(word.replace("RUN", str(run)) for word in arguments))
+    assert reason.replace("RUN", str(run)) in told
 
 
 class FakeHub:
