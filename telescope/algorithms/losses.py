@@ -106,18 +106,15 @@ def clipped_policy_loss(
     exploded cannot dominate.
     Schulman et al. 2017, arXiv:1707.06347; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
-    a = keep(advantages, mask).detach()
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     loss, is_clipped, is_dual = clip_ratio(
-        ratio, a, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+        ratio,
+        fixed(advantages, mask),
+        clip_low=clip_low,
+        clip_high=clip_high,
+        dual_clip=dual_clip,
     )
-    return PolicyTerms(
-        keep(loss, mask),
-        keep(ratio, mask),
-        is_clipped & as_bool(mask),
-        is_dual & as_bool(mask),
-        log_ratio,
-    )
+    return policy_terms(loss, log_ratio, mask, is_clipped, is_dual)
 
 
 def clip_ratio(
@@ -146,16 +143,31 @@ def surrogate_loss(
     TRPO maximises ρ[i] A[i] under E[KL(π_old, π_θ)] ≤ δ; here early stopping on KL plays that part.
     Kakade & Langford 2002; Schulman et al. 2015, arXiv:1502.05477.
     """
-    a = keep(advantages, mask).detach()
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
+    return policy_terms(-ratio * fixed(advantages, mask), log_ratio, mask)
+
+
+def policy_terms(
+    loss: Tensor,
+    log_ratio: Tensor,
+    mask: Tensor,
+    clipped: Tensor | None = None,
+    dual_clipped: Tensor | None = None,
+) -> PolicyTerms:
+    """The terms of a loss; `clipped` and `dual_clipped` None: of no token."""
     never = torch.zeros_like(mask, dtype=torch.bool)
     return PolicyTerms(
-        keep(-ratio * a, mask),
-        keep(ratio, mask),
-        never,
-        never,
+        keep(loss, mask),
+        keep(log_ratio.exp(), mask),
+        never if clipped is None else clipped & as_bool(mask),
+        never if dual_clipped is None else dual_clipped & as_bool(mask),
         log_ratio,
     )
+
+
+def fixed(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Advantages on the mask, without a gradient."""
+    return keep(advantages, mask).detach()
 
 
 def clipped_value_loss(

@@ -11,13 +11,21 @@ whole minibatch.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from telescope.algorithms.definitions.policy import adapt_penalty as adapt_penalty
-from telescope.algorithms.losses import PolicyTerms, clip_ratio, clipped_policy_loss, ratios
+from telescope.algorithms.losses import (
+    PolicyTerms,
+    clip_ratio,
+    clipped_policy_loss,
+    fixed,
+    policy_terms,
+    ratios,
+)
 from telescope.algorithms.masked import as_bool, keep, masked_mean
 
 
@@ -33,8 +41,8 @@ def kl_penalty_loss(
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     kl = torch.expm1(log_ratio) - log_ratio
-    loss = -ratio * _fixed(advantages, mask) + beta * kl
-    return _terms(loss, log_ratio, mask)
+    loss = -ratio * fixed(advantages, mask) + beta * kl
+    return policy_terms(loss, log_ratio, mask)
 
 
 def gspo_loss(
@@ -55,16 +63,13 @@ def gspo_loss(
     c > 1 the loss is at most −c·A[i] where A[i] < 0, as in `clipped_policy_loss`.
     Zheng et al. 2025, arXiv:2507.18071; dual clip: Ye et al. 2020, arXiv:1912.09729.
     """
-    log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
+    log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     s = _sequence_ratio(log_probs, old_log_probs, mask)
-    a = _fixed(advantages, mask)
+    a = fixed(advantages, mask)
     loss, clipped, dual_clipped = clip_ratio(
         s, a, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
     )
-    on = as_bool(mask)
-    return PolicyTerms(
-        keep(loss, mask), keep(ratio, mask), clipped & on, dual_clipped & on, log_ratio
-    )
+    return policy_terms(loss, log_ratio, mask, clipped, dual_clipped)
 
 
 def _sequence_ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> Tensor:
@@ -93,8 +98,8 @@ def cispo_loss(
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     weight = ratio.clamp(1 - clip_low, 1 + clip_high).detach()
-    loss = -weight * _fixed(advantages, mask) * keep(log_probs, mask)
-    return _terms(loss, log_ratio, mask, weight != ratio)
+    loss = -weight * fixed(advantages, mask) * keep(log_probs, mask)
+    return policy_terms(loss, log_ratio, mask, weight != ratio)
 
 
 def sapo_loss(
@@ -122,10 +127,10 @@ def sapo_loss(
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     if ratio_level == "sequence":
         ratio = _sequence_ratio(log_probs, old_log_probs, mask)
-    a = _fixed(advantages, mask)
+    a = fixed(advantages, mask)
     tau = torch.where(a > 0, tau_positive, tau_negative)
     loss = -4 / tau * torch.sigmoid(tau * (ratio - 1)) * a
-    return _terms(loss, log_ratio, mask)
+    return policy_terms(loss, log_ratio, mask)
 
 
 def geo_mean_loss(
@@ -146,14 +151,14 @@ def geo_mean_loss(
     response have the same A. Zhao et al. 2025, arXiv:2507.20673 (GMPO).
     """
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
-    a = _fixed(advantages, mask)
+    a = fixed(advantages, mask)
     free = keep(log_probs, mask) - keep(old_log_probs, mask).detach()
     limited_below = torch.where(a < 0, free.clamp(min=-clip_low), 0.0)
     limited = torch.where(a > 0, free.clamp(max=clip_high), limited_below)
     # float32 ends at e^88
     ratio = masked_mean(limited, mask, -1).clamp(max=80.0).exp()  # [B]
     loss = -(ratio * masked_mean(a, mask, -1))[:, None].expand_as(a)
-    return _terms(loss, log_ratio, mask, (limited != free) & (a != 0))
+    return policy_terms(loss, log_ratio, mask, (limited != free) & (a != 0))
 
 
 def dppo_loss(
@@ -177,7 +182,7 @@ def dppo_loss(
     Qi et al. 2026, arXiv:2602.04879.
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
-    a = _fixed(advantages, mask)
+    a = fixed(advantages, mask)
     new = keep(log_probs, mask).detach().exp()
     old = keep(old_log_probs, mask).detach().exp()
     distance = (new - old).abs()
@@ -189,7 +194,7 @@ def dppo_loss(
     too_low = (new < old) & (distance > clip_low)
     outside = torch.where(a > 0, too_high, too_low)
     loss = -ratio.clamp(max=ratio_cap).detach() * a * keep(log_probs, mask)
-    return _terms(keep(loss, ~outside), log_ratio, mask, outside)
+    return policy_terms(keep(loss, ~outside), log_ratio, mask, outside)
 
 
 def dro_loss(
@@ -204,8 +209,8 @@ def dro_loss(
     log_ratio, _ = ratios(log_probs, old_log_probs, mask)
     own = keep(log_probs, mask)
     free = own - keep(old_log_probs, mask).detach()  # log ρ, not clamped
-    loss = -_fixed(advantages, mask) * own + beta / 2 * free**2
-    return _terms(loss, log_ratio, mask)
+    loss = -fixed(advantages, mask) * own + beta / 2 * free**2
+    return policy_terms(loss, log_ratio, mask)
 
 
 def clip_cov_loss(
@@ -225,12 +230,10 @@ def clip_cov_loss(
     terms = clipped_policy_loss(
         log_probs, old_log_probs, advantages, mask, clip_low=clip_low, clip_high=clip_high
     )
-    return PolicyTerms(
-        keep(terms.loss, ~as_bool(selected)),
-        terms.ratio,
-        terms.clipped | as_bool(selected),
-        terms.dual_clipped,
-        terms.log_ratio,
+    return replace(
+        terms,
+        loss=keep(terms.loss, ~as_bool(selected)),
+        clipped=terms.clipped | as_bool(selected),
     )
 
 
@@ -279,8 +282,8 @@ def kl_cov_loss(
     """
     log_ratio, ratio = ratios(log_probs, old_log_probs, mask)
     penalty = beta * keep(log_ratio.abs(), selected)
-    loss = -ratio * _fixed(advantages, mask) + penalty
-    return _terms(loss, log_ratio, mask)
+    loss = -ratio * fixed(advantages, mask) + penalty
+    return policy_terms(loss, log_ratio, mask)
 
 
 def select_kl_cov(
@@ -301,7 +304,7 @@ def covariance(log_probs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     The means are over all valid tokens of the tensor. Cui et al. 2025, arXiv:2505.22617.
     """
     lp = keep(log_probs, mask).detach()
-    a = _fixed(advantages, mask)
+    a = fixed(advantages, mask)
     return keep((lp - masked_mean(lp, mask)) * (a - masked_mean(a, mask)), mask)
 
 
@@ -310,25 +313,6 @@ def _chosen(index: Tensor, mask: Tensor) -> Tensor:
     chosen = torch.zeros(mask.numel(), dtype=torch.bool, device=mask.device)
     chosen[index.to(mask.device)] = True
     return chosen.view(mask.shape)
-
-
-def _fixed(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Advantages on the mask, without a gradient."""
-    return keep(advantages, mask).detach()
-
-
-def _terms(
-    loss: Tensor, log_ratio: Tensor, mask: Tensor, clipped: Tensor | None = None
-) -> PolicyTerms:
-    """The terms of a loss without a dual clip; `clipped` None: it clips no token."""
-    never = torch.zeros_like(mask, dtype=torch.bool)
-    return PolicyTerms(
-        keep(loss, mask),
-        keep(log_ratio.exp(), mask),
-        never if clipped is None else clipped & as_bool(mask),
-        never,
-        log_ratio,
-    )
 
 
 # ---- under the names of their definitions

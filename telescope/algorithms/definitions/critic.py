@@ -187,17 +187,29 @@ def rewards_then_value(token: Token, gamma: float, n: int, *, name: str, left: s
 
 def from_next_return(token: Token, gamma: float) -> list[Term]:
     """A = r + γ·R of the next token − V."""
-    if not token.has("token_level_rewards", "values", "returns"):
+    later = "V_end" if token.is_last else f"R{_next(token)}"
+    return _from_next(token, gamma, "advantage", "A", "returns", later)
+
+
+def delta_term(token: Token, gamma: float) -> list[Term]:
+    """δ = r + γ·V of the next state − V."""
+    made = _from_next(token, gamma, "delta", "δ", "values", f"V{_next(token)}")
+    return [replace(term, variant=_end_of(token)) for term in made]
+
+
+def _from_next(
+    token: Token, gamma: float, name: str, symbol: str, column: str, later_symbol: str
+) -> list[Term]:
+    """r + γ·(the column's next number) − V."""
+    if not token.has("token_level_rewards", "values", column):
         return []
     i = subscript(token.index)
-    x = token.actions
     r = token.number("token_level_rewards")
     v = token.number("values")
-    later = x.after("returns", token.k, end=x.bootstrap)
-    name = "V_end" if token.is_last else f"R{_next(token)}"
-    formula = f"A{i} = r{i} + γ·{name} − V{i}"
+    later = token.actions.after(column, token.k, end=token.actions.bootstrap)
+    formula = f"{symbol}{i} = r{i} + γ·{later_symbol} − V{i}"
     substituted = one_step(r, gamma, later, v)
-    return [Term("advantage", formula, substituted, r + gamma * later - v, [r, v, later])]
+    return [Term(name, formula, substituted, r + gamma * later - v, [r, v, later])]
 
 
 def return_from_advantage(token: Token, *, variant: str | None = None) -> list[Term]:
@@ -209,21 +221,6 @@ def return_from_advantage(token: Token, *, variant: str | None = None) -> list[T
     v = token.number("values")
     term = Term("return", f"R{i} = A{i} + V{i}", plus(a, v), a + v, [a, v])
     return [replace(term, variant=variant)]
-
-
-def delta_term(token: Token, gamma: float) -> list[Term]:
-    """δ = r + γ·V of the next state − V."""
-    if not token.has("token_level_rewards", "values"):
-        return []
-    i = subscript(token.index)
-    x = token.actions
-    r = token.number("token_level_rewards")
-    v = token.number("values")
-    later = x.after("values", token.k, end=x.bootstrap)
-    formula = f"δ{i} = r{i} + γ·V{_next(token)} − V{i}"
-    substituted = one_step(r, gamma, later, v)
-    term = Term("delta", formula, substituted, r + gamma * later - v, [r, v, later])
-    return [replace(term, variant=_end_of(token))]
 
 
 def _end_of(token: Token) -> str | None:

@@ -78,75 +78,6 @@ def std_of(numbers: Sequence[float]) -> float:
     return math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1))
 
 
-def _constant(response: Actions, baseline: float, scale: float) -> Comparison:
-    return Comparison([baseline] * len(response), scale)
-
-
-def _compare_grpo(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    if not s.leave_one_out:
-        scale = std_of(outcomes) + EPS
-        return [_constant(response, mean_of(outcomes), scale) for response in group]
-    found = []
-    for index, response in enumerate(group):
-        others = _others(outcomes, index)
-        baseline = math.fsum(others) / len(others) if others else 0.0
-        found.append(_constant(response, baseline, _scale_of_others(outcomes, index)))
-    return found
-
-
-def _others(outcomes: Sequence[float], index: int) -> list[float]:
-    return [*outcomes[:index], *outcomes[index + 1 :]]
-
-
-def _scale_of_others(outcomes: Sequence[float], index: int) -> float:
-    """σ of the others, plus 1e-6; 1 where they are equal, which would blow up any difference."""
-    others = _others(outcomes, index)
-    std = std_of(others) if len(others) > 1 else 0.0
-    away = abs(outcomes[index] - mean_of(outcomes))
-    return std + EPS if std > EPS * (1 + away) else 1.0
-
-
-def _compare_success(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    mean = mean_of(outcomes)
-    if mean <= 0:
-        return [_constant(response, response.outcome, 1.0) for response in group]
-    return [_constant(response, mean, mean + EPS) for response in group]
-
-
-def _compare_mean(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    return [_constant(response, mean_of(outcomes), 1.0) for response in group]
-
-
-def _compare_others(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    found = []
-    for index, response in enumerate(group):
-        others = _others(outcomes, index)
-        baseline = math.fsum(others) / len(others) if others else 0.0
-        found.append(_constant(response, baseline, 1.0))
-    return found
-
-
-def _compare_by_length(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    baseline = mean_of(outcomes, [float(len(response)) for response in group])
-    return [_constant(response, baseline, 1.0) for response in group]
-
-
-def _compare_best(group: Sequence[Actions], s: Any) -> list[Comparison]:
-    outcomes = [response.outcome for response in group]
-    scale = std_of(outcomes) + EPS
-    best = outcomes.index(max(outcomes))
-    second = max(_others(outcomes, best), default=0.0)
-    return [
-        _constant(response, second if index == best else outcomes[index], scale)
-        for index, response in enumerate(group)
-    ]
-
-
 def _compare_parts(group: Sequence[Actions], s: Any) -> list[Comparison]:
     totals = [0.0] * len(group)
     for name, weight in group[0].weights.items():
@@ -201,66 +132,97 @@ def _norms(response: Actions) -> list[float]:
 
 # ---- where a baseline comes from, term by term ----
 
-
-def _mean_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
-    """b is the mean of the group's outcomes."""
-    outcomes = [response.outcome for response in group]
-    count = len(outcomes)
-    substituted = f"({added(outcomes, enough(outcomes))})/{count}"
-    return [
-        Term("baseline", "b = μ_group", substituted, mean_of(outcomes), outcomes, variant="mean")
-    ]
+Baseline = Callable[[Sequence[Actions], int, Any], list[Term]]
+"""(group, index, settings) -> where the baseline and the scale of response `index` come from."""
 
 
-def _grpo_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
-    if not s.leave_one_out:
-        return [*_mean_terms(group, index, s), *_std_terms(group)]
-    outcomes = [response.outcome for response in group]
-    scale = _scale_of_others(outcomes, index)
-    if scale == 1:
-        term = Term("scale", "1: σ_others = 0", "1", 1.0, variant="equal")
-    else:
-        numbers = _others(outcomes, index)
-        formula = f"σ_others = √(Σ(o − μ_others)²/{len(numbers) - 1})"
-        squares = (scale - EPS) ** 2 * (len(numbers) - 1)
-        substituted = f"√({num(squares)}/{len(numbers) - 1})"
-        term = Term("scale", formula, substituted, scale - EPS, numbers, variant="others")
-    return [*_others_terms(group, index, s), term]
+def _compare_by(baseline: Baseline) -> Callable[[Sequence[Actions], Any], list[Comparison]]:
+    """Compares with the results of these terms; without them the baseline is 0, the scale 1."""
+
+    def compare(group: Sequence[Actions], s: Any) -> list[Comparison]:
+        found = []
+        for index, response in enumerate(group):
+            terms = {term.name: term for term in baseline(group, index, s)}
+            b = terms["baseline"].result if "baseline" in terms else 0.0
+            scale = 1.0
+            if "scale" in terms and terms["scale"].variant != "equal":
+                scale = terms["scale"].result + EPS
+            found.append(Comparison([b] * len(response), scale))
+        return found
+
+    return compare
 
 
-def _success_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
-    """b is the mean of the group's outcomes, and so is the scale."""
-    (mean,) = _mean_terms(group, index, s)
-    if mean.result > 0:
-        scale = replace(mean, name="scale", formula="μ_group", variant="success")
-        return [mean, scale]
-    o = group[index].outcome
-    return [Term("baseline", "b = o", num(o), o, [o], variant="no_success")]
+def _outcomes(group: Sequence[Actions]) -> list[float]:
+    return [response.outcome for response in group]
 
 
-def _std_terms(group: Sequence[Actions]) -> list[Term]:
-    outcomes = [response.outcome for response in group]
+def _others(group: Sequence[Actions], index: int) -> list[float]:
+    """The outcomes of the other responses."""
+    return [response.outcome for k, response in enumerate(group) if k != index]
+
+
+def _average(formula: str, outcomes: Sequence[float], result: float, variant: str) -> Term:
+    substituted = f"({added(outcomes, enough(outcomes))})/{len(outcomes)}"
+    return Term("baseline", formula, substituted, result, outcomes, variant=variant)
+
+
+def _deviation(whose: str, outcomes: Sequence[float], variant: str | None = None) -> Term:
     mean = mean_of(outcomes)
     squares = math.fsum((o - mean) ** 2 for o in outcomes)
     below = len(outcomes) - 1
-    formula = f"σ_group = √(Σ(o − μ_group)²/{below})"
-    return [Term("scale", formula, f"√({num(squares)}/{below})", std_of(outcomes), outcomes)]
+    formula = f"σ_{whose} = √(Σ(o − μ_{whose})²/{below})"
+    substituted = f"√({num(squares)}/{below})"
+    return Term("scale", formula, substituted, std_of(outcomes), outcomes, variant=variant)
 
 
-def _others_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+def _own(group: Sequence[Actions], index: int, variant: str) -> Term:
+    """b is the response's own outcome: its advantage is 0."""
+    o = group[index].outcome
+    return Term("baseline", "b = o", num(o), o, [o], variant=variant)
+
+
+def _by_mean(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean of the group's outcomes."""
+    outcomes = _outcomes(group)
+    return [_average("b = μ_group", outcomes, mean_of(outcomes), "mean")]
+
+
+def _by_others(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
     """b is the mean of the outcomes of the others."""
-    others = [response.outcome for k, response in enumerate(group) if k != index]
-    count = len(others)
-    substituted = f"({added(others, enough(others))})/{count}"
-    result = math.fsum(others) / count
-    formula = f"b = (Σo − o)/{count}"
-    return [Term("baseline", formula, substituted, result, others, variant="others")]
+    others = _others(group, index)
+    if not others:
+        return []
+    mean = math.fsum(others) / len(others)
+    return [_average(f"b = (Σo − o)/{len(others)}", others, mean, "others")]
 
 
-def _by_length_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+def _by_mean_and_std(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    if not s.leave_one_out:
+        return [*_by_mean(group, index, s), _deviation("group", _outcomes(group))]
+    others = _others(group, index)
+    std = std_of(others) if len(others) > 1 else 0.0
+    away = abs(group[index].outcome - mean_of(_outcomes(group)))
+    if std > EPS * (1 + away):
+        scale = _deviation("others", others, variant="others")
+    else:  # dividing by it would blow up any difference
+        scale = Term("scale", "1: σ_others = 0", "1", 1.0, variant="equal")
+    return [*_by_others(group, index, s), scale]
+
+
+def _by_success(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+    """b is the mean of the group's outcomes, and so is the scale."""
+    (mean,) = _by_mean(group, index, s)
+    if mean.result > 0:
+        scale = replace(mean, name="scale", formula="μ_group", variant="success")
+        return [mean, scale]
+    return [_own(group, index, "no_success")]
+
+
+def _by_length(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
     """b is the mean weighed by length."""
     lengths = [float(len(response)) for response in group]
-    outcomes = [response.outcome for response in group]
+    outcomes = _outcomes(group)
     products = [length * o for length, o in zip(lengths, outcomes, strict=True)]
     total = math.fsum(products)
     substituted = f"{num(total)}/{num(math.fsum(lengths))}"
@@ -268,18 +230,14 @@ def _by_length_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]
     return [Term("baseline", "b = Σ(l·o)/Σl", substituted, result, products, variant="by_length")]
 
 
-def _best_terms(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
+def _by_second_best(group: Sequence[Actions], index: int, s: Any) -> list[Term]:
     """b is the second best outcome for the best response, and its own outcome for any other."""
-    outcomes = [response.outcome for response in group]
-    best = outcomes.index(max(outcomes))
-    if index == best:
-        b = max(_others(outcomes, best))
+    outcomes = _outcomes(group)
+    term = replace(_own(group, index, "not_best"), inputs=outcomes)
+    if index == outcomes.index(max(outcomes)):
+        b = max(_others(group, index), default=0.0)
         term = Term("baseline", "b = second best o", num(b), b, outcomes, variant="best")
-    else:
-        b = outcomes[index]
-        term = Term("baseline", "b = o", num(b), b, outcomes)
-        term = replace(term, variant="not_best")
-    return [term, *_std_terms(group)]
+    return [term, _deviation("group", outcomes)]
 
 
 # ---- advantages of one response, once it has been compared ----
@@ -396,14 +354,6 @@ def _compared_terms(token: Token, s: Any, unit: str = "σ_group") -> list[Term]:
     return _baseline_terms(token, x["token_level_rewards"], x.at, 1.0, "o", unit)
 
 
-def _grpo_token_terms(token: Token, s: Any) -> list[Term]:
-    return _compared_terms(token, s, "σ_others" if s.leave_one_out else "σ_group")
-
-
-def _success_token_terms(token: Token, s: Any) -> list[Term]:
-    return _compared_terms(token, s, "μ_group")
-
-
 def _from_here_terms(token: Token, gamma: float) -> list[Term]:
     if not token.has("token_level_rewards"):
         return []
@@ -411,14 +361,6 @@ def _from_here_terms(token: Token, gamma: float) -> list[Term]:
     rewards = x["token_level_rewards"][token.k :]
     symbol = f"G{subscript(token.index)}"
     return _baseline_terms(token, rewards, x.at[token.k :], gamma, symbol)
-
-
-def _greedy_terms(token: Token, s: Any) -> list[Term]:
-    return _from_here_terms(token, s.gamma)
-
-
-def _norm_terms(token: Token, s: Any) -> list[Term]:
-    return _from_here_terms(token, 1.0)
 
 
 def _reinforce_terms(token: Token, s: Any) -> list[Term]:
@@ -477,86 +419,78 @@ def _share_terms(weights: Callable[[Actions, Any], Sequence[float]], *needed: st
 # ---- the definitions ----
 
 _HOME = "telescope.algorithms.estimators"
-_GROUP = Needs(groups=True)
 
-GRPO = Estimator(
+
+def _compared(baseline: Baseline, **fields: Any) -> Estimator:
+    """An estimator that compares the outcome of a response with those of its group."""
+    usual: dict[str, Any] = {
+        "needs": Needs(groups=True),
+        "whiten": False,
+        "rules": COMPARED,
+        "compare": _compare_by(baseline),
+        "baseline_terms": baseline,
+        "terms": _compared_terms,
+        "texts": texts.COMPARED,
+    }
+    return Estimator(**(usual | fields))
+
+
+GRPO = _compared(
+    _by_mean_and_std,
     name="grpo",
     verl="compute_grpo_outcome_advantage",
     formula="A[i] = (o − μ_group)/(σ_group + 1e-6)",
     paper="Shao et al. 2024, arXiv:2402.03300",
     tensor=f"{_HOME}:grpo_credit",
     settings=GrpoSettings,
-    needs=_GROUP,
-    whiten=False,
     kl_in="loss",
-    rules=COMPARED,
-    compare=_compare_grpo,
-    baseline_terms=_grpo_terms,
-    terms=_grpo_token_terms,
+    terms=lambda token, s: _compared_terms(token, s, "σ_others" if s.leave_one_out else "σ_group"),
     words=Words(
         zh="结果减去同组均值，再除以同组的标准差",
         en="the outcome less the group's mean, over the group's standard deviation",
     ),
-    texts=texts.COMPARED,
 )
 
-MAXRL = Estimator(
+MAXRL = _compared(
+    _by_success,
     name="maxrl",
     formula="A[i] = (o − μ_group)/(μ_group + 1e-6), 0 where μ_group ≤ 0",
     paper="Tajwar et al. 2026, arXiv:2602.02710",
     tensor=f"{_HOME}:maxrl_credit",
-    needs=_GROUP,
-    whiten=False,
     kl_in="loss",
-    rules=COMPARED,
-    compare=_compare_success,
-    baseline_terms=_success_terms,
-    terms=_success_token_terms,
+    terms=lambda token, s: _compared_terms(token, s, "μ_group"),
     words=Words(
         zh="结果减去同组均值，再除以这个均值：越少答对的题，答对一次算得越多",
         en="the outcome less the group's mean, over that mean: the rarer a success, the more it "
         "counts",
     ),
-    texts=texts.COMPARED,
 )
 
-DR_GRPO = Estimator(
+DR_GRPO = _compared(
+    _by_mean,
     name="dr_grpo",
     verl="compute_grpo_outcome_advantage",
     formula="A[i] = o − μ_group",
     paper="Liu et al. 2025, arXiv:2503.20783",
     tensor=f"{_HOME}:dr_grpo_credit",
-    needs=_GROUP,
-    whiten=False,
     kl_in="loss",
-    rules=COMPARED,
-    compare=_compare_mean,
-    baseline_terms=_mean_terms,
-    terms=_compared_terms,
     words=Words(
         zh="结果减去同组均值，不除以标准差",
         en="the outcome less the group's mean, not divided by its spread",
     ),
-    texts=texts.COMPARED,
 )
 
-RLOO = Estimator(
+RLOO = _compared(
+    _by_others,
     name="rloo",
     verl="compute_rloo_outcome_advantage",
     formula="A[i] = o − mean of the others of the group",
     paper="Ahmadian et al. 2024, arXiv:2402.14740",
     tensor=f"{_HOME}:rloo_credit",
-    needs=_GROUP,
-    whiten=False,
-    rules=COMPARED,
-    compare=_compare_others,
-    baseline_terms=_others_terms,
-    terms=_compared_terms,
     words=Words(
         zh="结果减去同组其他回答的均值",
         en="the outcome less the mean of the group's other responses",
     ),
-    texts=texts.COMPARED,
 )
 
 REINFORCE = Estimator(
@@ -577,23 +511,19 @@ REINFORCE = Estimator(
     texts=texts.REWARDS_ONLY,
 )
 
-REINFORCE_BASELINE = Estimator(
+REINFORCE_BASELINE = _compared(
+    _by_mean,
     name="reinforce++_baseline",
     verl="compute_reinforce_plus_plus_baseline_outcome_advantage",
     formula="A[i] = o − μ_group, then whitened over the batch",
     paper="Hu et al. 2025, arXiv:2501.03262",
     tensor=f"{_HOME}:dr_grpo_credit",
-    needs=_GROUP,
+    whiten=True,
     kl_in="loss",
-    rules=COMPARED,
-    compare=_compare_mean,
-    baseline_terms=_mean_terms,
-    terms=_compared_terms,
     words=Words(
         zh="结果减去同组均值，再在整批上白化",
         en="the outcome less the group's mean, whitened over the batch",
     ),
-    texts=texts.COMPARED,
 )
 
 REMAX = Estimator(
@@ -609,7 +539,7 @@ REMAX = Estimator(
         Rule("advantages", ("returns", "baselines"), _return_less_baseline),
     ),
     compare=_compare_greedy,
-    terms=_greedy_terms,
+    terms=lambda token, s: _from_here_terms(token, s.gamma),
     words=Words(
         zh="从这里起得到的奖励，减去同一提示的贪心回答的得分",
         en="the rewards from here on, less the score of the greedy response",
@@ -617,43 +547,31 @@ REMAX = Estimator(
     texts=texts.COMPARED,
 )
 
-OPO = Estimator(
+OPO = _compared(
+    _by_length,
     name="opo",
     verl="compute_opo_outcome_advantage",
     formula="A[i] = o − Σ l·o / Σ l over the group, l the tokens of each",
     paper="Hao et al. 2025, arXiv:2505.23585",
     tensor=f"{_HOME}:opo_credit",
-    needs=_GROUP,
-    whiten=False,
-    rules=COMPARED,
-    compare=_compare_by_length,
-    baseline_terms=_by_length_terms,
-    terms=_compared_terms,
     words=Words(
         zh="结果减去同组按长度加权的均值",
         en="the outcome less the group's mean weighed by length",
     ),
-    texts=texts.COMPARED,
 )
 
-GRPO_PASSK = Estimator(
+GRPO_PASSK = _compared(
+    _by_second_best,
     name="grpo_passk",
     verl="compute_grpo_passk_outcome_advantage",
     formula="A[i] = (best − second best)/(σ_group + 1e-6) for the best, 0 for the others",
     paper="Tang et al. 2025, arXiv:2503.19595",
     tensor=f"{_HOME}:grpo_passk_credit",
-    needs=_GROUP,
-    whiten=False,
     kl_in="loss",
-    rules=COMPARED,
-    compare=_compare_best,
-    baseline_terms=_best_terms,
-    terms=_compared_terms,
     words=Words(
         zh="只有同组最好的回答得到优势：比第二名好多少",
         en="only the group's best response gets credit: how far it is ahead of the second",
     ),
-    texts=texts.COMPARED,
 )
 
 GDPO = Estimator(
@@ -687,7 +605,7 @@ OPTIMAL_TOKEN_BASELINE = Estimator(
         Rule("advantages", ("returns", "baselines"), _return_less_baseline),
     ),
     compare=_compare_by_norm,
-    terms=_norm_terms,
+    terms=lambda token, s: _from_here_terms(token, 1.0),
     words=Words(
         zh="从这里起得到的奖励，减去同组同一位置上方差最小的基线",
         en="the rewards from here on, less the least-variance baseline of the same position",

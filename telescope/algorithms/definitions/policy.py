@@ -355,6 +355,14 @@ def _dro(x: UpdatedToken, s: Any) -> Objective:
 
 # ---- the definitions ----
 
+
+def _surrogate_loss(name: str, **fields: Any) -> PolicyLoss:
+    """A loss of telescope.algorithms.surrogates."""
+    return PolicyLoss(
+        name=name, tensor=f"{_SURROGATES}:{name}_loss", texts=texts.OBJECTIVE, **fields
+    )
+
+
 CLIP = PolicyLoss(
     name="clip",
     verl="compute_policy_loss_vanilla",
@@ -382,65 +390,56 @@ CPI = PolicyLoss(
     texts=texts.UNUSED_CLIP,
 )
 
-KL_PENALTY = PolicyLoss(
-    name="kl_penalty",
+KL_PENALTY = _surrogate_loss(
+    "kl_penalty",
     formula="ρ·Â − β·(ρ − 1 − log ρ)",
     paper="Schulman et al. 2017, arXiv:1707.06347, section 4",
-    tensor=f"{_SURROGATES}:kl_penalty_loss",
     settings=KlPenaltySettings,
     objective=_kl_penalty,
     adapt=_adapt,
     words=Words(zh="用 KL 惩罚代替裁剪", en="PPO with a KL penalty instead of the clip"),
-    texts=texts.OBJECTIVE,
 )
 
-GSPO = PolicyLoss(
-    name="gspo",
+GSPO = _surrogate_loss(
+    "gspo",
     verl="compute_policy_loss_gspo",
     formula="min(ρ_seq·Â, clip(ρ_seq)·Â), ρ_seq = e^(mean log ρ) of the response",
     paper="Zheng et al. 2025, arXiv:2507.18071; dual clip: Ye et al. 2020, arXiv:1912.09729",
-    tensor=f"{_SURROGATES}:gspo_loss",
     settings=ClipSettings,
     objective=_gspo,
     aggregation="seq-mean-token-mean",
     words=Words(zh="按整条回答的比率裁剪", en="PPO's clip on the ratio of the whole response"),
-    texts=texts.OBJECTIVE,
 )
 
-CISPO = PolicyLoss(
-    name="cispo",
+CISPO = _surrogate_loss(
+    "cispo",
     verl="compute_policy_loss_cispo",
     formula="sg(clip(ρ))·Â·log π",
     paper="MiniMax 2025, arXiv:2506.13585",
-    tensor=f"{_SURROGATES}:cispo_loss",
     settings=CispoSettings,
     objective=_cispo,
     words=Words(
         zh="裁剪后的比率只作权重，每个 token 都有梯度",
         en="REINFORCE weighed by the clipped ratio; every token keeps its gradient",
     ),
-    texts=texts.OBJECTIVE,
 )
 
-SAPO = PolicyLoss(
-    name="sapo",
+SAPO = _surrogate_loss(
+    "sapo",
     verl="compute_policy_loss_sapo",
     formula="(4/τ)·sigmoid(τ(ρ − 1))·Â",
     paper="Gao et al. 2025, arXiv:2511.20347",
-    tensor=f"{_SURROGATES}:sapo_loss",
     settings=SapoSettings,
     objective=_sapo,
     aggregation="seq-mean-token-mean",
     words=Words(zh="用平滑的门代替裁剪", en="a soft gate instead of the clip"),
-    texts=texts.OBJECTIVE,
 )
 
-GEO_MEAN = PolicyLoss(
-    name="geo_mean",
+GEO_MEAN = _surrogate_loss(
+    "geo_mean",
     verl="compute_policy_loss_geo_mean",
     formula="e^(mean log ρ, each within its bound)·mean Â",
     paper="Zhao et al. 2025, arXiv:2507.20673",
-    tensor=f"{_SURROGATES}:geo_mean_loss",
     settings=GeoMeanSettings,
     objective=_geo_mean,
     aggregation="seq-mean-token-mean",
@@ -448,15 +447,13 @@ GEO_MEAN = PolicyLoss(
         zh="比率的几何平均乘以优势的均值",
         en="the geometric mean of the response's ratios times its mean advantage",
     ),
-    texts=texts.OBJECTIVE,
 )
 
-CLIP_COV = PolicyLoss(
-    name="clip_cov",
+CLIP_COV = _surrogate_loss(
+    "clip_cov",
     verl="compute_policy_loss_clip_cov",
     formula="PPO's clip; 0 for the chosen tokens",
     paper="Cui et al. 2025, arXiv:2505.22617",
-    tensor=f"{_SURROGATES}:clip_cov_loss",
     settings=ClipCovSettings,
     objective=_clip_cov,
     select=f"{_SURROGATES}:select_clip_cov",
@@ -464,15 +461,13 @@ CLIP_COV = PolicyLoss(
         zh="PPO 裁剪，并去掉使熵下降最快的一些 token 的梯度",
         en="PPO's clip, without the gradient of some tokens that drive the entropy down",
     ),
-    texts=texts.OBJECTIVE,
 )
 
-KL_COV = PolicyLoss(
-    name="kl_cov",
+KL_COV = _surrogate_loss(
+    "kl_cov",
     verl="compute_policy_loss_kl_cov",
     formula="ρ·Â − β·|log ρ| for the chosen tokens",
     paper="Cui et al. 2025, arXiv:2505.22617",
-    tensor=f"{_SURROGATES}:kl_cov_loss",
     settings=KlCovSettings,
     objective=_kl_cov,
     select=f"{_SURROGATES}:select_kl_cov",
@@ -480,45 +475,38 @@ KL_COV = PolicyLoss(
         zh="使熵下降最快的一些 token 另付 KL 惩罚",
         en="the tokens that drive the entropy down most pay a KL penalty",
     ),
-    texts=texts.OBJECTIVE,
 )
 
-DPPO_TV = PolicyLoss(
-    name="dppo_tv",
+DPPO_TV = _surrogate_loss(
+    "dppo_tv",
     formula="sg(min(ρ, cap))·Â·log π inside the trust region |π − π_old| ≤ ε, else 0",
     paper="Qi et al. 2026, arXiv:2602.04879",
-    tensor=f"{_SURROGATES}:dppo_tv_loss",
     settings=DppoSettings,
     objective=_dppo_tv,
     words=Words(
         zh="按概率差的大小划定信任域", en="a trust region on the difference of probabilities"
     ),
-    texts=texts.OBJECTIVE,
 )
 
-DPPO_KL = PolicyLoss(
-    name="dppo_kl",
+DPPO_KL = _surrogate_loss(
+    "dppo_kl",
     formula="sg(min(ρ, cap))·Â·log π inside the trust region KL ≤ ε, else 0",
     paper="Qi et al. 2026, arXiv:2602.04879",
-    tensor=f"{_SURROGATES}:dppo_kl_loss",
     settings=DppoSettings,
     objective=_dppo_kl,
     words=Words(zh="按 KL 划定信任域", en="a trust region on the KL of «this token or another»"),
-    texts=texts.OBJECTIVE,
 )
 
-DRO = PolicyLoss(
-    name="dro",
+DRO = _surrogate_loss(
+    "dro",
     formula="Â·log π − β/2·(log ρ)²",
     paper="Richemond et al. 2024, arXiv:2405.19107",
-    tensor=f"{_SURROGATES}:dro_loss",
     settings=BetaSettings,
     objective=_dro,
     words=Words(
         zh="把 log ρ 回归到 Â/β，异策略的 token 也有用",
         en="regression of log ρ on Â/β, so that off-policy tokens teach too",
     ),
-    texts=texts.OBJECTIVE,
 )
 
 POLICY_LOSSES = (
