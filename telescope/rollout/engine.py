@@ -20,7 +20,7 @@ from telescope.models.fast.capture import capturing
 from telescope.models.fast.decode_kernels import sample_tokens
 from telescope.models.fast.packed import hidden_states, logits_of
 from telescope.rollout.decode import MAX_STOPS, Cache, Decode, DecodeState, Prefill
-from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict
+from telescope.rollout.sampler import Rollout, TorchSampler, cache_shape, restrict, unpadded
 
 LOOK_EVERY = 16  # steps between looks at which rows have ended
 PREFILL_TOKENS = 32_768  # of prompts that go through the model at once
@@ -82,8 +82,7 @@ class GraphSampler(TorchSampler):
         """Answers all prompts: admits them to free slots, and steps until every row has ended."""
         limits = limits or [self.config.max_response_tokens] * len(input_ids)
         limit = max(limits)
-        exists = attention_mask.bool().cpu()
-        prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), exists, strict=True)]
+        prompts = unpadded(input_ids, attention_mask)
         length = max(map(len, prompts)) + limit
         slots = self._choose_slots(len(prompts), length)
         state = self._prepare_state(slots, len(prompts))

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from telescope.batch import ToolUse
 from telescope.config import Config
 from telescope.data.episodes import TASK, make_environment
-from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
-from telescope.rollout.sampler import Sampler, left_pad
-from telescope.rollout.tools import Row, ToolRollout, Tools, as_rollout, turns_of
+from telescope.rollout.sampler import Sampler
+from telescope.rollout.tools import Row, ToolRollout, Tools
 
 if TYPE_CHECKING:
     from telescope.data.loader import Prompts
@@ -126,18 +124,17 @@ class Episodes(Tools):
             state.start = len(one.ids) if state.start is None else state.start
             room = self.config.max_response_tokens - (len(one.ids) - state.start)
             limits.append(max(min(room, one.limit or room), 1))
-        ids, mask = left_pad([one.ids for one in requests], self.tokenizer.pad_token_id, device)
-        turn = states[0].turn
-        numbers = prompts.rows or range(len(prompts))
-        out = sampler.generate(
-            ids,
-            mask,
-            seed=mix_seed(prompts.seed, turn) if turn else prompts.seed,
-            greedy=greedy,
-            rows=[numbers[state.row] for state in states],
-            limits=limits,
+        turns = self.sample_turn(
+            sampler,
+            prompts,
+            [state.row for state in states],
+            states[0].turn,
+            [one.ids for one in requests],
+            limits,
+            device,
+            greedy,
         )
-        for one, state, sampled in zip(requests, states, turns_of(out), strict=True):
+        for one, state, sampled in zip(requests, states, turns, strict=True):
             state.turn += 1
             content = [
                 {"token": f"token_id:{token}", "logprob": log_prob}
@@ -157,22 +154,13 @@ class Episodes(Tools):
             raise TelescopeError(f"every episode of the environment failed, at first: {errors[0]}")
         rows = []
         starts = []
-        for row, episode in enumerate(episodes):
-            start, response = self._row(episode)
-            starts.append(start or prompts.ids[row])
-            rows.append(response)
-        last_turns = [row.turn for row in rows]
-        return ToolRollout(
-            as_rollout(rows, self.tokenizer.pad_token_id, device),
-            self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
-            [row.paid for row in rows],
-            [row.state for row in rows],
-            [
-                ToolUse(row.calls, int(error is not None), error)
-                for row, error in zip(rows, errors, strict=True)
-            ],
-            starts,
-        )
+        for number, (episode, error) in enumerate(zip(episodes, errors, strict=True)):
+            start, row = self._row(episode)
+            row.failures = int(error is not None)
+            row.error = error
+            starts.append(start or prompts.ids[number])
+            rows.append(row)
+        return self.collected(rows, device, starts)
 
     def _row(self, episode: Any) -> tuple[list[int], Row]:
         """An episode's first prompt, and what followed; of several branches, the last one."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from telescope.rollout.sampler import Rollout, Sampler, left_pad
+from telescope.rollout.sampler import Rollout, Sampler, left_pad, unpadded
 
 
 class ContinuingSampler:
@@ -35,8 +35,7 @@ class ContinuingSampler:
     def generate(self, input_ids: Tensor, attention_mask: Tensor, **options: Any) -> Rollout:
         """See `Sampler.generate`. Row i begins with prefix i."""
         device = input_ids.device
-        exists = attention_mask.bool().cpu()
-        prompts = [row[kept].tolist() for row, kept in zip(input_ids.cpu(), exists, strict=True)]
+        prompts = unpadded(input_ids, attention_mask)
         begun = [prompt + given for prompt, given in zip(prompts, self.prefixes, strict=True)]
         limits = [self.limit - len(given) for given in self.prefixes]
         ids, mask = left_pad(begun, self.pad, device)

@@ -257,6 +257,12 @@ def left_pad(ids: list[list[int]], pad: int, device: torch.device) -> tuple[Tens
     return torch.tensor(padded, device=device), torch.tensor(exists, device=device)
 
 
+def unpadded(input_ids: Tensor, attention_mask: Tensor) -> list[list[int]]:
+    """The token lists of which `left_pad` made these."""
+    exists = attention_mask.bool().cpu()
+    return [row[kept].tolist() for row, kept in zip(input_ids.cpu(), exists, strict=True)]
+
+
 def cache_shape(config: Any) -> tuple[tuple[int, int], int]:
     """((key-value heads, head size), layers) of a Hugging Face config."""
     config = config.get_text_config()

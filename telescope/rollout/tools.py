@@ -131,10 +131,22 @@ class Tools:
         texts = prompts.info["prompt"]
         rows = [Row(self._reset(text, own)) for text, own in zip(texts, data, strict=True)]
         unfinished = list(range(len(rows)))
+        limit = self.config.max_response_tokens
         for turn in range(self.config.max_turns):
             if not self.ranks.max(len(unfinished)):
                 break
-            turns = self._sample_turn(sampler, prompts, rows, unfinished, turn, device, greedy)
+            # A rank whose rows are done must still join the collective: others need its shard.
+            present = unfinished or [0]
+            turns = self.sample_turn(
+                sampler,
+                prompts,
+                present,
+                turn,
+                [prompts.ids[row] + rows[row].ids for row in present],
+                [max(limit - len(rows[row].ids), 1) for row in present],
+                device,
+                greedy,
+            )
             waiting = [
                 row
                 for row, sampled in zip(unfinished, turns, strict=False)
@@ -147,46 +159,72 @@ class Tools:
                 for row, reply in zip(waiting, replies, strict=True)
                 if self._add_reply(rows[row], reply, is_last)
             ]
-        last_turns = [row.turn for row in rows]
-        return ToolRollout(
-            as_rollout(rows, self.tokenizer.pad_token_id, device),
-            self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
-            [row.paid for row in rows],
-            [self._report(row.state) for row in rows],
-            [ToolUse(row.calls, row.failures, row.error) for row in rows],
-        )
+        for row in rows:
+            row.state = self._report(row.state)
+        return self.collected(rows, device)
 
-    def _sample_turn(
+    def sample_turn(
         self,
         sampler: Sampler,
         prompts: Prompts,
-        rows: list[Row],
-        unfinished: list[int],
+        rows: list[int],
         turn: int,
+        ids: list[list[int]],
+        limits: list[int],
         device: torch.device,
         greedy: bool,
     ) -> list[Turn]:
-        """Samples the next turn of the unfinished rows."""
-        # A rank whose rows are done must still join the collective: others need its weight shard.
-        present = unfinished or [0]
-        ids, mask = left_pad(
-            [prompts.ids[row] + rows[row].ids for row in present],
-            self.tokenizer.pad_token_id,
-            device,
-        )
+        """Samples the same turn of some rows, each after its own `ids`."""
+        input_ids, mask = left_pad(ids, self.tokenizer.pad_token_id, device)
         # The draws depend on step, row and turn. Turn 0 draws what a run without tools would.
         seed = mix_seed(prompts.seed, turn) if turn else prompts.seed
-        numbers = prompts.rows or range(len(rows))
-        limit = self.config.max_response_tokens
+        numbers = prompts.rows or range(len(prompts))
         out = sampler.generate(
-            ids,
+            input_ids,
             mask,
             seed=seed,
             greedy=greedy,
-            rows=[numbers[row] for row in present],
-            limits=[max(limit - len(rows[row].ids), 1) for row in present],
+            rows=[numbers[row] for row in rows],
+            limits=limits,
         )
-        return turns_of(out)
+        sampled = zip(
+            out.responses.tolist(),
+            out.log_probs.tolist(),
+            out.lengths.tolist(),
+            out.truncated.tolist(),
+            strict=True,
+        )
+        return [
+            Turn(tokens[:length], log_probs[:length], truncated)
+            for tokens, log_probs, length, truncated in sampled
+        ]
+
+    def collected(
+        self, rows: list[Row], device: torch.device, prompt_ids: list[list[int]] | None = None
+    ) -> ToolRollout:
+        """The rows that are done, whose states are what the environment reports."""
+        width = max(len(row.ids) for row in rows)
+
+        def padded(lists: list[list[Any]], value: Any) -> Tensor:
+            filled = [own + [value] * (width - len(own)) for own in lists]
+            return torch.tensor(filled, device=device)  # [B, T]
+
+        rollout = Rollout(
+            padded([row.ids for row in rows], self.tokenizer.pad_token_id),
+            torch.tensor([len(row.ids) for row in rows], device=device),
+            padded([row.log_probs for row in rows], 0.0),
+            torch.tensor([row.truncated for row in rows], device=device),
+            padded([row.chosen for row in rows], False),
+        )
+        last_turns = [row.turn for row in rows]
+        return ToolRollout(
+            rollout,
+            self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
+            [row.paid for row in rows],
+            [row.state for row in rows],
+            [ToolUse(row.calls, row.failures, row.error) for row in rows],
+            prompt_ids,
+        )
 
     def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
         try:
@@ -315,34 +353,3 @@ def run_parallel(calls: Sequence[Callable[[], Reply]], seconds: float) -> Iterat
                 "(rollout.tool_seconds): make the tool give up by itself"
             )
         yield from list(replies)
-
-
-def turns_of(out: Rollout) -> list[Turn]:
-    """A rollout's rows without their padding."""
-    rows = zip(
-        out.responses.tolist(),
-        out.log_probs.tolist(),
-        out.lengths.tolist(),
-        out.truncated.tolist(),
-        strict=True,
-    )
-    return [
-        Turn(ids[:length], log_probs[:length], truncated)
-        for ids, log_probs, length, truncated in rows
-    ]
-
-
-def as_rollout(rows: list[Row], pad: int, device: torch.device) -> Rollout:
-    width = max(len(row.ids) for row in rows)
-
-    def padded(lists: list[list[Any]], value: Any) -> Tensor:
-        filled = [own + [value] * (width - len(own)) for own in lists]
-        return torch.tensor(filled, device=device)  # [B, T]
-
-    return Rollout(
-        padded([row.ids for row in rows], pad),
-        torch.tensor([len(row.ids) for row in rows], device=device),
-        padded([row.log_probs for row in rows], 0.0),
-        torch.tensor([row.truncated for row in rows], device=device),
-        padded([row.chosen for row in rows], False),
-    )

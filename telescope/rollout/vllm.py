@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from telescope.config import Config
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError, pip_install
-from telescope.rollout.sampler import Rollout, cache_shape
+from telescope.rollout.sampler import Rollout, cache_shape, unpadded
 
 MOST_ROWS = 1024  # that run at a time; further ones wait
 _BLOCK = 128  # tokens: a multiple of vLLM's block size on any device
@@ -96,8 +96,7 @@ class VllmSampler:
         limits: Sequence[int] | None = None,
     ) -> Rollout:
         """See `Sampler.generate`."""
-        exists = attention_mask.bool().cpu()
-        prompts = [row[keep].tolist() for row, keep in zip(input_ids.cpu(), exists, strict=True)]
+        prompts = unpadded(input_ids, attention_mask)
         numbers = range(len(prompts)) if rows is None else rows
         seeds = [None if greedy else mix_seed(seed, number) for number in numbers]
         limits = limits or [self.config.rollout.max_response_tokens] * len(prompts)
