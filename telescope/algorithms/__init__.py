@@ -10,31 +10,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from telescope.algorithms.definitions import (
-    ESTIMATORS,
-    POLICY_LOSSES,
-    VALUE_LOSSES,
-    estimator,
-    policy_loss,
-)
-from telescope.algorithms.definitions.base import (
-    Actions,
-    Comparison,
-    Estimator,
-    Needs,
-    Objective,
-    PolicyLoss,
-    Rule,
-    Settings,
-    Term,
-    UpdatedToken,
-    ValueLoss,
-    Words,
-)
-from telescope.algorithms.definitions.kl import KL_ESTIMATES
-
 if TYPE_CHECKING:
     from telescope.algorithms.advantages import *  # noqa: F403
+    from telescope.algorithms.definitions import *  # noqa: F403
+    from telescope.algorithms.definitions.base import *  # noqa: F403
+    from telescope.algorithms.definitions.kl import *  # noqa: F403
     from telescope.algorithms.groups import *  # noqa: F403
     from telescope.algorithms.kl import *  # noqa: F403
     from telescope.algorithms.losses import *  # noqa: F403
@@ -44,6 +24,12 @@ if TYPE_CHECKING:
     from telescope.algorithms.surrogates import *  # noqa: F403
 
 _MODULES = {
+    "definitions": "ESTIMATORS POLICY_LOSSES VALUE_LOSSES estimator policy_loss",
+    "definitions.base": (
+        "Actions Comparison Estimator Needs Objective PolicyLoss Rule Settings Term UpdatedToken "
+        "ValueLoss Words"
+    ),
+    "definitions.kl": "KL_ESTIMATES",
     "advantages": "gae length_adaptive_lam monte_carlo_returns n_step_advantages td_errors",
     "groups": (
         "Credit dr_grpo gdpo grpo grpo_passk last_actions maxrl opo optimal_token_baseline remax "
@@ -63,30 +49,10 @@ _MODULES = {
         "gspo_loss kl_cov_loss kl_penalty_loss sapo_loss select_clip_cov select_kl_cov"
     ),
 }
-"""Module -> the functions that it has for this namespace."""
+"""Module -> what it has for this namespace."""
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "ESTIMATORS",
-    "KL_ESTIMATES",
-    "POLICY_LOSSES",
-    "VALUE_LOSSES",
-    "Actions",
-    "Comparison",
-    "Estimator",
-    "Needs",
-    "Objective",
-    "PolicyLoss",
-    "Rule",
-    "Settings",
-    "Term",
-    "UpdatedToken",
-    "ValueLoss",
-    "Words",
-    "estimator",
-    "policy_loss",
-    *_HOME,
-]
+__all__ = [*_HOME]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telescope.algorithms.definitions import critic, outcome, policy, value
 from telescope.algorithms.definitions.base import Estimator, PolicyLoss, ValueLoss
 from telescope.algorithms.definitions.registry import Registry
 
-
-def _registries() -> tuple[Registry[Estimator], Registry[PolicyLoss], Registry[ValueLoss]]:
-    from telescope.algorithms.definitions import critic, outcome, policy, value
-
-    return (
-        Registry(
-            Estimator,
-            "estimator",
-            "telescope.estimators",
-            critic.ESTIMATORS + outcome.ESTIMATORS,
-        ),
-        Registry(PolicyLoss, "policy loss", "telescope.losses", policy.POLICY_LOSSES),
-        Registry(ValueLoss, "value loss", "telescope.value_losses", value.VALUE_LOSSES),
-    )
-
-
-ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES = _registries()
+ESTIMATORS = Registry(
+    Estimator, "estimator", "telescope.estimators", critic.ESTIMATORS + outcome.ESTIMATORS
+)
+POLICY_LOSSES = Registry(PolicyLoss, "policy loss", "telescope.losses", policy.POLICY_LOSSES)
+VALUE_LOSSES = Registry(ValueLoss, "value loss", "telescope.value_losses", value.VALUE_LOSSES)
 
 DEFAULT_ESTIMATOR = "gae"
 DEFAULT_POLICY_LOSS = "clip"

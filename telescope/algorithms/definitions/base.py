@@ -167,6 +167,11 @@ class Rule:
             made[k] = self.step(actions, settings, k)
 
 
+def same(column: str, source: str) -> Rule:
+    """The column equals another one."""
+    return Rule(column, (source,), lambda actions, settings, k: actions[source][k])
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What comparing the responses of a group says about one of them."""

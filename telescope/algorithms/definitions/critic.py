@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ from telescope.algorithms.definitions.base import (
     Term,
     Token,
     Words,
+    same,
 )
 from telescope.algorithms.definitions.notation import (
     added,
@@ -57,15 +58,10 @@ class NStepSettings(Settings):
     n: int = Field(4, ge=1, description="rewards that are waited for before V takes over")
 
 
-class _Gae(Discounted, Protocol):
-    @property
-    def lam(self) -> float: ...
+class _Gae(GaeSettings):
+    """With `credit.gamma`, which is there for all estimators."""
 
-    @property
-    def lam_critic(self) -> float | None: ...
-
-    @property
-    def lam_alpha(self) -> float | None: ...
+    gamma: float
 
 
 # ---- arithmetic on plain numbers ----
@@ -98,10 +94,6 @@ def _gae_return(x: Actions, s: _Gae, k: int) -> float:
         return x["advantages"][k] + x["values"][k]
     later = x.after("returns", k) - x.after("values", k)
     return x["values"][k] + x["deltas"][k] + s.gamma * s.lam_critic * later
-
-
-def _one_step_advantage(x: Actions, s: Any, k: int) -> float:
-    return x["deltas"][k]
 
 
 def _n_step_advantage(x: Actions, s: Any, k: int) -> float:
@@ -345,7 +337,7 @@ TD0 = Estimator(
     paper="Sutton & Barto 2018, section 6.1",
     tensor="telescope.algorithms.estimators:td0_credit",
     needs=Needs(critic=True),
-    rules=(DELTAS, Rule("advantages", ("deltas",), _one_step_advantage), RETURNS),
+    rules=(DELTAS, same("advantages", "deltas"), RETURNS),
     terms=_td0_terms,
     lam=lambda s, tokens: 0.0,
     return_name=Words(zh="一步 TD 目标", en="one-step TD targets"),

@@ -36,23 +36,15 @@ class _K3(KlEstimate):
         return formula, f"min(10, {filled}) [d = {less(log_prob, ref)} = {num(d)}]"
 
 
-def _identity(d: float) -> float:
-    return d
-
-
-def _half_square(d: float) -> float:
-    return 0.5 * d * d
-
-
 def _k3(d: float) -> float:
     d = clamp(d, -20.0, 20.0)
     return clamp(math.expm1(-d) + d, 0.0, 10.0)
 
 
 _ALL = (
-    KlEstimate("k1", _identity, "{}", aliases=("kl",)),
+    KlEstimate("k1", lambda d: d, "{}", aliases=("kl",)),
     KlEstimate("abs", abs, "|{}|", variant="abs"),
-    KlEstimate("k2", _half_square, "½·({})²", aliases=("mse",), variant="k2"),
+    KlEstimate("k2", lambda d: 0.5 * d * d, "½·({})²", aliases=("mse",), variant="k2"),
     _K3("k3", _k3, "", aliases=("low_var_kl",), variant="k3"),
 )
 

@@ -26,6 +26,7 @@ from telescope.algorithms.definitions.base import (
     Term,
     Token,
     Words,
+    same,
 )
 from telescope.algorithms.definitions.notation import (
     added,
@@ -259,14 +260,6 @@ def _undiscounted(x: Actions, s: Any, k: int) -> float:
     return x["token_level_rewards"][k] + x.after("returns", k)
 
 
-def _the_return(x: Actions, s: Any, k: int) -> float:
-    return x["returns"][k]
-
-
-def _the_advantage(x: Actions, s: Any, k: int) -> float:
-    return x["advantages"][k]
-
-
 def _share(weights: Callable[[Actions, Any], Sequence[float]], *needed: str) -> Rule:
     """The outcome, divided over the tokens by `weights`."""
 
@@ -295,7 +288,7 @@ def _attention(x: Actions, s: Any) -> list[float]:
     return x["attention"]
 
 
-SAME = Rule("returns", ("advantages",), _the_advantage)
+SAME = same("returns", "advantages")
 COMPARED = (
     Rule("advantages", ("token_level_rewards", "baselines"), _outcome_less_baseline),
     SAME,
@@ -321,7 +314,9 @@ def _baseline_terms(
     b = token.number("baselines")
     scale = 1.0 if token.actions.scale is None else token.actions.scale
     digits = enough([outcome.total, -b])
-    formula = f"{symbol} − b" if symbol == "o" else f"{symbol} − b{i}"
+    whole = symbol == "o"
+    variant = "whole" if whole else "from_here"
+    formula = f"{symbol} − b" if whole else f"{symbol} − b{i}"
     substituted = f"{num(outcome.total, digits)} − {par(b, digits)}"
     if scale != 1:
         formula = f"({formula})/({unit} + 1e-6)"
@@ -333,7 +328,7 @@ def _baseline_terms(
         outcome.total,
         outcome.terms,
         checked=False,
-        variant="whole" if symbol == "o" else "from_here",
+        variant=variant,
     )
     advantage = Term(
         "advantage",
@@ -342,7 +337,7 @@ def _baseline_terms(
         (outcome.total - b) / scale,
         [*outcome.terms, outcome.total / scale, b / scale],
         state="baseline",
-        variant="whole" if symbol == "o" else "from_here",
+        variant=variant,
     )
     return [total, advantage]
 
@@ -501,7 +496,7 @@ REINFORCE = Estimator(
     tensor=f"{_HOME}:reinforce_credit",
     rules=(
         Rule("returns", ("token_level_rewards",), _discounted),
-        Rule("advantages", ("returns",), _the_return),
+        same("advantages", "returns"),
     ),
     terms=_reinforce_terms,
     words=Words(

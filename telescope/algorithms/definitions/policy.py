@@ -163,8 +163,9 @@ def _clip_term(x: UpdatedToken, s: Any, *, checked: bool) -> Term:
     factors = f"min({num(p)}×{par(a)}, {num(edge)}×{par(a)})"
     products = f"min({num(p * a)}, {num(edge * a)})"
     dual_clip: float | None = getattr(s, "dual_clip", None)
-    bounded = dual_clip is not None and a < 0
+    variant = None
     if dual_clip is not None and a < 0:
+        variant = "floor"
         bound = num(dual_clip)
         formula = f"max({formula}, {bound}·Â{i})"
         factors = f"max({factors}, {bound}×{par(a)})"
@@ -179,7 +180,7 @@ def _clip_term(x: UpdatedToken, s: Any, *, checked: bool) -> Term:
         [p * a],
         checked=checked,
         state=state,
-        variant="floor" if bounded else None,
+        variant=variant,
         ties=branches_agree or at_the_bound,
     )
 

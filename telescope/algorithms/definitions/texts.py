@@ -8,20 +8,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from telescope.algorithms.definitions.base import Words
 
 Texts = Mapping[str, Words]
 
 
-def _read() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
-
-
+_TOML = Path(__file__).with_name("texts.toml").read_text("utf-8")
 FAMILIES: dict[str, Texts] = {
     family: {key: Words(**fields) for key, fields in entries.items()}
-    for family, entries in _read().items()
+    for family, entries in tomllib.loads(_TOML).items()
 }
 
 CREDIT = FAMILIES["credit"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -137,29 +138,22 @@ def _error_terms(
     loss, state = worse_error(x, clip, cost)
     error = f"v{i} − R{i}"
     error_numbers = less(x.value, x.target)
+    inputs = [x.value, x.target]
+    ties = False
     if clip is None:
-        formula = f"L_V{i} = {shape.format(error)}{note}"
-        inputs = [x.value, x.target]
+        formula = shape.format(error)
         substituted = shape.format(error_numbers)
-        return [
-            Term("value_loss", formula, substituted, loss, inputs, state=state, variant=variant)
-        ]
-    inside = clamp(x.value, x.old_value - clip, x.old_value + clip)
-    clipped_error = f"clip(v{i}, V{i} ± {num(clip)}) − R{i}"
-    inputs = [x.value, x.old_value, x.target]
-    size = max(1.0, abs(x.value - x.target), *(abs(number) for number in inputs))
-    gap = abs(abs(x.value - x.target) - abs(inside - x.target))
-    term = Term(
-        "value_loss",
-        f"L_V{i} = {larger.format(error, clipped_error)}{note}",
-        larger.format(error_numbers, less(inside, x.target)),
-        loss,
-        inputs,
-        state=state,
-        variant=variant,
-        ties=gap < 1e-5 * size,
-    )
-    return [term]
+    else:
+        inside = clamp(x.value, x.old_value - clip, x.old_value + clip)
+        clipped_error = f"clip(v{i}, V{i} ± {num(clip)}) − R{i}"
+        formula = larger.format(error, clipped_error)
+        substituted = larger.format(error_numbers, less(inside, x.target))
+        inputs = [x.value, x.old_value, x.target]
+        size = max(1.0, abs(x.value - x.target), *(abs(number) for number in inputs))
+        gap = abs(abs(x.value - x.target) - abs(inside - x.target))
+        ties = gap < 1e-5 * size
+    term = Term("value_loss", f"L_V{i} = {formula}{note}", substituted, loss, inputs)
+    return [replace(term, state=state, variant=variant, ties=ties)]
 
 
 def _mse_terms(x: PredictedToken, s: Any) -> list[Term]:
