@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -97,15 +97,12 @@ class TorchSampler:
         numbers = list(range(len(input_ids))) if rows is None else rows
         chances = uniforms(seed, numbers, max(limits)).to(input_ids.device)
         with gathered(self.model):
-            return self._generate(
-                input_ids, attention_mask, chances=None if greedy else chances, limits=limits
-            )
+            return self._generate(input_ids, attention_mask, None if greedy else chances, limits)
 
     def _generate(
         self,
         input_ids: Tensor,
         attention_mask: Tensor,
-        *,
         chances: Tensor | None,
         limits: Sequence[int],
     ) -> Rollout:
@@ -188,9 +185,7 @@ def sample_batch(
     """Samples responses to the prompts, with `tools` over several turns, as a batch."""
     input_ids, attention_mask = left_pad(prompts.ids, tokenizer.pad_token_id, device)
     version = sampler.version
-    last_turns: Sequence[str | None] = [None] * len(prompts)
-    paid: Sequence[list[tuple[int, float]]] = [[] for _ in range(len(prompts))]
-    states: Sequence[Any] = [None] * len(prompts)
+    known: Sequence[Response] = [Response() for _ in range(len(prompts))]
     tool_uses: Sequence[ToolUse | None] = [None] * len(prompts)
     if tools is None:
         out = sampler.generate(
@@ -198,7 +193,7 @@ def sample_batch(
         )
     else:
         rolled = tools.roll(sampler, prompts, device, greedy=greedy)
-        out, last_turns, paid, states, tool_uses, own_prompts = rolled
+        out, known, tool_uses, own_prompts = rolled
         if own_prompts is not None:
             input_ids, attention_mask = left_pad(own_prompts, tokenizer.pad_token_id, device)
     # the mask comes from the lengths, not from comparing ids: pad may be the same token as EOS
@@ -213,7 +208,8 @@ def sample_batch(
     ids = [row[:n] for row, n in zip(out.responses.tolist(), out.lengths.tolist(), strict=True)]
     texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
     responses = [
-        Response(*parts) for parts in zip(texts, ids, last_turns, paid, states, strict=True)
+        replace(response, text=text, ids=own)
+        for response, text, own in zip(known, texts, ids, strict=True)
     ]
     columns = {
         "prompts": input_ids,

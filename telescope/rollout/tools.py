@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from telescope.batch import ToolUse
+from telescope.batch import Response, ToolUse
 from telescope.config import RolloutConfig
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
@@ -63,12 +63,8 @@ class ToolRollout(NamedTuple):
     """Responses of several turns."""
 
     rollout: Rollout
-    last_turns: list[str]
-    """The text of each row's last turn of the policy."""
-    paid: list[list[tuple[int, float]]]
-    """Token and amount of the rewards that the environment paid to each row."""
-    states: list[Any]
-    """What the environment reports of each row's last state."""
+    responses: list[Response]
+    """What is known of each row besides its text and ids."""
     tool_uses: list[ToolUse]
     prompt_ids: list[list[int]] | None = None
     """The prompts, where the environment has written them itself."""
@@ -129,7 +125,7 @@ class Tools:
         """Samples responses to the prompts, turn by turn."""
         data = prompts.info.get("data", [{}] * len(prompts))
         texts = prompts.info["prompt"]
-        rows = [Row(self._reset(text, own)) for text, own in zip(texts, data, strict=True)]
+        rows = [self._new_row(text, own) for text, own in zip(texts, data, strict=True)]
         unfinished = list(range(len(rows)))
         limit = self.config.max_response_tokens
         for turn in range(self.config.max_turns):
@@ -160,7 +156,7 @@ class Tools:
                 if self._add_reply(rows[row], reply, is_last)
             ]
         for row in rows:
-            row.state = self._report(row.state)
+            row.state = self._ask("report", row.state)
         return self.collected(rows, device)
 
     def sample_turn(
@@ -216,39 +212,33 @@ class Tools:
             torch.tensor([row.truncated for row in rows], device=device),
             padded([row.chosen for row in rows], False),
         )
-        last_turns = [row.turn for row in rows]
+        turns = [row.turn for row in rows]
+        last_turns = self.tokenizer.batch_decode(turns, skip_special_tokens=True)
         return ToolRollout(
             rollout,
-            self.tokenizer.batch_decode(last_turns, skip_special_tokens=True),
-            [row.paid for row in rows],
-            [row.state for row in rows],
+            [
+                Response(last_turn=text, paid=row.paid, state=row.state)
+                for text, row in zip(last_turns, rows, strict=True)
+            ],
             [ToolUse(row.calls, row.failures, row.error) for row in rows],
             prompt_ids,
         )
 
-    def _reset(self, prompt: str, data: Mapping[str, Any]) -> Any:
+    def _ask(self, method: str, *arguments: Any, hint: str = "") -> Any:
+        """What a method of the environment returns; `hint` ends the error if it raises one."""
         try:
-            return self.environment.reset(prompt, data)
+            return getattr(self.environment, method)(*arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # even sys.exit()
             name = type(self.environment).__name__
-            columns = ", ".join(sorted(data)) or "no columns besides the prompt"
             raise TelescopeError(
-                f"environment {name}: reset raised {type(error).__name__}: {error}; "
-                f"its data has {columns}"
+                f"environment {name}: {method} raised {type(error).__name__}: {error}{hint}"
             ) from error
 
-    def _report(self, state: Any) -> Any:
-        try:
-            return self.environment.report(state)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # even sys.exit()
-            name = type(self.environment).__name__
-            raise TelescopeError(
-                f"environment {name}: report raised {type(error).__name__}: {error}"
-            ) from error
+    def _new_row(self, prompt: str, data: Mapping[str, Any]) -> Row:
+        columns = ", ".join(sorted(data)) or "no columns besides the prompt"
+        return Row(self._ask("reset", prompt, data, hint=f"; its data has {columns}"))
 
     def _add_turn(self, row: Row, turn: Turn) -> bool:
         """Adds a turn up to the end of its first call; says whether it ended within the limit."""
