@@ -95,7 +95,6 @@ class RayActor(_RayTrained):
 
     @property
     def beta(self) -> float:
-        """The coefficient β of the policy loss as it is now."""
         return float(self.group.call_all("beta")[0])
 
     def generate_sequences(
@@ -115,15 +114,12 @@ class RayActor(_RayTrained):
         return self.group.map_rows("actor", "with_old_log_probs", batch)
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
-        """Responses alone: what evaluation needs."""
         return self._collect(self._start("sample", prompts, greedy=greedy))
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
-        """Updates the policy in all workers."""
         return self.group.update("actor", batch, ledger)
 
     def load(self, folder: Path) -> None:
-        """Each worker reads its shards."""
         super().load(folder)
         self.sent_version = -1  # the samplers' weights are not the ones just loaded
 
@@ -164,11 +160,9 @@ class RayCritic(_RayTrained):
     role = "critic"
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
-        """Adds values and bootstrap."""
         return self.group.map_rows("critic", "compute_values", batch)
 
     def update_critic(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
-        """Updates the critic in all workers."""
         return self.group.update("critic", batch, ledger)
 
 
@@ -179,7 +173,6 @@ class RayReference:
         self.group = group
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
-        """Adds ref_log_prob."""
         return self.group.map_rows("reference", "compute_log_prob", batch)
 
 

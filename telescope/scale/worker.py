@@ -40,7 +40,6 @@ class Worker:
     channel: WeightChannel | None = None
 
     def pid(self) -> int:
-        """This process's id."""
         return os.getpid()
 
     def node(self) -> str:
@@ -155,7 +154,6 @@ class Worker:
         return int(self.roles["actor"].learner.updates)
 
     def beta(self) -> float:
-        """The coefficient β of the actor's loss as it is now."""
         return float(self.roles["actor"].beta)
 
     def join(self, rank: int, size: int, address: str) -> list[tuple[str, tuple[int, ...]]]:

@@ -33,13 +33,17 @@ from telescope.scale.plan.sampling import (
     sampled_rows,
 )
 from telescope.scale.plan.shapes import GIB, NO_CRITIC, SHAPES, Shape, read_shape
-from telescope.scale.plan.times import Seconds, network_of, networks, seconds_of
+from telescope.scale.plan.times import Network, Seconds, networks, seconds_of
 from tests import ROOT
 
 # 144 weights a layer, 40 a table
 TINY = Shape(
     hidden=4, layers=2, heads=2, kv_heads=1, head_dim=2, intermediate=8, vocabulary=10, tied=False
 )
+
+
+def network_of(one: Job) -> Network:
+    return networks(one)["trains"]
 
 
 def job(

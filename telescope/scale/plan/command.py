@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from telescope.config import Config, load_config
 from telescope.config.checks import one_process_settings
@@ -76,12 +76,11 @@ def run(
     for name, number in positive.items():
         if not 0 < number < math.inf:
             raise TelescopeError(f"--{name.replace('_', '-')} {number:g}: give a positive number")
-    models = _Models.of(config, chosen.shape)
     rates = Rates(chosen.tflops, chosen.bandwidth, chosen.network, chosen.gpu_gib)
+    job = _job(config, 1, prompt, response, rates, shape=chosen.shape)
 
     def changed(settings: fit.Settings) -> Job:
-        other = load_config(recipe, [*overrides, *settings])
-        return models.job(other, 1, prompt, response, rates)
+        return replace(job, config=load_config(recipe, [*overrides, *settings]))
 
     if chosen.suggest:
         if max(gpus) > 1 and (chosen.gpus or others(config)):
@@ -90,35 +89,27 @@ def run(
                 "ray.samplers, ray.critic_workers and ray.reward_workers"
             )
         return fit.suggestion(changed)
-    return table([models.job(config, number, prompt, response, rates) for number in gpus])
+    return table([replace(job, gpus=number) for number in gpus])
 
 
 def plan_of(config: Config, prompt_tokens: int) -> str:
     """The table of a config on the GPUs that it asks for."""
     response_tokens = config.rollout.max_response_tokens
-    models = _Models.of(config, None)
-    return table([models.job(config, all_gpus(config), prompt_tokens, response_tokens, Rates())])
+    return table([_job(config, all_gpus(config), prompt_tokens, response_tokens, Rates())])
 
 
-@dataclass(frozen=True)
-class _Models:
-    actor: Shape
-    critic: Shape
-    reward: Shape | None
-
-    @classmethod
-    def of(cls, config: Config, name: str | None) -> _Models:
-        actor = _actor_shape(config, name)
-        critic = actor if config.credit.by_critic else NO_CRITIC
-        if config.model.critic_path:
-            critic = read_shape(config.model.critic_path) or actor
-        reward = None
-        if config.reward.model is not None:
-            reward = read_shape(config.reward.model) or actor
-        return cls(actor, critic, reward)
-
-    def job(self, config: Config, gpus: int, prompt: int, response: int, rates: Rates) -> Job:
-        return Job(config, gpus, self.actor, self.critic, prompt, response, rates, self.reward)
+def _job(
+    config: Config, gpus: int, prompt: int, response: int, rates: Rates, shape: str | None = None
+) -> Job:
+    """A config on so many GPUs. `shape` names that of the actor."""
+    actor = _actor_shape(config, shape)
+    critic = actor if config.credit.by_critic else NO_CRITIC
+    if config.model.critic_path:
+        critic = read_shape(config.model.critic_path) or actor
+    reward = None
+    if config.reward.model is not None:
+        reward = read_shape(config.reward.model) or actor
+    return Job(config, gpus, actor, critic, prompt, response, rates, reward)
 
 
 def _numbers_of_gpus(text: str | None, config: Config) -> list[int]:

@@ -14,6 +14,7 @@ from telescope.errors import TelescopeError
 from telescope.scale.plan.job import Job
 from telescope.scale.plan.memory import Memory, memory_of
 from telescope.scale.plan.shapes import GIB
+from telescope.scale.plan.table import PHASES
 
 Settings = tuple[tuple[str, str], ...]
 MakeJob = Callable[[Settings], Job]
@@ -23,7 +24,6 @@ MARGIN = 0.9
 """Share of the card that an estimate may fill: CUDA itself and gaps between tensors take memory."""
 
 _STATES: Settings = (("actor.offload_optimizer", "true"), ("critic.offload_optimizer", "true"))
-_PHASES = ("loading", "sampling", "scoring", "forward", "updating", "saving")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def as_toml(settings: Settings) -> str:
 
 
 def _peaks(memory: Memory) -> str:
-    peaks = {phase: getattr(memory, phase) for phase in _PHASES}
+    peaks = {phase: getattr(memory, phase) for phase in PHASES}
     cells = [f"{phase} {peak / GIB:.1f}" for phase, peak in peaks.items() if peak > 0]
     if memory.host:
         cells.append(f"in host memory {memory.host / GIB:.1f}")

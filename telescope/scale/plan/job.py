@@ -174,6 +174,12 @@ class Job:
         )
         return critic, actor
 
+    @property
+    def roles_with_actor(self) -> tuple[Trained, ...]:
+        """Those that a GPU that trains the actor trains: the critic too unless it has its own."""
+        critic_apart = self.is_sharded and self.config.ray.critic_workers
+        return self.roles[1:] if critic_apart else self.roles
+
     def _trained(
         self, shape: Shape, weights: int, head: int, settings: OptimizerConfig, gpus: int
     ) -> Trained:

@@ -82,8 +82,7 @@ def memories(job: Job) -> dict[str, Memory]:
 
 def memory_of(job: Job) -> Memory:
     """The memory of a GPU that trains the actor."""
-    critic_apart = job.is_sharded and job.config.ray.critic_workers
-    return _training(job, job.roles[1:] if critic_apart else job.roles, with_actor=True)
+    return _training(job, job.roles_with_actor, with_actor=True)
 
 
 def _training(job: Job, roles: Sequence[Trained], *, with_actor: bool) -> Memory:

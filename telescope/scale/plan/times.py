@@ -36,19 +36,13 @@ class Network:
 
 def networks(job: Job) -> dict[str, Network]:
     """What each kind of GPU receives in a step."""
-    found = {"trains": network_of(job)}
+    found = {"trains": _training(job, job.roles_with_actor)}
     if job.is_sharded and job.config.ray.critic_workers:
         found["trains the critic"] = _training(job, job.roles[:1])
     if job.samples_apart:
         # Each GPU of a sampler receives every weight whole, and keeps its part.
         found["samples"] = Network(sampling=job.bytes * job.actor.policy)
     return found
-
-
-def network_of(job: Job) -> Network:
-    """What a GPU that trains the actor receives in a step."""
-    critic_apart = job.is_sharded and job.config.ray.critic_workers
-    return _training(job, job.roles[1:] if critic_apart else job.roles)
 
 
 def _training(job: Job, roles: Sequence[Trained]) -> Network:
@@ -160,10 +154,9 @@ def _slots(job: Job) -> int:
 def _pass_seconds(job: Job, role: Trained, rows: int, cost: int, head_cost: int) -> float:
     """A pass over `rows` rows that costs `cost` forwards: arithmetic, or launches if longer."""
     shape = role.shape
-    matrices = 2.0 * (shape.matrices + (role.trained if job.lora else 0)) * job.row
-    attention = 2.0 * shape.layers * shape.heads * shape.head_dim * job.row**2
+    forward = _forward_flops(shape, job.row, role.trained if job.lora else 0)
     head = 2.0 * role.head * job.response
-    flops = cost * (matrices + attention) + head_cost * head
+    flops = cost * forward + head_cost * head
     unpacking = cost * unpacking_seconds(job, shape)
     arithmetic = rows * flops / job.sequence_parallel / (job.rates.tflops * 1e12)
     launch = LAUNCH + (ADAPTERS_LAUNCH if job.lora else 0)
@@ -183,7 +176,8 @@ def _scoring_seconds(job: Job) -> float:
     return rows * _forward_flops(job.reward, job.row) / (job.rates.tflops * 1e12 * FLOAT32)
 
 
-def _forward_flops(shape: Shape, tokens: int) -> float:
-    return 2.0 * shape.matrices * tokens + 2.0 * shape.layers * shape.heads * shape.head_dim * (
-        tokens**2
-    )
+def _forward_flops(shape: Shape, tokens: int, adapters: int = 0) -> float:
+    """A row's forward through all layers."""
+    matrices = 2.0 * (shape.matrices + adapters) * tokens
+    attention = 2.0 * shape.layers * shape.heads * shape.head_dim * tokens**2
+    return matrices + attention
