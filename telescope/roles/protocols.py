@@ -1,12 +1,11 @@
-"""Actor, critic, reference and reward as the trainer sees them.
+"""Actor, critic and reference as the trainer sees them.
 
 A role in this process and a role on Ray have the same methods, so the loop never asks which one it
-has. `telescope.build` puts them together.
+has. `telescope.build` puts them together, with the one kind of reward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,33 +78,3 @@ class ReferenceRole(Protocol):
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Stage 2: adds `ref_log_prob`."""
-
-
-class RewardRole(Protocol):
-    """Scores responses."""
-
-    @property
-    def functions(self) -> Mapping[str, Any]:
-        """The parts of the reward, by name."""
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Weights of the parts; a part that is not named has weight 1."""
-
-    step: int
-    """The training step that the responses belong to; 0 before training."""
-
-    def score(self, batch: TokenBatch, *, evaluation: bool = False) -> TokenBatch:
-        """Adds the task's own scores: what evaluation needs."""
-
-    def compute_reward(self, batch: TokenBatch) -> TokenBatch:
-        """Stage 2: adds `token_level_scores`, scored and shaped."""
-
-    def take_trouble(self) -> list[str]:
-        """What has failed and was tried again since the last call, in words."""
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the reward."""
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned."""

@@ -11,7 +11,7 @@ from telescope.build import build_reward
 from telescope.config import Config, EvalSetConfig
 from telescope.data.files import read_rows
 from telescope.data.loader import PromptSet
-from telescope.roles.protocols import RewardRole
+from telescope.roles.reward import Reward
 
 _ROUNDING = 1e-9
 
@@ -24,7 +24,7 @@ class EvalSet:
     """Empty: the run's own held-out prompts."""
     prompts: PromptSet
     correct_score: float
-    reward: RewardRole | None = None
+    reward: Reward | None = None
     """None: the run's own reward."""
 
     @property

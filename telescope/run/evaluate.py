@@ -19,7 +19,8 @@ from telescope.errors import TelescopeError
 from telescope.ledger.completions import Completion
 from telescope.models.load import context_length
 from telescope.roles.actor import Actor
-from telescope.roles.protocols import ActorRole, RewardRole
+from telescope.roles.protocols import ActorRole
+from telescope.roles.reward import Reward
 from telescope.run.eval_sets import EvalSet, named_sets, own_set
 from telescope.run.saved import SavedRun, open_run
 
@@ -103,7 +104,7 @@ def evaluate_actor(
 
 
 def evaluate(
-    actor: ActorRole, reward: RewardRole, prompts: PromptSet | None, config: Config
+    actor: ActorRole, reward: Reward, prompts: PromptSet | None, config: Config
 ) -> dict[str, float]:
     """Computes eval/* of the actor as it is. Without held-out prompts there are none.
 
@@ -113,7 +114,7 @@ def evaluate(
 
 
 def evaluate_sets(
-    actor: ActorRole, reward: RewardRole, sets: Sequence[EvalSet], config: Config
+    actor: ActorRole, reward: Reward, sets: Sequence[EvalSet], config: Config
 ) -> Evaluation:
     """Answers the prompts of every set; `reward` scores those without a reward of their own."""
     settings = config.eval
@@ -153,7 +154,7 @@ def check_column(by: str | None, sets: Sequence[EvalSet]) -> None:
 
 def _answers(
     actor: ActorRole,
-    reward: RewardRole,
+    reward: Reward,
     chosen: EvalSet,
     config: Config,
     kind: str,

@@ -14,14 +14,14 @@ from telescope.config import Config
 from telescope.config.unused import unused
 from telescope.models.flops import Cost
 from telescope.rewards.remote import holds_secret
-from telescope.roles.protocols import RewardRole
+from telescope.roles.reward import Reward
 from telescope.run.timing import expected_hours
 
 _SECRET = re.compile("auth|key|token|secret|password|cookie", re.IGNORECASE)
 """What a header that holds a key is called."""
 
 
-def describe_roles(config: Config, reward: RewardRole) -> list[str]:
+def describe_roles(config: Config, reward: Reward) -> list[str]:
     """Returns one line for each role: what it is made of."""
     model = config.model
     path = f"{model.path}, warm-started" if config.warm_start.files else model.path
