@@ -433,7 +433,11 @@ def _load(
                     model = auto.from_config(config, dtype=dtype, **kwargs)
                 if torch.get_default_device().type != "meta":
                     with_placeholders(model)
-                return _with_generation_config(model, source)
+                if model.can_generate():
+                    with suppress(OSError):
+                        settings = transformers.GenerationConfig.from_pretrained(source)
+                        model.generation_config = settings
+                return model
             model, info = auto.from_pretrained(
                 source, dtype=dtype, output_loading_info=True, **kwargs
             )
@@ -455,14 +459,6 @@ def _is_cached(name: str) -> bool:
         return bool(try_to_load_from_cache(name, "config.json"))
     except HFValidationError:  # no model can have this name
         return False
-
-
-def _with_generation_config(model: Any, source: str) -> Any:
-    """The model with the settings of its generation_config.json, if it has one."""
-    if model.can_generate():
-        with suppress(OSError):
-            model.generation_config = transformers.GenerationConfig.from_pretrained(source)
-    return model
 
 
 def _reason(error: Exception, auto: Any) -> str:

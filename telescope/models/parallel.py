@@ -267,8 +267,5 @@ def gathered(model: nn.Module) -> Iterator[None]:
 
 def full_tensor(value: Any) -> Tensor:
     """A sharded tensor, gathered on every rank (a collective); any other tensor as it is."""
-    if not hasattr(value, "full_tensor"):
-        tensor: Tensor = value
-        return tensor
-    gathered_value: Tensor = value.full_tensor()
-    return gathered_value
+    full: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return full

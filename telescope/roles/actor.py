@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from telescope.roles.correction import (
     loss_weights,
     measure_mismatch,
 )
-from telescope.roles.learner import Denominators, Learner, map_rows
+from telescope.roles.learner import Denominators, Learner, map_policy
 from telescope.roles.meter import Mean, Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_greedy_responses
 from telescope.rollout.tools import Tools
@@ -173,27 +173,13 @@ class Actor:
 
         At the sampling temperature, unless another is given.
         """
-        temperature = temperature or self.config.rollout.temperature
-
-        def forward(rows: TokenBatch) -> tuple[Tensor]:
-            return (policy_forward(self.model, rows, temperature=temperature).log_probs,)
-
-        return self._map(batch, forward)
-
-    def _entropies(self, batch: TokenBatch) -> Tensor:
-        """H of the current policy before each token, [B, T], without a gradient."""
-        temperature = self.config.rollout.temperature
-
-        def forward(rows: TokenBatch) -> tuple[Tensor]:
-            output = policy_forward(self.model, rows, temperature=temperature, entropy="value")
-            return (output.entropy,)
-
-        return self._map(batch, forward)
-
-    def _map(self, batch: TokenBatch, forward: Callable[[TokenBatch], tuple[Tensor]]) -> Tensor:
-        budget = self.config.actor.micro_batch_tokens
-        (result,) = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
-        return result
+        return map_policy(
+            self.model,
+            batch,
+            self.config.actor.micro_batch_tokens,
+            temperature=temperature or self.config.rollout.temperature,
+            ranks=self.ranks,
+        )
 
     def update_actor(self, batch: TokenBatch, ledger: Notes | None = None) -> dict[str, float]:
         """Takes epochs × minibatches policy-gradient steps on the whitened advantages.
@@ -288,7 +274,14 @@ class Actor:
                 measure_mismatch(minibatch["old_log_probs"], minibatch, report.meter)
             minibatch = minibatch.only(kept)
         if config.top_entropy < 1:
-            entropy = self._entropies(minibatch)
+            entropy = map_policy(
+                self.model,
+                minibatch,
+                config.micro_batch_tokens,
+                temperature=self.config.rollout.temperature,
+                entropy=True,
+                ranks=self.ranks,
+            )
             chosen = top_entropy(entropy, minibatch.mask, share=config.top_entropy)
             minibatch = minibatch.with_columns(top_entropy=chosen)
         if config.aggregates == "prompt-mean":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +59,12 @@ def warm_start_folder(config: Config) -> Path:
 
 def start_model(config: Config) -> ModelConfig:
     """The model section, with the name of a built-in model replaced by its folder."""
-    makers: dict[str, Callable[[], Path]] = {
-        "builtin": partial(toys.ensure_model, config.toy)
-        if config.toy
-        else arithmetic.model_folder,
-        "smollm2": smollm.ensure_model,
-    }
-    if config.model.path not in makers:
+    if config.model.path == "builtin":
+        folder = toys.ensure_model(config.toy) if config.toy else arithmetic.model_folder()
+    elif config.model.path == "smollm2":
+        folder = smollm.ensure_model()
+    else:
         return config.model
-    folder = makers[config.model.path]()
     return config.model.model_copy(update={"path": str(folder)})
 
 

@@ -1,7 +1,7 @@
 """What actor and critic share: an optimizer whose steps do not depend on how rows are split.
 
 - `Learner`: minibatches, gradients summed over micro-batches and ranks, optimizer, checkpoints.
-- `map_rows`: a forward without a gradient, micro-batch by micro-batch.
+- `map_rows`, `map_policy`: a forward without a gradient, micro-batch by micro-batch.
 - `micro_batches`, `balance`: how rows are grouped by their numbers of tokens.
 """
 
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,10 @@ from telescope.config import OptimizerConfig
 from telescope.data.seeds import mix_seed
 from telescope.errors import DivergedError
 from telescope.models import shards
-from telescope.models.load import checkpointing
+from telescope.models.forward import Entropy, policy_forward
+from telescope.models.load import checkpointing, is_packable
 from telescope.models.offload import HostMemory
-from telescope.models.parallel import Ranks
+from telescope.models.parallel import Ranks, full_tensor, local_part
 from telescope.roles.optimizer import make_optimizer, set_step, state_of
 
 _PART = 2**26
@@ -191,7 +193,7 @@ class Learner:
         device decides that by itself, so nothing waits for it here.
         """
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.config.max_grad_norm)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        norm = full_tensor(norm)
         self._norms.append(norm)
         if isinstance(self.optimizer, torch.optim.AdamW):
             # Where torch's GradScaler puts it too; 1 makes AdamW skip the step.
@@ -309,7 +311,7 @@ def _is_usable(name: str, value: Tensor) -> bool:
 
     The square of a weight must be finite too: norms take it.
     """
-    local = value.to_local() if hasattr(value, "to_local") else value
+    local = local_part(value)
     is_weight = name.startswith("weight/")
     return bool((local.square() if is_weight else local).isfinite().all())
 
@@ -394,7 +396,10 @@ def map_rows(
             return forward(batch)
         part = forward(batch.rows(rows))
         if not results:
-            results = tuple(_empty_result(batch, value) for value in part)
+            shapes = [batch.mask.shape[: value.dim()] for value in part]
+            results = tuple(
+                value.new_zeros(shape) for value, shape in zip(part, shapes, strict=True)
+            )
         rows = rows.to(part[0].device, non_blocking=True)
         for result, value in zip(results, part, strict=True):
             if value.dim() > 1:
@@ -404,8 +409,21 @@ def map_rows(
     return results
 
 
-def _empty_result(batch: TokenBatch, part: Tensor) -> Tensor:
-    """Zeros for all rows of the batch, for results like `part`: [B, T] or [B]."""
-    if part.dim() > 1:
-        return part.new_zeros(len(batch), batch.mask.shape[1])
-    return part.new_zeros(len(batch))
+def map_policy(
+    model: Any,
+    batch: TokenBatch,
+    budget: int,
+    *,
+    temperature: float,
+    entropy: bool = False,
+    ranks: Ranks | None = None,
+) -> Tensor:
+    """log π(a_t|s_t), or the entropy of π(·|s_t), of all rows, [B, T], without a gradient."""
+
+    def forward(rows: TokenBatch) -> tuple[Tensor]:
+        wanted: Entropy = "value" if entropy else "none"
+        out = policy_forward(model, rows, temperature=temperature, entropy=wanted)
+        return (out.entropy if entropy else out.log_probs,)
+
+    (result,) = map_rows(batch, budget, forward, padded=not is_packable(model), ranks=ranks)
+    return result

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from telescope.batch import TokenBatch
 from telescope.config import Config
-from telescope.models.forward import policy_forward
-from telescope.models.load import is_packable
 from telescope.models.lora import adapters_off
 from telescope.models.offload import HostMemory
 from telescope.models.parallel import Ranks
-from telescope.roles.learner import map_rows
+from telescope.roles.learner import map_policy
 
 
 class Reference:
@@ -33,18 +29,13 @@ class Reference:
 
     def compute_log_prob(self, batch: TokenBatch) -> TokenBatch:
         """Adds ref_log_prob, at the sampling temperature like every other log-prob."""
-        temperature = self.config.rollout.temperature
-
-        def forward(rows: TokenBatch) -> tuple[Tensor]:
-            return (policy_forward(self.model, rows, temperature=temperature).log_probs,)
-
         on_device = self.host.on_device(self.offloaded, changed=False)
         with adapters_off(self.model), on_device:
-            (log_probs,) = map_rows(
+            log_probs = map_policy(
+                self.model,
                 batch,
                 self.config.actor.micro_batch_tokens,
-                forward,
-                padded=not is_packable(self.model),
+                temperature=self.config.rollout.temperature,
                 ranks=self.ranks,
             )
         return batch.with_columns(ref_log_prob=log_probs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -84,9 +84,8 @@ class Reward:
         parts: dict[str, list[float | None]] = {}
         returned = self._score_parts(batch, responses, evaluation)
         for name, found in returned.items():
-            part = _place(name, found.scores, batch)
-            token_scores += self._weight(name) * part.tokens
-            parts[name] = part.rows
+            tokens, parts[name] = _place(name, found.scores, batch)
+            token_scores += self._weight(name) * tokens
         device = batch["input_ids"].device
         batch = batch.with_columns(token_level_scores=token_scores.to(device))
         batch = batch.with_info(scores=self._row_scores(parts, returned, batch))
@@ -199,7 +198,7 @@ class Reward:
         self, batch: TokenBatch, responses: Sequence[Response], function: RewardFunction
     ) -> Tensor:
         returned = self._call({"attention": function}, batch, responses, evaluation=False)
-        weights = _place("attention", returned["attention"].scores, batch, optional=False).tokens
+        weights, _ = _place("attention", returned["attention"].scores, batch, optional=False)
         if bool((weights < 0).any()):
             raise TelescopeError(
                 "reward.attention returned a weight below 0: shares of the credit are 0 or more"
@@ -215,20 +214,12 @@ def _paid_tokens(response: Response) -> list[float]:
     return tokens
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What one function said about all responses."""
+def _place(
+    name: str, scores: Sequence[Any], batch: TokenBatch, *, optional: bool = True
+) -> tuple[Tensor, list[float | None]]:
+    """Puts scores on tokens, [B, T]: one per response on its last valid token, a list one by one.
 
-    tokens: Tensor
-    """[B, T]"""
-    rows: list[float | None]
-    """Sum over each row's tokens; None where the function does not apply."""
-
-
-def _place(name: str, scores: Sequence[Any], batch: TokenBatch, *, optional: bool = True) -> _Part:
-    """Puts scores on tokens: one per response on its last valid token, a list one by one.
-
-    None is no score, if that is `optional`.
+    Also returns each row's sum; None where the function does not apply, if that is `optional`.
     """
     mask = batch.mask.cpu()
     tokens = torch.zeros(mask.shape)
@@ -254,4 +245,4 @@ def _place(name: str, scores: Sequence[Any], batch: TokenBatch, *, optional: boo
             if len(actions):  # an empty response has no action that could get credit
                 tokens[row, int(actions[-1])] = number
             rows.append(number)
-    return _Part(tokens, rows)
+    return tokens, rows

@@ -80,18 +80,17 @@ class Shaping:
         return greedy.float().to(batch.mask.device)
 
     def _records(self, normalised: Tensor, paid: Tensor) -> list[ShapedScore]:
-        records = [ShapedScore(paid=amount) for amount in paid.tolist()]
-        if self.config.normalise:
-            moments = self.moments
-            records = [
-                replace(record, norm_mean=moments.mean, norm_std=moments.std) for record in records
-            ]
-        if self.config.clip is not None:
-            clipped = (normalised.abs() > self.config.clip).tolist()
-            records = [
-                replace(record, clipped=flag) for record, flag in zip(records, clipped, strict=True)
-            ]
-        return records
+        config = self.config
+        moments = self.moments
+        return [
+            ShapedScore(
+                paid=amount,
+                norm_mean=moments.mean if config.normalise else None,
+                norm_std=moments.std if config.normalise else None,
+                clipped=None if config.clip is None else abs(score) > config.clip,
+            )
+            for amount, score in zip(paid.tolist(), normalised.tolist(), strict=True)
+        ]
 
     def _std(self) -> float:
         return self.moments.std if self.config.normalise else 1.0
