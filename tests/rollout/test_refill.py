@@ -12,7 +12,7 @@ import torch
 from telescope import Trainer, ledger
 from telescope.data.loader import DataLoader
 from telescope.rollout.stage import RolloutStage
-from tests.fakes import read_shards
+from tests.resumed import last_checkpoint, whole_and_resumed
 
 SETTINGS = [
     ("rollout.batch_size", "4"), ("rollout.n", "3"), ("rollout.dynamic_sampling", "3"), ("eval.samples", "1"), ("credit.estimator", "grpo"),
@@ -171,28 +171,10 @@ def test_a_refilled_and_normalised_run_resumes_bit_for_bit(make_config) -> None:
         ("steps", "4"),
         ("checkpoint.every", "2"),
     ]
-    whole, part = (make_config(*settings, ("name", name)) for name in ("whole", "part"))
-    Trainer(whole, reward=picky).fit()
-    broken = Trainer(part, reward=picky)
-    broken._after_step = lambda *args: (
-        Trainer._after_step(broken, *args),
-        1 / 0 if broken.step == 3 else None,
-    )
-    with pytest.raises(ZeroDivisionError):
-        broken.fit()
-    resumed = Trainer(part, reward=picky, resume=True)
-    assert resumed.step == 2
-    resumed.fit()
-    states = [
-        read_shards(config.run_dir / "checkpoints" / "step_000004", "actor")
-        for config in (whole, part)
-    ]
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    configs = whole_and_resumed(make_config, *settings, reward=picky, after=3, role="actor")
     kept = [
-        torch.load(c.run_dir / "checkpoints" / "step_000004" / "state.pt", weights_only=True)[
-            "reward"
-        ]
-        for c in (whole, part)
+        torch.load(last_checkpoint(config) / "state.pt", weights_only=True)["reward"]
+        for config in configs
     ]
     assert kept[0] == kept[1]
     assert kept[0]["moments"]["count"] == 4 * 12
