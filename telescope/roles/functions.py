@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -61,7 +60,8 @@ def load_function(spec: str, what: str = "reward function") -> tuple[str, Reward
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        close = difflib.get_close_matches(name, _functions_of(module), 1)
+        functions = [key for key, found in vars(module).items() if callable(found)]
+        close = difflib.get_close_matches(name, functions, 1)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         raise TelescopeError(f"{what} {spec!r}: {source} has no {what.split()[-1]} {name!r}{meant}")
     return name, function
@@ -73,10 +73,6 @@ def _or_built_in(spec: str, what: str) -> str:
     close = difflib.get_close_matches(spec.rpartition("=")[2], BUILT_IN, 1)
     meant = f"; did you mean {close[0]!r}?" if close else ""
     return f", or name a built-in one: {', '.join(BUILT_IN)}{meant}"
-
-
-def _functions_of(module: ModuleType) -> list[str]:
-    return [name for name, found in vars(module).items() if callable(found)]
 
 
 def read_score(name: str, score: Any, where: str) -> float | list[float]:
