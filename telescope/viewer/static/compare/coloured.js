@@ -1,14 +1,30 @@
 // An answer as running text in the colours of one quantity. A click on a token opens it.
 
 import { colour, ink, isDark, level } from "../core/colour.js";
+import { has } from "../core/number.js";
 import { go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groups } from "../core/token_text.js";
 import { endMark, running } from "../samples/running_text.js";
+import { figureOf, scoreOf } from "../token/figure.js";
 import { quantityShown } from "../token/view.js";
 import { html } from "../vendor/preact.js";
 
 const MOST_TOKENS = 1200;
+
+// Where an answer is from (`children`), its verdict, score, first V and length.
+export function AnswerHead({ row, children }) {
+  const { score, right, v0, length } = row;
+  return html`
+    <div class="stack-head">
+      ${children}
+      <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
+      <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
+      ${has(v0) ? html`<span>${t("compare.v0")} <b class="mono v0">${figureOf("v0", v0, { digits: 2 })}</b></span>` : null}
+      <span class="quiet">${t("reader.length", { n: length })}</span>
+    </div>
+  `;
+}
 
 // `columns`: the sample's own, or those of a what-if. `mark`: a token to point out.
 export function Coloured({ sample, columns = sample.columns, run = null, mark = null }) {

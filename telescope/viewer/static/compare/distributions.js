@@ -2,8 +2,8 @@
 
 import { colour, level } from "../core/colour.js";
 import { columns, stepShown } from "../core/data.js";
-import { num } from "../core/number.js";
-import { Loaded, Panel, Segment } from "../core/parts.js";
+import { moments, num } from "../core/number.js";
+import { Check, Loaded, Panel, Segment } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { pressable, ticksOf } from "../core/ticks.js";
@@ -44,13 +44,10 @@ function Distribution({ data, there, settings }) {
       options=${there.map((each) => [each, symbolOf(each)])}
       choose=${(column) => go({ column, bin: null })}
     />
-    <label class="field" for="log-counts">
-      <input
-        id="log-counts" type="checkbox" checked=${state.logcounts.value ?? false}
-        onChange=${(event) => go({ logcounts: event.target.checked || null })}
-      />
-      <span>${t("compare.log")}</span>
-    </label>
+    <${Check}
+      id="log-counts" label=${t("compare.log")} checked=${state.logcounts.value}
+      change=${(isOn) => go({ logcounts: isOn || null })}
+    />
   `;
   const bin = /^\d+$/.test(state.bin.value ?? "") ? Number(state.bin.value) : null;
   return html`
@@ -76,9 +73,7 @@ function limitsOf(name, settings) {
 
 function saidOf({ at, numbers, range }, name, settings) {
   const n = at.length;
-  const mean = at.reduce((sum, i) => sum + numbers[i], 0) / Math.max(n, 1);
-  const squares = at.reduce((sum, i) => sum + (numbers[i] - mean) ** 2, 0);
-  const std = Math.sqrt(squares / Math.max(n - 1, 1));
+  const { mean, std } = moments(at.map((i) => numbers[i]));
   const said = t("compare.spread", {
     n: n.toLocaleString("en"),
     name: symbolOf(name),
@@ -91,12 +86,8 @@ function saidOf({ at, numbers, range }, name, settings) {
   if (!limits.length) return said;
   const outside = at.filter((i) => numbers[i] < limits[0] || numbers[i] > limits[1]).length;
   const share = ((100 * outside) / Math.max(n, 1)).toFixed(1);
-  const numbersSaid = {
-    low: num(limits[0], { digits: 2 }),
-    high: num(limits[1], { digits: 2 }),
-    share,
-  };
-  return `${said} ${t("compare.outside", numbersSaid)}`;
+  const [low, high] = limits.map((limit) => num(limit, { digits: 2 }));
+  return `${said} ${t("compare.outside", { low, high, share })}`;
 }
 
 const said = (name, x) => (name === "ratio" ? figure(x) : figureOf(name, x));

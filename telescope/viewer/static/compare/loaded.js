@@ -1,17 +1,13 @@
 // Samples for comparing, loaded when they are drawn and kept for a while.
 
-import { runId } from "../core/data.js";
+import { pathOf, runId } from "../core/data.js";
 import { remembered } from "../token/terms_data.js";
 import { useEffect, useState } from "../vendor/preact.js";
 
-const inRun = (id) => `api/runs/${encodeURIComponent(id)}`;
 // `kind`: "eval" for an answer of the evaluation after a step.
 export const samplePath = ({ run = runId.value, step, position, kind = "step" }) =>
-  `${inRun(run)}/${kind === "eval" ? "evaluations" : "steps"}/${step}/samples/${position}`;
-export const promptsPath = () => `${inRun(runId.value)}/prompts`;
-export const promptPath = (key, run = runId.value) => `${inRun(run)}/prompts/${key}`;
-export const stepPath = (step, run) => `${inRun(run)}/steps/${step}`;
-export const runPath = (run) => inRun(run);
+  pathOf(run, `/${kind === "eval" ? "evaluations" : "steps"}/${step}/samples/${position}`);
+export const promptPath = (key, run = runId.value) => pathOf(run, `/prompts/${key}`);
 
 const NONE = { value: null, error: null, path: null };
 

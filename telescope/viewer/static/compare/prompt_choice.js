@@ -1,12 +1,12 @@
 // Which prompt is compared. Those that come back at several steps are offered first.
 
-import { sampleShown } from "../core/data.js";
+import { pathIn, sampleShown } from "../core/data.js";
 import { get } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
 import { html } from "../vendor/preact.js";
-import { promptsPath, useAnswer } from "./loaded.js";
+import { useAnswer } from "./loaded.js";
 
 // The rows of a step by prompt, each prompt once: [{key, user, rows}].
 export function promptsOf(index) {
@@ -30,7 +30,7 @@ export function promptShown(index, recurring = []) {
 
 // The prompts that several steps recorded, with how many; null: not known yet, or not asked for.
 export function useRecurring(isWanted = true) {
-  const { value, error } = useAnswer(isWanted ? promptsPath() : null, get);
+  const { value, error } = useAnswer(isWanted ? pathIn("/prompts") : null, get);
   return error ? [] : (value?.prompts ?? null);
 }
 

@@ -5,9 +5,8 @@ import { go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
 import { Prompt } from "../samples/prompt.js";
-import { figureOf, scoreOf } from "../token/figure.js";
 import { html } from "../vendor/preact.js";
-import { Coloured } from "./coloured.js";
+import { AnswerHead, Coloured } from "./coloured.js";
 import { promptPath, samplePath, useAnswer } from "./loaded.js";
 import { PromptChoice, promptShown, useRecurring } from "./prompt_choice.js";
 
@@ -53,10 +52,10 @@ export function PromptThroughTraining({ found }) {
 
 function Row({ row }) {
   const { value, error } = useAnswer(samplePath(row));
-  const { step, position, score, right, v0, length } = row;
+  const { step, position } = row;
   return html`
     <li data-step=${step} data-kind=${row.kind} data-position=${position}>
-      <div class="stack-head">
+      <${AnswerHead} row=${row}>
         ${
           row.kind === "eval"
             ? html`<b title=${t("compare.greedy.why")}>${t("compare.greedy", { step })}</b>`
@@ -67,11 +66,7 @@ function Row({ row }) {
                 ${t("compare.at", { step, position })}
               </button>`
         }
-        <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
-        <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
-        ${v0 === null ? null : html`<span>${t("compare.v0")} <b class="mono v0">${figureOf("v0", v0, { digits: 2 })}</b></span>`}
-        <span class="quiet">${t("reader.length", { n: length })}</span>
-      </div>
+      </${AnswerHead}>
       ${error ? html`<${Trouble} error=${error} />` : null}
       ${value ? html`<${Coloured} sample=${value} />` : null}
     </li>

@@ -1,28 +1,21 @@
 // Two runs, or the recorded and another setting, side by side on the same prompt.
 
-import { run, runId, runs, sample as shownSample, stepShown } from "../core/data.js";
-import { has } from "../core/number.js";
-import { Panel, Trouble } from "../core/parts.js";
+import { pathOf, run, runId, runs, sample as shownSample, stepShown } from "../core/data.js";
+import { has, nearest } from "../core/number.js";
+import { Choice, Panel, Trouble } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groups } from "../core/token_text.js";
 import { ColourChoice, Legend } from "../samples/legend.js";
-import { figureOf, scoreOf } from "../token/figure.js";
+import { figureOf } from "../token/figure.js";
 import { html } from "../vendor/preact.js";
 import { Controls } from "../whatif/controls.js";
 import { viewOf } from "../whatif/whatif.js";
-import { Coloured } from "./coloured.js";
-import { promptPath, runPath, samplePath, stepPath, useAnswer } from "./loaded.js";
+import { AnswerHead, Coloured } from "./coloured.js";
+import { promptPath, samplePath, useAnswer } from "./loaded.js";
 import { PromptChoice, promptShown } from "./prompt_choice.js";
 
 const SETTING = "?"; // not a name that a folder has in the list: this run with another setting
-
-const nearest = (steps, wanted) =>
-  steps.length
-    ? steps.reduce((best, each) =>
-        Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best,
-      )
-    : null;
 
 // The first token at which two answers differ; null: one is the beginning of the other.
 export function firstDifference(one, other) {
@@ -40,25 +33,19 @@ function firstOtherNumber(sample, columns) {
   return i < 0 ? null : i;
 }
 
+const otherRuns = () => (runs.value?.runs ?? []).filter(({ id }) => id !== runId.value);
+
 function OtherChoice({ value }) {
-  const others = (runs.value?.runs ?? []).filter((each) => each.id !== runId.value);
-  return html`
-    <label class="field" for="other">
-      <span>${t("compare.other")}</span>
-      <select id="other" value=${value} onChange=${(event) => go({ other: event.target.value })}>
-        <option value=${SETTING} selected=${value === SETTING}>${t("compare.setting")}</option>
-        ${others.map(
-          (each) =>
-            html`<option key=${each.id} value=${each.id} selected=${each.id === value}>${each.name}</option>`,
-        )}
-      </select>
-    </label>
-  `;
+  const options = [
+    [SETTING, t("compare.setting")],
+    ...otherRuns().map(({ id, name }) => [id, name]),
+  ];
+  const choose = (other) => go({ other });
+  return html`<${Choice} id="other" label=${t("compare.other")} ...${{ value, options, choose }} />`;
 }
 
 export function SideBySide({ found }) {
-  const others = (runs.value?.runs ?? []).filter((each) => each.id !== runId.value);
-  const other = state.other.value ?? others[0]?.id ?? SETTING;
+  const other = state.other.value ?? otherRuns()[0]?.id ?? SETTING;
   const key = promptShown(found.index);
   const Pair = other === SETTING ? TwoSettings : TwoRuns;
   return html`
@@ -100,10 +87,10 @@ function useAnswerTo(key, runName, step) {
 
 function TwoRuns({ found, promptKey, other }) {
   const step = stepShown.value;
-  const header = useAnswer(runPath(other)).value;
+  const header = useAnswer(pathOf(other)).value;
   const otherStep = header ? nearest(header.ledger, step) : null;
   const index =
-    useAnswer(otherStep === null ? null : stepPath(otherStep, other)).value?.index ?? [];
+    useAnswer(otherStep === null ? null : pathOf(other, `/steps/${otherStep}`)).value?.index ?? [];
   const shared = new Set(index.map((row) => row.prompt_key));
   const left = useAnswerTo(promptKey, runId.value, step);
   const right = useAnswerTo(promptKey, other, step);
@@ -148,21 +135,12 @@ function Side({ name, runName = null, side, mark }) {
 }
 
 function Head({ row }) {
-  const { step, position, score, right, v0, length } = row;
-  return html`
-    <div class="stack-head">
-      <span>${t("compare.at", { step, position })}</span>
-      <span class=${right ? "verdict right" : "verdict wrong"}>${right ? "✓" : "✗"}</span>
-      <span>${t("token.score")} <b class="mono score">${scoreOf(score)}</b></span>
-      ${has(v0) ? html`<span>${t("compare.v0")} <b class="mono">${figureOf("v0", v0, { digits: 2 })}</b></span>` : null}
-      <span class="quiet">${t("reader.length", { n: length })}</span>
-    </div>
-  `;
+  return html`<${AnswerHead} row=${row}><span>${t("compare.at", row)}</span></${AnswerHead}>`;
 }
 
 // ---- two settings ----
 
-function TwoSettings({ found, promptKey, other }) {
+function TwoSettings({ found, promptKey }) {
   const row = found.index.find((each) => each.prompt_key === promptKey) ?? null;
   const position = row?.position ?? null;
   const path = position === null ? null : samplePath({ step: stepShown.value, position });
@@ -171,22 +149,27 @@ function TwoSettings({ found, promptKey, other }) {
   const mark = view?.changed ? firstOtherNumber(value, view.columns) : null;
   return html`
     <${Controls} sample=${value ?? shownSample.value} />
-    <${Bars} found=${found} other=${other} sample=${value} />
+    <${Bars} found=${found} other=${SETTING} sample=${value} />
     ${error ? html`<${Trouble} error=${error} />` : null}
     ${
       value && row
         ? html`
           <div class="pair">
-            <section class="side" data-run="recorded">
-              <h3>${t("token.recorded")}</h3>
-              <${Head} row=${{ ...row, step: stepShown.value }} />
-              <${Coloured} sample=${value} mark=${mark} />
-            </section>
-            <section class="side" data-run="now">
-              <h3>${t("token.now")}</h3>
-              <${Head} row=${{ ...row, step: stepShown.value }} />
-              <${Coloured} sample=${value} columns=${view.columns} mark=${mark} />
-            </section>
+            ${[
+              ["recorded", t("token.recorded"), value.columns],
+              ["now", t("token.now"), view.columns],
+            ].map(
+              ([name, title, columns]) => html`
+                <section key=${name} class="side" data-run=${name}>
+                  <h3>${title}</h3>
+                  <${Head} row=${{ ...row, step: stepShown.value }} />
+                  <${Coloured}
+                    sample=${value} columns=${columns}
+                    mark=${mark}
+                  />
+                </section>
+              `,
+            )}
           </div>
           <p id="difference">
             ${mark === null ? t("compare.setting.same") : t("compare.setting.differs", { i: mark })}

@@ -1,6 +1,7 @@
 // What was loaded, as signals. A resource is {value, error, loading}; a failure is asked again.
 
 import { computed, effect, signal, untracked } from "../vendor/preact.js";
+import { nearest } from "./number.js";
 import { get, isLive } from "./source.js";
 import { go, state } from "./state.js";
 
@@ -75,8 +76,8 @@ export const viewShown = computed(() => {
   return runs.value.runs.length > 1 ? "runs" : "run";
 });
 
-const at = (id, rest = "") => `api/runs/${encodeURIComponent(id)}${rest}`;
-export const pathIn = (rest) => at(runId.value, rest);
+export const pathOf = (id, rest = "") => `api/runs/${encodeURIComponent(id)}${rest}`;
+export const pathIn = (rest) => pathOf(runId.value, rest);
 
 // A run that was deleted keeps what the page knows of it.
 let before = null;
@@ -86,7 +87,7 @@ function keepDeleted(answer) {
   return before;
 }
 
-export const run = resource(() => (runId.value === null ? null : at(runId.value)), {
+export const run = resource(() => (runId.value === null ? null : pathIn("")), {
   make: keepDeleted,
   ownerOf: () => runId.value,
 });
@@ -131,7 +132,7 @@ function publish() {
 async function loadMetrics(id) {
   inFlight++;
   try {
-    arrived.set(id, await get(at(id, "/metrics")));
+    arrived.set(id, await get(pathOf(id, "/metrics")));
     const { [id]: trouble, ...others } = metricErrors.peek();
     if (trouble !== undefined) metricErrors.value = others;
   } catch (error) {
@@ -174,11 +175,6 @@ export const stepShown = computed(() => {
   if (state.step.value !== null) return nearest(recorded, state.step.value);
   return run.value?.instructive?.step ?? recorded.at(-1) ?? null;
 });
-
-function nearest(steps, wanted) {
-  const closer = (best, step) => (Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best);
-  return steps.length ? steps.reduce(closer) : null;
-}
 
 const inStep = (rest) =>
   stepShown.value === null ? null : pathIn(`/steps/${stepShown.value}${rest}`);

@@ -13,20 +13,29 @@ export function num(x, { sign = false, digits = 3 } = {}) {
   return sign && x > 0 ? `+${text}` : text;
 }
 
-// Numbers for a child: no powers of ten.
-export function plain(text, almost) {
-  return text.replace(/([−-]?)(\d*\.?\d+)e[−-](\d+)/g, (_, sign, digits, power) => {
-    const fixed = (Number(digits) / 10 ** Number(power)).toFixed(6).replace(/0+$/, "");
-    return fixed === "0." ? almost : sign + fixed;
-  });
-}
+export const minus = (text) => text.replace("-", "−");
+export const signed = (text, x) => (x > 0 && text !== "0" ? `+${text}` : text);
 
-// A number as its quantity is written: a ratio with ×.
-export function shown(quantity, x) {
-  if (quantity !== "ratio") return num(x, { sign: true });
-  return has(x) ? `×${num(x)}` : "–";
+// One decimal at most, for a child: 0.7, −12, 0.
+export function tenth(x) {
+  const text = x.toFixed(1).replace(/\.0$/, "");
+  return text === "-0" ? "0" : minus(text);
 }
 
 export const sub = (i) => String(i).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
 
-export const percent = (x, digits = 0) => (has(x) ? `${(100 * x).toFixed(digits)} %` : "–");
+export const percent = (x) => (has(x) ? `${(100 * x).toFixed(1)} %` : "–");
+
+// Of the list the number that is nearest to `wanted`; null if it is empty.
+export function nearest(numbers, wanted) {
+  const closer = (best, x) => (Math.abs(x - wanted) < Math.abs(best - wanted) ? x : best);
+  return numbers.length ? numbers.reduce(closer) : null;
+}
+
+// {mean, std}: variance over n − 1.
+export function moments(numbers) {
+  const n = numbers.length;
+  const mean = numbers.reduce((sum, x) => sum + x, 0) / Math.max(n, 1);
+  const squares = numbers.reduce((sum, x) => sum + (x - mean) ** 2, 0);
+  return { mean, std: Math.sqrt(squares / Math.max(n - 1, 1)) };
+}

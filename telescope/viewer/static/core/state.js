@@ -119,6 +119,10 @@ export function go(changes, { replace = false } = {}) {
   else history.pushState(null, "", address);
 }
 
+// A list as the address has it: an empty one is nothing.
+export const listed = (names) => (names.length ? names : null);
+export const without = (names, name) => (names ?? []).filter((each) => each !== name);
+
 export function listenToAddress() {
   readAddress();
   window.addEventListener("popstate", readAddress);

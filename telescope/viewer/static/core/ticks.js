@@ -1,5 +1,7 @@
 // Round numbers along an axis, and shapes that can be pressed.
 
+import { minus } from "./number.js";
+
 // About `count` round numbers from low to high.
 export function ticksOf(low, high, count = 5) {
   const rough = (high - low) / count;
@@ -15,7 +17,7 @@ export function ticksOf(low, high, count = 5) {
 export function tickText(tick, ticks) {
   const step = ticks.length > 1 ? ticks[1] - ticks[0] : 1;
   const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step) + 1e-9)));
-  return tick.toFixed(digits).replace("-", "−");
+  return minus(tick.toFixed(digits));
 }
 
 // What makes a shape a button.

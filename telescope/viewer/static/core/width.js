@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useState } from "../vendor/preact.js";
 
 const NEAR = "100px"; // outside the window
 
+// `least`: where the element is narrower.
 export function useWidth(ref, least = 320) {
   const [width, setWidth] = useState(800);
   useLayoutEffect(() => {

@@ -1,7 +1,7 @@
 // One chart: its title, what it means, its legend with the values under the crosshair, the plot.
 
 import { isPrinting } from "../core/colour.js";
-import { go, state } from "../core/state.js";
+import { go, listed, state, without } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { effect, html, useEffect, useRef, useSignal } from "../vendor/preact.js";
 import {
@@ -16,7 +16,7 @@ import {
 } from "./chart_state.js";
 import { shownValue } from "./format.js";
 import { meaningOf } from "./meanings.js";
-import { dashOf } from "./palette.js";
+import { dashOf, LINES } from "./palette.js";
 import { Plot } from "./plot.js";
 import { firstOf } from "./series.js";
 
@@ -109,19 +109,19 @@ function Details({ line, at }) {
 }
 
 export function Swatch({ look, isArea = false }) {
-  if (isArea) return html`<i class=${`area look-${look % 8}`}></i>`;
-  return html`<svg class=${`line-swatch look-${look % 8}`} width="22" height="8" aria-hidden="true">
+  const style = { color: `var(--line-${look % LINES})` };
+  if (isArea) return html`<i class="area" style=${style}></i>`;
+  return html`<svg class="line-swatch" style=${style} width="22" height="8" aria-hidden="true">
     <line x1="0" x2="22" y1="4" y2="4" stroke-dasharray=${dashOf(look).join(" ")} />
   </svg>`;
 }
 
 function Remove({ name }) {
-  const rest = (state.charts.value ?? []).filter((each) => each !== name);
   return html`<button
     type="button"
     class="icon"
     aria-label=${t("run.remove", { name })}
-    onClick=${() => go({ charts: rest.length ? rest : null })}
+    onClick=${() => go({ charts: listed(without(state.charts.value, name)) })}
   >
     ×
   </button>`;

@@ -10,13 +10,12 @@ import {
   stepShown,
   viewShown,
 } from "../core/data.js";
-
+import { nearest } from "../core/number.js";
 import { go, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { computed } from "../vendor/preact.js";
 import { chartsOf } from "./charts.js";
 import { modelOf } from "./models.js";
-import { nearest } from "./series.js";
 
 const seriesOf = (id) => metrics.value[id]?.series ?? {};
 export const isOverview = computed(() => viewShown.value === "runs");
@@ -95,13 +94,11 @@ export const marked = stable(() => [
   ...new Set(alarms.value.filter(isMarked).map(({ since }) => since)),
 ]);
 
-// The answers of the recorded step that is nearest.
-export function openStep(wanted) {
-  if (isOverview.peek()) return;
-  const step = nearest(run.value?.ledger ?? [], wanted);
-  if (step !== null) go({ view: "samples", step, follow: null });
-}
-
 // The recorded step that a click at `wanted` opens.
 export const stepToOpen = (wanted) =>
   isOverview.value ? null : nearest(run.value?.ledger ?? [], wanted);
+
+export function openStep(wanted) {
+  const step = stepToOpen(wanted);
+  if (step !== null) go({ view: "samples", step, follow: null });
+}

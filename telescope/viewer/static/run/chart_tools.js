@@ -1,6 +1,7 @@
 // The bar over the charts: smoothing, log scale, zoom, and a picker of any other metric.
 
-import { go, state } from "../core/state.js";
+import { Check, SearchBox, Slider } from "../core/parts.js";
+import { go, listed, state, without } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { html, useEffect, useRef, useSignal } from "../vendor/preact.js";
 import { isOverview, names, setZoom, zoom } from "./chart_state.js";
@@ -18,40 +19,19 @@ export function ChartTools() {
 }
 
 function Smoothing() {
-  const isDragged = useRef(false);
-  const change = (event) => {
-    go({ smooth: Number(event.target.value) }, { replace: isDragged.current });
-    isDragged.current = true;
-  };
-  const end = () => {
-    isDragged.current = false;
-  };
+  const change = (smooth, options) => go({ smooth }, options);
   return html`<label class="tool">
     ${t("run.smooth")}
-    <input
-      id="smooth"
-      type="range"
-      min="0"
-      max="0.99"
-      step="0.01"
-      value=${state.smooth.value}
-      onInput=${change}
-      onChange=${end}
+    <${Slider}
+      id="smooth" min="0" max="0.99" step="0.01" value=${state.smooth.value} change=${change}
     />
     ${isKid.value ? null : html`<output>${state.smooth.value.toFixed(2)}</output>`}
   </label>`;
 }
 
 function Log() {
-  return html`<label class="tool">
-    <input
-      id="log"
-      type="checkbox"
-      checked=${Boolean(state.log.value)}
-      onChange=${(event) => go({ log: event.target.checked || null })}
-    />
-    ${t("run.log")}
-  </label>`;
+  const change = (isOn) => go({ log: isOn || null });
+  return html`<${Check} id="log" label=${t("run.log")} checked=${state.log.value} change=${change} />`;
 }
 
 function Zoom() {
@@ -85,15 +65,7 @@ function Picker() {
     <details id="picker" class="picker" ref=${node} onKeyDown=${closeByKey}>
       <summary>${t("run.pick", { n: others.length })}</summary>
       <div class="drop">
-        <input
-          type="search"
-          placeholder=${t("run.pick_search")}
-          aria-label=${t("run.pick_search")}
-          value=${search.value}
-          onInput=${(event) => {
-            search.value = event.target.value;
-          }}
-        />
+        <${SearchBox} label=${t("run.pick_search")} search=${search} />
         <ul>
           ${found.map((name) => html`<${Choice} key=${name} name=${name} />`)}
         </ul>
@@ -107,8 +79,7 @@ function Choice({ name }) {
   const chosen = state.charts.value ?? [];
   const isOn = chosen.includes(name);
   const toggle = () => {
-    const next = isOn ? chosen.filter((each) => each !== name) : [...chosen, name];
-    go({ charts: next.length ? next : null });
+    go({ charts: listed(isOn ? without(chosen, name) : [...chosen, name]) });
   };
   return html`<li>
     <label>

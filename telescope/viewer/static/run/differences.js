@@ -1,6 +1,7 @@
 // In which settings the drawn runs differ: one row per setting, one column per group of seeds.
 
 import { runs } from "../core/data.js";
+import { Table } from "../core/parts.js";
 import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
@@ -22,33 +23,23 @@ export function Differences() {
   const found = groups.value ?? [];
   if (found.length < 2) return null;
   const rows = rowsOf(found);
+  const head = [
+    ["", t("run.setting")],
+    ...found.map(({ key, look, label }) => [key, html`<${Swatch} look=${look} /> ${label}`]),
+  ];
   return html`
     <details id="differences" class="fold panel">
       <summary>${t("runs.compared")}: ${rows.length || t("runs.compared_none")}</summary>
       ${
         rows.length
-          ? html`<div class="scroll">
-              <table class="settings">
-                <thead>
-                  <tr>
-                    <th scope="col">${t("run.setting")}</th>
-                    ${found.map(
-                      (group) => html`<th key=${group.key} scope="col">
-                        <${Swatch} look=${group.look} /> ${group.label}
-                      </th>`,
-                    )}
-                  </tr>
-                </thead>
-                <tbody>
-                  ${rows.map(
-                    ([key, values]) => html`<tr key=${key}>
-                      <th scope="row">${key}</th>
-                      ${values.map((value, i) => html`<td key=${found[i].key}>${value}</td>`)}
-                    </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+          ? html`<${Table} head=${head}>
+              ${rows.map(
+                ([key, values]) => html`<tr key=${key}>
+                  <th scope="row">${key}</th>
+                  ${values.map((value, i) => html`<td key=${found[i].key}>${value}</td>`)}
+                </tr>`,
+              )}
+            </${Table}>`
           : null
       }
     </details>

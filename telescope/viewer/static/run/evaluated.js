@@ -3,7 +3,7 @@
 import { useAnswer } from "../compare/loaded.js";
 import { pathIn, run } from "../core/data.js";
 import { num } from "../core/number.js";
-import { Loaded, Panel, Segment } from "../core/parts.js";
+import { Choice, Loaded, Panel, Segment, Table } from "../core/parts.js";
 import { get } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
@@ -31,7 +31,7 @@ export function Evaluated() {
   return html`
     <${Panel} id="evaluated" title=${t("evaluated.title", { n: step })}>
       <div class="tools">
-        <${Choice} id="evaluated-step" label=${t("evaluated.step")} value=${step} options=${steps}
+        <${Several} id="evaluated-step" label=${t("evaluated.step")} value=${step} options=${steps}
           choose=${(given) => go({ evaluated: Number(given) })} />
         ${value ? html`<${Filters} found=${value} />` : null}
       </div>
@@ -40,28 +40,18 @@ export function Evaluated() {
   `;
 }
 
-// A list to choose from; with one option there is nothing to choose.
-function Choice({ id, label, value, options, choose, say = (option) => option }) {
+// With one option there is nothing to choose.
+function Several({ options, say = (option) => option, ...others }) {
   if (options.length < 2) return null;
-  return html`
-    <label class="field" for=${id}>
-      <span>${label}</span>
-      <select id=${id} value=${value} onChange=${(event) => choose(event.target.value)}>
-        ${options.map(
-          (each) =>
-            html`<option key=${each} value=${each} selected=${each === value}>${say(each)}</option>`,
-        )}
-      </select>
-    </label>
-  `;
+  return html`<${Choice} options=${options.map((each) => [each, say(each)])} ...${others} />`;
 }
 
 function Filters({ found }) {
   const { sets, kinds, set, kind } = found;
   return html`
-    <${Choice} id="evaluated-set" label=${t("evaluated.set")} value=${set} options=${sets}
+    <${Several} id="evaluated-set" label=${t("evaluated.set")} value=${set} options=${sets}
       choose=${(given) => go({ set: given })} say=${(each) => each || t("evaluated.own")} />
-    <${Choice} id="evaluated-kind" label=${t("evaluated.kind")} value=${kind} options=${kinds}
+    <${Several} id="evaluated-kind" label=${t("evaluated.kind")} value=${kind} options=${kinds}
       choose=${(drawn) => go({ drawn })} />
     <${Segment} id="evaluated-is" label=${t("evaluated.filter")}
       options=${VERDICTS.map((each) => [each, t(`evaluated.${each}`)])}
@@ -71,30 +61,20 @@ function Filters({ found }) {
 
 function Answers({ found }) {
   const { rows, count, right, total } = found;
+  const head = ["prompt", "answer", "score"].map((name) => [name, t(`evaluated.${name}`)]);
   return html`
     <p class="quiet">${t("evaluated.count", { right, total })}
       ${count > rows.length ? ` ${t("evaluated.first", { n: rows.length })}` : ""}
       ${rows.length > ON_PAPER ? html` <span class="on-paper">${t("evaluated.paper", { n: ON_PAPER })}</span>` : null}</p>
-    <div class="scroll">
-      <table class="settings evaluated">
-        <thead>
-          <tr>
-            <th scope="col">${t("evaluated.prompt")}</th>
-            <th scope="col">${t("evaluated.answer")}</th>
-            <th scope="col">${t("evaluated.score")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${rows.map(
-            (row, i) => html`<tr key=${i} data-right=${row.right ? "1" : "0"}>
-              <td title=${row.user}>${oneLine(row.user, QUESTION)}</td>
-              <td><${Answer} text=${row.response} /></td>
-              <td>${row.right ? "✓" : "✗"} ${num(row.score)}</td>
-            </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    <${Table} kind="evaluated" head=${head}>
+      ${rows.map(
+        (row, i) => html`<tr key=${i} data-right=${row.right ? "1" : "0"}>
+          <td title=${row.user}>${oneLine(row.user, QUESTION)}</td>
+          <td><${Answer} text=${row.response} /></td>
+          <td>${row.right ? "✓" : "✗"} ${num(row.score)}</td>
+        </tr>`,
+      )}
+    </${Table}>
   `;
 }
 

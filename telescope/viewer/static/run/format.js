@@ -1,16 +1,13 @@
 // Numbers on charts and in tables.
 
-import { has } from "../core/number.js";
+import { has, minus } from "../core/number.js";
 import { isKid, lang } from "../core/text.js";
-
-const minus = (text) => text.replace("-", "−");
 
 // About three digits: 0.412, 15.3, 1,234, 1.5e−6
 function compact(x) {
   const size = Math.abs(x);
   if (size === 0) return "0";
-  if (size < 1e-3) return minus(x.toExponential(size < 1e-3 ? 1 : 2));
-  if (size >= 1e6) return minus(x.toExponential(1));
+  if (size < 1e-3 || size >= 1e6) return minus(x.toExponential(1));
   if (size >= 1000) return minus(Math.round(x).toLocaleString("en-US"));
   return minus(Number(x.toPrecision(3)).toString());
 }

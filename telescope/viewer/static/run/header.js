@@ -1,9 +1,9 @@
 // The bar at the top: which run, which part of the page, liveness, language and colours.
 
 import { run, runId, runs, viewShown } from "../core/data.js";
-import { Segment } from "../core/parts.js";
+import { Segment, Toggle } from "../core/parts.js";
 import { go, LANGS, state, THEMES } from "../core/state.js";
-import { lang, t } from "../core/text.js";
+import { isKid, lang, t } from "../core/text.js";
 import { effect, html } from "../vendor/preact.js";
 import { Liveness } from "./liveness.js";
 
@@ -44,14 +44,9 @@ export function Header() {
         value=${lang.value}
         choose=${(each) => go({ lang: each })}
       />
-      <button
-        id="kid"
-        type="button"
-        aria-pressed=${state.kid.value ? "true" : "false"}
-        onClick=${() => go({ kid: state.kid.value ? null : true })}
-      >
+      <${Toggle} id="kid" isOn=${isKid.value} press=${() => go({ kid: isKid.value ? null : true })}>
         ${t("page.kid")}
-      </button>
+      </${Toggle}>
       <${Segment}
         id="theme"
         label=${t("page.theme")}

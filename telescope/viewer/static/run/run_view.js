@@ -2,7 +2,7 @@
 
 import { run, runId, shownRuns } from "../core/data.js";
 import { Loaded } from "../core/parts.js";
-import { go } from "../core/state.js";
+import { go, listed, without } from "../core/state.js";
 import { lang, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { Alarms } from "./alarms.js";
@@ -52,14 +52,12 @@ function Damage() {
 function Overlay() {
   const others = shownRuns.value.filter((id) => id !== runId.value);
   if (!others.length) return null;
-  const without = (id) => {
-    const rest = others.filter((each) => each !== id);
-    go({ with: rest.length ? rest : null });
-  };
   return html`<p id="overlay" class="tools">
     ${t("runs.over")}
     ${others.map(
-      (id) => html`<button key=${id} type="button" class="chip-button" onClick=${() => without(id)}>
+      (
+        id,
+      ) => html`<button key=${id} type="button" class="chip-button" onClick=${() => go({ with: listed(without(others, id)) })}>
         ${id} <span aria-hidden="true">×</span>
       </button>`,
     )}

@@ -2,7 +2,7 @@
 
 import { chartRuns, runs } from "../core/data.js";
 import { has } from "../core/number.js";
-import { addressOf, go, state } from "../core/state.js";
+import { addressOf, go, state, without } from "../core/state.js";
 import { isKid, lang, t } from "../core/text.js";
 import { computed, html } from "../vendor/preact.js";
 import { Swatch } from "./chart_card.js";
@@ -96,9 +96,7 @@ function ChooseAll() {
 function Row({ each, now }) {
   const isChosen = chartRuns.value.includes(each.id);
   const toggle = () =>
-    choose(
-      isChosen ? chartRuns.value.filter((id) => id !== each.id) : [...chartRuns.value, each.id],
-    );
+    choose(isChosen ? without(chartRuns.value, each.id) : [...chartRuns.value, each.id]);
   const group = groups.value?.find(({ ids }) => ids.includes(each.id));
   const open = { run: each.id, view: "run", step: null, sample: null, token: null, with: null };
   const openHere = (event) => {

@@ -1,7 +1,7 @@
 // All runs of a folder: a table, and the chosen ones laid over each other in the charts.
 
 import { runs } from "../core/data.js";
-import { Loaded, Panel } from "../core/parts.js";
+import { Loaded, Panel, SearchBox } from "../core/parts.js";
 import { t } from "../core/text.js";
 import { html, useSignal } from "../vendor/preact.js";
 import { groups } from "./chart_state.js";
@@ -31,16 +31,7 @@ function List({ found }) {
     `${each.name} ${each.status} ${JSON.stringify(each.settings ?? {})}`
       .toLowerCase()
       .includes(wanted);
-  const box = html`<input
-    id="runs-search"
-    type="search"
-    placeholder=${t("runs.search")}
-    aria-label=${t("runs.search")}
-    value=${search.value}
-    onInput=${(event) => {
-      search.value = event.target.value;
-    }}
-  />`;
+  const box = html`<${SearchBox} id="runs-search" label=${t("runs.search")} search=${search} />`;
   const title = t("runs.title", { n: found.runs.length, folder: found.folder });
   return html`
     <${Panel} id="runs" title=${title} bar=${box}>

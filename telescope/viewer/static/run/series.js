@@ -86,9 +86,3 @@ export const fitsLog = (columns) =>
 
 export const lastOf = (values) => values.findLast(has) ?? null;
 export const firstOf = (values) => values.find(has) ?? null;
-
-// The step of `steps` that is nearest to `wanted`; null if there is none.
-export function nearest(steps, wanted) {
-  const closer = (best, step) => (Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best);
-  return steps.length ? steps.reduce(closer) : null;
-}

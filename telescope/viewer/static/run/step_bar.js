@@ -1,12 +1,36 @@
 // The step that is shown: a slider over the recorded steps, one back, one on, follow the newest.
 // What is chosen in a step stays chosen in the next.
 
-import { run, sampleShown, step, stepShown, viewShown } from "../core/data.js";
+import {
+  onlyPrompt,
+  pathIn,
+  resource,
+  run,
+  runId,
+  sampleShown,
+  step,
+  stepShown,
+  viewShown,
+} from "../core/data.js";
+import { Check, Slider } from "../core/parts.js";
 import { isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
-import { stops } from "../core/stops.js";
 import { t } from "../core/text.js";
-import { html, useRef } from "../vendor/preact.js";
+import { computed, html } from "../vendor/preact.js";
+
+const ofPrompt = resource(
+  () => (onlyPrompt.value && runId.value ? pathIn(`/prompts/${onlyPrompt.value}`) : null),
+  { ownerOf: () => onlyPrompt.value },
+);
+
+// The steps at which the page can stand: all recorded ones, or those that recorded one prompt.
+const stops = computed(() => {
+  const recorded = run.value?.ledger ?? [];
+  const rows = ofPrompt.signal.value.value?.rows;
+  if (!onlyPrompt.value || !rows) return recorded;
+  const steps = new Set(rows.map((row) => row.step));
+  return recorded.filter((step) => steps.has(step));
+});
 
 // The sample that the visitor looks at stays, even if the page chose it.
 function show(changes, options) {
@@ -25,7 +49,11 @@ export function StepBar() {
       <label class="step-label" for="step">${t("run.step")} <output id="step-now">${stepShown.value}</output></label>
       <span class="walk">
         <${Arrow} id="earlier" sign="◀" label=${t("run.back")} to=${index - 1} ...${{ recorded, goTo }} />
-        <${Slider} recorded=${recorded} index=${index} goTo=${goTo} />
+        <${Slider}
+          id="step" min="0" max=${Math.max(recorded.length - 1, 0)} step="1" value=${index}
+          aria-valuetext=${t("run.at_step", { n: recorded[index] })}
+          disabled=${recorded.length < 2} change=${goTo}
+        />
         <${Arrow} id="later" sign="▶" label=${t("run.on")} to=${index + 1} ...${{ recorded, goTo }} />
       </span>
       <span class="of quiet">
@@ -50,37 +78,8 @@ function Arrow({ id, sign, label, to, recorded, goTo }) {
   </button>`;
 }
 
-// One drag is one step of the back button.
-function Slider({ recorded, index, goTo }) {
-  const isDragged = useRef(false);
-  const change = (event) => {
-    goTo(Number(event.target.value), { replace: isDragged.current });
-    isDragged.current = true;
-  };
-  const end = () => {
-    isDragged.current = false;
-  };
-  return html`<input
-    id="step"
-    type="range"
-    min="0"
-    max=${Math.max(recorded.length - 1, 0)}
-    step="1"
-    value=${index}
-    aria-valuetext=${t("run.at_step", { n: recorded[index] })}
-    disabled=${recorded.length < 2}
-    onInput=${change}
-    onChange=${end}
-  />`;
-}
-
 function Follow() {
-  const toggle = (event) => {
-    if (event.target.checked) show({ follow: true, step: null });
-    else show({ follow: null, step: stepShown.peek() });
-  };
-  return html`<label class="tool">
-    <input id="follow" type="checkbox" checked=${Boolean(state.follow.value)} onChange=${toggle} />
-    ${t("run.follow")}
-  </label>`;
+  const change = (isOn) =>
+    show(isOn ? { follow: true, step: null } : { follow: null, step: stepShown.peek() });
+  return html`<${Check} id="follow" label=${t("run.follow")} checked=${state.follow.value} change=${change} />`;
 }

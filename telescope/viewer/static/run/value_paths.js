@@ -36,7 +36,7 @@ function bandOf({ mean, spread }, X, Y) {
 const digits = () => (isKid.value ? 1 : 3);
 
 export function ValuePaths() {
-  const paths = step.value?.value_paths ?? step.value?.paths;
+  const paths = step.value?.paths;
   const there = SIDES.filter((name) => paths?.[name]?.count);
   if (!there.length) return null;
   return html`

@@ -2,10 +2,11 @@
 
 import { onlyPrompt, pathIn, resource, sampleShown, step, stepShown } from "../core/data.js";
 import { has } from "../core/number.js";
+import { rested } from "../core/rest.js";
 import { get, isLive } from "../core/source.js";
-import { go, state } from "../core/state.js";
+import { go, listed, state, without } from "../core/state.js";
 import { groups } from "../core/token_text.js";
-import { computed, effect, signal } from "../vendor/preact.js";
+import { computed } from "../vendor/preact.js";
 
 // name -> whether a row stays
 export const FILTERS = {
@@ -21,18 +22,11 @@ const OPPOSITES = { right: "wrong", wrong: "right" };
 // ---- search: the server reads whole prompts and answers; a report reads what it holds ----
 
 const REST = 200; // ms
-const searched = signal("");
-let timer = 0;
-effect(() => {
-  const text = state.search.value.trim();
-  clearTimeout(timer);
-  timer = setTimeout(
-    () => {
-      searched.value = text;
-    },
-    text ? REST : 0,
-  );
-});
+const searched = rested(
+  computed(() => state.search.value.trim()),
+  REST,
+  (text) => text === "",
+);
 
 const textOf = (sample) =>
   [...sample.prompt_parts, ...groups(sample)].map((part) => part.text).join("");
@@ -98,25 +92,23 @@ export const rowsShown = computed(() => {
 
 export function toggleFilter(name) {
   const now = state.filter.peek() ?? [];
-  const others = now.filter((each) => each !== name && each !== OPPOSITES[name]);
-  const next = now.includes(name) ? others : [...others, name];
-  go({ filter: next.length ? next : null });
+  const others = without(without(now, name), OPPOSITES[name]);
+  go({ filter: listed(now.includes(name) ? others : [...others, name]) });
 }
 
 // Only the prompt of this row, or all prompts again.
 export function togglePrompt(row) {
   const now = state.filter.peek() ?? [];
-  const others = now.filter((each) => each !== "prompt");
   const isOn = now.includes("prompt");
-  const filter = isOn ? others : [...others, "prompt"];
+  const filter = listed(isOn ? without(now, "prompt") : [...now, "prompt"]);
   const prompt = isOn ? null : (row?.prompt_key ?? null);
-  go({ filter: filter.length ? filter : null, prompt, sample: sampleShown.peek() });
+  go({ filter, prompt, sample: sampleShown.peek() });
 }
 
 // For a jump to any sample: the list is no longer that of one prompt.
 export function ofAllPrompts() {
-  const others = (state.filter.value ?? []).filter((each) => each !== "prompt");
-  return onlyPrompt.value === null ? {} : { filter: others.length ? others : null, prompt: null };
+  if (onlyPrompt.value === null) return {};
+  return { filter: listed(without(state.filter.value, "prompt")), prompt: null };
 }
 
 export const isFiltered = computed(

@@ -6,8 +6,9 @@ import { isKid, lang, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { pin } from "../token/chosen.js";
 import { figureOf, scoreOf } from "../token/figure.js";
-import { symbolOf, viewOf } from "../token/view.js";
+import { symbolOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 import { OnlyThroughV } from "./only_through_v.js";
 import { Parts } from "./parts_of_score.js";
 

@@ -1,7 +1,7 @@
 // The filters above the table: search, what the rows have, score, group, prompt.
 
 import { sampleShown } from "../core/data.js";
-import { Trouble } from "../core/parts.js";
+import { Toggle, Trouble } from "../core/parts.js";
 import { go, state } from "../core/state.js";
 import { t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
@@ -15,23 +15,15 @@ import {
 } from "./choose_rows.js";
 import { hasGroups } from "./table_columns.js";
 
-function Toggle({ name, pressed, onClick, children }) {
-  return html`
-    <button type="button" class="pill" data-filter=${name} aria-pressed=${pressed ? "true" : "false"} onClick=${onClick}>
-      ${children}
-    </button>
-  `;
-}
-
 // How many rows a filter would leave; one that leaves none or all is not offered.
-function Toggles({ rows }) {
+function Pills({ rows }) {
   const on = state.filter.value ?? [];
   return Object.entries(FILTERS).map(([name, keeps]) => {
     const n = rows.filter(keeps).length;
     const pressed = on.includes(name);
     if (!pressed && (n === 0 || n === rows.length)) return null;
     return html`
-      <${Toggle} key=${name} name=${name} pressed=${pressed} onClick=${() => toggleFilter(name)}>
+      <${Toggle} key=${name} class="pill" data-filter=${name} isOn=${pressed} press=${() => toggleFilter(name)}>
         ${t(`samples.filter.${name}`)} <span class="count">${n}</span>
       </${Toggle}>
     `;
@@ -69,8 +61,8 @@ export function Filters({ rows }) {
         placeholder=${t("samples.search")} aria-label=${t("samples.search")}
         onInput=${find} onKeyDown=${clearSearch}
       />
-      <${Toggles} rows=${rows} />
-      <${Toggle} name="prompt" pressed=${isOne} onClick=${() => togglePrompt(row)}>
+      <${Pills} rows=${rows} />
+      <${Toggle} class="pill" data-filter="prompt" isOn=${isOne} press=${() => togglePrompt(row)}>
         ${t("samples.filter.prompt")}
       </${Toggle}>
       ${

@@ -5,15 +5,9 @@ import { Segment } from "../core/parts.js";
 import { go } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
 import { figure, figureOf } from "../token/figure.js";
-import {
-  isClipped,
-  isFlipped,
-  quantitiesOf,
-  quantityShown,
-  symbolOf,
-  viewOf,
-} from "../token/view.js";
+import { isClipped, isFlipped, quantitiesOf, quantityShown, symbolOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 
 const STRIPES = 40;
 const WIDTH = 200;

@@ -5,8 +5,9 @@ import { has } from "../core/number.js";
 import { t } from "../core/text.js";
 import { lens, pin, tokenPanel, tokenSeen } from "../token/chosen.js";
 import { figureOf } from "../token/figure.js";
-import { symbolOf, viewOf } from "../token/view.js";
+import { symbolOf } from "../token/view.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 
 const WIDE = 1000;
 const HIGH = 74;

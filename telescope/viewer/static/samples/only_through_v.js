@@ -2,9 +2,8 @@
 
 import { has, num } from "../core/number.js";
 import { t } from "../core/text.js";
-import { viewOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
-import { settingsShown } from "../whatif/whatif.js";
+import { settingsShown, viewOf } from "../whatif/whatif.js";
 
 // What all tokens are paid in the end; null where A differs through more than V.
 export function paidAtTheEnd(sample) {

@@ -4,8 +4,9 @@
 import { level, shadeOf } from "../core/colour.js";
 import { tokenShown } from "../core/data.js";
 import { hovered } from "../token/chosen.js";
-import { isClipped, isFlipped, quantityShown, viewOf } from "../token/view.js";
+import { isClipped, isFlipped, quantityShown } from "../token/view.js";
 import { useEffect, useRef, useSignalEffect } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 
 const REST = 150; // ms
 const SPARE = 200; // px above and below what is in sight

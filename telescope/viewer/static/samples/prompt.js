@@ -1,5 +1,6 @@
 // The prompt: the user's last turn open, earlier turns folded, the chat template behind a switch.
 
+import { Toggle } from "../core/parts.js";
 import { t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
 import { html, useState } from "../vendor/preact.js";
@@ -55,12 +56,9 @@ export function Prompt({ sample }) {
     ${turns.slice(open).map((turn) => html`<${Turn} ...${turn} />`)}
   `;
   const markup = html`
-    <button
-      id="template" type="button" class="small" aria-pressed=${raw ? "true" : "false"}
-      onClick=${() => setRaw(!raw)}
-    >
+    <${Toggle} id="template" class="small" isOn=${raw} press=${() => setRaw(!raw)}>
       ${t("reader.template")}
-    </button>
+    </${Toggle}>
   `;
   return html`
     <div id="prompt" class="prompt">

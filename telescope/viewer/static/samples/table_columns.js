@@ -35,7 +35,7 @@ const COLUMNS = [
   { name: "position", cell: (row) => row.position },
   { name: "score", cell: verdictOf },
   { name: "length", cell: (row) => row.length, down: true, room: "some" },
-  { name: "clip_fraction", cell: (row) => percent(row.clip_fraction, 1), down: true, room: "more" },
+  { name: "clip_fraction", cell: (row) => percent(row.clip_fraction), down: true, room: "more" },
   { name: "marks", cell: marksOf, down: true },
   { name: "v0", cell: number(2), down: true, room: "much", expert: true },
   { name: "max_abs_a", cell: number(2), down: true, room: "much", expert: true },

@@ -5,8 +5,9 @@ import { lang, t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
 import { tokenSeen } from "../token/chosen.js";
 import { figureOf } from "../token/figure.js";
-import { isClipped, symbolOf, viewOf } from "../token/view.js";
+import { isClipped, symbolOf } from "../token/view.js";
 import { html } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 
 // What the critic expected before the token and after it; null without a critic.
 function expectedAt(sample, { values }, i) {

@@ -1,13 +1,12 @@
 // One term: its formula, with the numbers put in, and the result.
 
-import { num, plain } from "../core/number.js";
+import { num } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { html } from "../vendor/preact.js";
 import { about } from "./figure.js";
 import { Formula } from "./math.js";
 
-const simple = (text) => (isKid.value ? plain(text, t("token.almost")) : text);
-const exact = (x) => (typeof x === "string" ? x : simple(num(x, { digits: 5 })));
+const exact = (x) => (typeof x === "string" ? x : num(x, { digits: 5 }));
 
 // What a term's result is, where that has a unit.
 const QUANTITY_OF = {
@@ -27,7 +26,7 @@ export function Equation({ trace, verdict = null }) {
   return html`
     <div class="math">
       <div class="eq"><${Formula} tree=${math ?? null} plain=${formula} /></div>
-      <div class="eq">= ${simple(substituted)}</div>
+      <div class="eq">= ${substituted}</div>
       <div class="eq">
         = <b>${exact(result)}</b>
         ${was === null ? null : html`<span class="quiet">  ${t("token.recorded")} ${was}</span>`}

@@ -2,12 +2,12 @@
 
 import { isDark } from "../core/colour.js";
 import { num } from "../core/number.js";
-import { Panel } from "../core/parts.js";
+import { Panel, Toggle } from "../core/parts.js";
 import { isKid, t } from "../core/text.js";
 import { oneLine } from "../core/token_text.js";
 import { useInSight, useWidth } from "../core/width.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { settingsShown } from "../whatif/whatif.js";
+import { settingsShown, viewOf } from "../whatif/whatif.js";
 import { lens, tokenPanel, tokenSeen } from "./chosen.js";
 import { Audited, auditRule } from "./fence_audit.js";
 import { Boxes, Edges, Fan, Hits, Numbers } from "./fence_numbers.js";
@@ -16,7 +16,6 @@ import { Arrows, Bands, BeforeAndAfter, Captions, Posts, Values } from "./fence_
 import { scoreOf } from "./figure.js";
 import { saveSvg } from "./save_svg.js";
 import { TokenTable } from "./token_table.js";
-import { viewOf } from "./view.js";
 
 const PARTS = [
   Bands,
@@ -71,12 +70,9 @@ export function Fence({ sample }) {
     >
       ${t("token.save")}
     </button>
-    <button
-      id="as-table" type="button" aria-pressed=${asTable ? "true" : "false"}
-      onClick=${() => setAsTable(!asTable)}
-    >
+    <${Toggle} id="as-table" isOn=${asTable} press=${() => setAsTable(!asTable)}>
       ${t("token.table")}
-    </button>
+    </${Toggle}>
   `;
   return html`
     <${Panel} id="fence" title=${t("token.fence")} bar=${bar}>

@@ -2,7 +2,7 @@
 // 1 is 100 points, as in the tour.
 
 import { step } from "../core/data.js";
-import { has, num } from "../core/number.js";
+import { has, num, signed, tenth } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
 import { tickText } from "../core/ticks.js";
 
@@ -26,12 +26,9 @@ const isInPoints = (quantity) =>
 
 const inUnit = (quantity, x) => (isKid.value && isInPoints(quantity) ? POINTS * x : x);
 
-function oneDecimal(x, sign) {
+function oneDecimal(x, sign = false) {
   if (!has(x)) return "–";
-  const text = Math.abs(x).toFixed(1).replace(/\.0$/, "");
-  if (text === "0") return "0";
-  if (x < 0) return `−${text}`;
-  return sign ? `+${text}` : text;
+  return sign ? signed(tenth(x), x) : tenth(x);
 }
 
 // A number without a unit: a weight, a ratio.
@@ -57,5 +54,5 @@ export function about(quantity, x) {
   if (shown === 0) return "0";
   if (Math.abs(shown) < 0.05) return t("token.almost");
   const key = isInPoints(quantity) ? "token.points" : "token.about";
-  return t(key, { x: oneDecimal(shown, false) });
+  return t(key, { x: oneDecimal(shown) });
 }

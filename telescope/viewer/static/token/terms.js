@@ -5,10 +5,11 @@ import { isKid, lang, t } from "../core/text.js";
 import { groupOf, hex, visible } from "../core/token_text.js";
 import { useInSight } from "../core/width.js";
 import { html, useRef, useState } from "../vendor/preact.js";
+import { viewOf } from "../whatif/whatif.js";
 import { tokenSeen } from "./chosen.js";
 import { Equation } from "./equation.js";
 import { isCurrent, terms } from "./terms_data.js";
-import { isFlipped, viewOf } from "./view.js";
+import { isFlipped } from "./view.js";
 import { WhatIfTerms } from "./whatif_terms.js";
 
 const NAMED = new Set([

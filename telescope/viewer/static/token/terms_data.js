@@ -1,8 +1,9 @@
 // The arithmetic of the token that is shown, asked once the pointer rests on it.
 
 import { resource, sample, tokenPath } from "../core/data.js";
+import { rested } from "../core/rest.js";
 import { get } from "../core/source.js";
-import { computed, effect, signal } from "../vendor/preact.js";
+import { computed } from "../vendor/preact.js";
 import { tokenSeen } from "./chosen.js";
 
 const REST = 60; // ms
@@ -24,21 +25,14 @@ const wanted = computed(() => {
   return tokenPath(`/tokens/${tokenSeen.value}`);
 });
 
-const rested = signal(null);
-let timer = 0;
-effect(() => {
-  const path = wanted.value;
-  clearTimeout(timer);
-  if (path === null || kept.has(path) || rested.peek() === null) rested.value = path;
-  else {
-    timer = setTimeout(() => {
-      rested.value = path;
-    }, REST);
-  }
-});
+const asked = rested(
+  wanted,
+  REST,
+  (path, before) => path === null || before === null || kept.has(path),
+);
 
 // {traces, words, path}
-export const terms = resource(() => rested.value, {
+export const terms = resource(() => asked.value, {
   ask: remembered,
   make: (answer, path) => ({ ...answer, path }),
   ownerOf: () => sample.value?.path,

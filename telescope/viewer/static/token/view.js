@@ -1,12 +1,7 @@
-// The numbers of a sample as they are shown: recorded, or under a what-if.
+// How a token and a quantity are shown: signs, symbols, colours.
 
 import { QUANTITIES, state } from "../core/state.js";
 import { isKid, t } from "../core/text.js";
-import { viewOf as whatIfView } from "../whatif/whatif.js";
-
-// {columns, weights, changed}: `changed` where these are not the recorded numbers.
-// With `isSeen: false` they may lag behind while γ or λ is dragged.
-export const viewOf = (sample, options) => whatIfView(sample, options);
 
 // Whether whitening turned the sign of a token's advantage.
 export function isFlipped(columns, i) {

@@ -3,8 +3,9 @@
 import { resource, sample as sampleThere } from "../core/data.js";
 import { has } from "../core/number.js";
 import { Trouble } from "../core/parts.js";
+import { rested } from "../core/rest.js";
 import { t } from "../core/text.js";
-import { computed, effect, html, signal } from "../vendor/preact.js";
+import { computed, html } from "../vendor/preact.js";
 import { queryOf, tried } from "../whatif/tried.js";
 import { tokenSeen } from "./chosen.js";
 import { Equation } from "./equation.js";
@@ -25,20 +26,9 @@ const wanted = computed(() => {
   return path ? `${path}/tokens/${tokenSeen.value}?${queryOf(now)}` : null;
 });
 
-const rested = signal(null);
-let timer = 0;
-effect(() => {
-  const path = wanted.value;
-  clearTimeout(timer);
-  if (path === null) rested.value = null;
-  else {
-    timer = setTimeout(() => {
-      rested.value = path;
-    }, REST);
-  }
-});
+const asked = rested(wanted, REST, (path) => path === null);
 
-const terms = resource(() => rested.value, {
+const terms = resource(() => asked.value, {
   ask: remembered,
   make: (answer, path) => ({ ...answer, path }),
 });

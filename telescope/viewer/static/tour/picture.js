@@ -4,7 +4,8 @@
 import { colour, ink } from "../core/colour.js";
 import { has } from "../core/number.js";
 import { isKid, t } from "../core/text.js";
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { useWidth } from "../core/width.js";
+import { html, useRef } from "../vendor/preact.js";
 import { boxText, leftOut } from "./fit.js";
 import { Arcs, Ghost, Row, Surprises, Targets, Values } from "./layers.js";
 import { current, isRevealed, revealed, say, stepIndex, steps, tour } from "./tour_data.js";
@@ -185,15 +186,7 @@ function Score({ answer }) {
 
 export function Picture({ choose }) {
   const box = useRef(null);
-  const [width, setWidth] = useState(640);
-  useEffect(() => {
-    const node = box.current;
-    const measure = () => setWidth(Math.max(280, node.clientWidth));
-    measure();
-    const seen = new ResizeObserver(measure);
-    seen.observe(node);
-    return () => seen.disconnect();
-  }, []);
+  const width = useWidth(box, 280);
   // The second answer joins where they are compared.
   const joins = steps.value.findIndex((step) => step.id === "W");
   const second = joins >= 0 && stepIndex.value >= joins;

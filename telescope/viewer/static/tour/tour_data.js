@@ -1,6 +1,6 @@
 // The tour's data: of the shown answer, or of the built-in example where there is none.
 
-import { resource, run, runId, runs, sampleShown, step, stepShown } from "../core/data.js";
+import { pathIn, resource, run, runs, sampleShown, step, stepShown } from "../core/data.js";
 import { go, state } from "../core/state.js";
 import { isKid, lang } from "../core/text.js";
 import { computed, signal } from "../vendor/preact.js";
@@ -14,10 +14,7 @@ const isNothing = computed(() => {
 // Whether the built-in example is shown: wished for, or there is nothing else.
 export const isExample = computed(() => state.example.value === true || isNothing.value);
 
-const own = computed(() => {
-  const run = encodeURIComponent(runId.value);
-  return `api/runs/${run}/steps/${stepShown.value}/samples/${sampleShown.value}/tour`;
-});
+const own = computed(() => pathIn(`/steps/${stepShown.value}/samples/${sampleShown.value}/tour`));
 const isShown = computed(() => state.view.value === "tour");
 
 export const tourData = resource(() => {

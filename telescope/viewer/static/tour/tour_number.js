@@ -1,30 +1,17 @@
 // Numbers as the tour writes them: telescope.viewer.tour_texts does the same in its sentences.
 
-import { has } from "../core/number.js";
+import { has, minus, signed, tenth } from "../core/number.js";
 import { isKid } from "../core/text.js";
 
-const minus = (text) => text.replace("-", "−");
-const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
-
 // At most three decimals: 0.7, −0.63.
-export function short(x) {
-  const text = trimmed(x.toFixed(3));
+function short(x) {
+  const text = x.toFixed(3).replace(/\.?0+$/, "");
   if (text !== "0" && text !== "-0") return minus(text);
   return Math.abs(x) < 1e-12 ? "0" : minus(x.toExponential(0));
 }
 
 // For a child a score of 1 is 100 points.
-export function points(x) {
-  const text = trimmed((100 * x).toFixed(1));
-  return text === "-0" ? "0" : minus(text);
-}
-
-function tenth(x) {
-  const text = trimmed(x.toFixed(1));
-  return text === "-0" ? "0" : minus(text);
-}
-
-const signed = (text, x) => (x > 0 && text !== "0" ? `+${text}` : text);
+const points = (x) => tenth(100 * x);
 
 // For a child a factor of 1.005 is half a percent more.
 function change(x) {
@@ -42,7 +29,7 @@ export function apart(one, other) {
 // unit: points, percent, factor or plain
 export function shown(x, { unit = "points", sign = false } = {}) {
   if (!has(x)) return "–";
-  if (unit === "percent") return `${trimmed((100 * x).toFixed(1))} %`;
+  if (unit === "percent") return `${points(x)} %`;
   let text = short(x);
   if (isKid.value) text = unit === "points" ? points(x) : tenth(x);
   if (unit === "factor") return isKid.value ? change(x) : `×${text}`;

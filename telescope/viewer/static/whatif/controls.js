@@ -3,7 +3,7 @@
 import { batchSize } from "../core/batch.js";
 import { step } from "../core/data.js";
 import { num, percent } from "../core/number.js";
-import { Panel, Trouble } from "../core/parts.js";
+import { Check, Choice, Panel, Trouble } from "../core/parts.js";
 import { isLive } from "../core/source.js";
 import { go, state } from "../core/state.js";
 import { isKid, lang, t } from "../core/text.js";
@@ -44,24 +44,13 @@ function Reset() {
 // ---- which estimator, which loss ----
 
 // A list of which some entries cannot be chosen: they say why.
-function Offers({ id, label, offers, value, choose }) {
-  return html`
-    <label class="field" for=${id}>
-      <span>${label}</span>
-      <select id=${id} value=${value} onChange=${(event) => choose(event.target.value)}>
-        ${offers.map(
-          (offer) => html`
-            <option
-              key=${offer.name} value=${offer.name} selected=${offer.name === value}
-              disabled=${!offer.available} title=${offer.why_not?.[lang.value] ?? offer.formula}
-            >
-              ${offer.label}
-            </option>
-          `,
-        )}
-      </select>
-    </label>
-  `;
+function Offers({ offers, ...others }) {
+  const options = offers.map(({ name, label, formula, available, why_not }) => [
+    name,
+    label,
+    { disabled: !available, title: why_not?.[lang.value] ?? formula },
+  ]);
+  return html`<${Choice} options=${options} ...${others} />`;
 }
 
 function EstimatorChoice({ offer }) {
@@ -90,7 +79,7 @@ function LossChoice({ loss }) {
       shares === null
         ? null
         : html`<span id="clip-shares" class="quiet">
-            ${t("whatif.clipped", { before: percent(shares.recorded, 1), now: percent(shares.now, 1) })}
+            ${t("whatif.clipped", { before: percent(shares.recorded), now: percent(shares.now) })}
           </span>`
     }
   `;
@@ -169,16 +158,8 @@ function OwnSetting({ setting, value }) {
 }
 
 function Whiten({ offer, whiten }) {
-  const choose = (event) => {
-    const on = event.target.checked;
-    go({ whiten: on === offer.whiten ? null : on ? "1" : "0" });
-  };
-  return html`
-    <label class="field" for="whiten">
-      <input id="whiten" type="checkbox" checked=${whiten} onChange=${choose} />
-      <span>${t("whatif.whiten")}</span>
-    </label>
-  `;
+  const change = (on) => go({ whiten: on === offer.whiten ? null : on ? "1" : "0" });
+  return html`<${Check} id="whiten" label=${t("whatif.whiten")} checked=${whiten} change=${change} />`;
 }
 
 // ---- what is compared ----

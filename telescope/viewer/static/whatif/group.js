@@ -1,7 +1,7 @@
 // The numbers behind the picture of a group: outcomes, their mean and σ, and what A is made of.
 
 import { columns, step } from "../core/data.js";
-import { has } from "../core/number.js";
+import { has, moments } from "../core/number.js";
 import { computed } from "../vendor/preact.js";
 import { tried } from "./tried.js";
 import { scaleShown, viewOf } from "./whatif.js";
@@ -33,13 +33,6 @@ function membersOf(sample, isGrouped) {
     has(own.group) ? row.group === own.group : row.prompt_key === own.prompt_key;
   const rows = isGrouped ? index.filter(isSame) : index;
   return rows.map((row) => ({ ...row, outcome: outcomeOf(row) }));
-}
-
-function moments(numbers) {
-  const n = numbers.length;
-  const mean = numbers.reduce((a, b) => a + b, 0) / n;
-  const squares = numbers.reduce((sum, x) => sum + (x - mean) ** 2, 0);
-  return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : 0 };
 }
 
 // {members, chosen, mean, std, baseline, scale, advantage, isOneNumber}; null: not there yet, or not

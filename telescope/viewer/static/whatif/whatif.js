@@ -2,7 +2,8 @@
 // computes GAE's recursion itself; everything else is asked from Python once the choice rests.
 
 import { columns, pathIn, resource, step, stepShown, withArrays } from "../core/data.js";
-import { computed, effect, signal } from "../vendor/preact.js";
+import { rested } from "../core/rest.js";
+import { computed } from "../vendor/preact.js";
 import {
   addUp,
   decaysOf,
@@ -91,18 +92,7 @@ const wanted = computed(() => {
   return pathIn(`/steps/${stepShown.value}/whatif?${queryOf(now)}`);
 });
 
-const askedFor = signal(null);
-let timer = 0;
-effect(() => {
-  const path = wanted.value;
-  clearTimeout(timer);
-  if (path === null) askedFor.value = null;
-  else {
-    timer = setTimeout(() => {
-      askedFor.value = path;
-    }, REST);
-  }
-});
+const askedFor = rested(wanted, REST, (path) => path === null);
 
 export const asked = resource(() => askedFor.value, {
   make: (answer, path) => ({ ...withArrays(answer), path }),
@@ -133,19 +123,11 @@ const shown = computed(() => {
 });
 
 // The same, but for one change only until the numbers rest: what is out of sight while λ is dragged.
-const rested = signal(null);
 let changedAt = 0;
-let restTimer = 0;
-effect(() => {
-  const now = shown.value;
+const shownAtRest = rested(shown, REST, (now) => {
   const isAlone = performance.now() - changedAt > REST;
   changedAt = performance.now();
-  clearTimeout(restTimer);
-  const take = () => {
-    rested.value = now;
-  };
-  if (isAlone || now === null) take();
-  else restTimer = setTimeout(take, REST);
+  return isAlone || now === null;
 });
 
 export const changed = computed(() => tried.value?.changed ?? false);
@@ -166,10 +148,11 @@ export const clipFractions = computed(() => {
   return { recorded: share(was) / written, now: share(now) / written };
 });
 
-// The numbers of a sample as they are shown: {columns, weights, changed}. The same object as long
-// as they are the same.
+// The numbers of a sample as they are shown: {columns, weights, changed}, `changed` where these are
+// not the recorded ones. The same object as long as they are the same. With `isSeen: false` they may
+// lag behind while γ or λ is dragged.
 export function viewOf(sample, { isSeen = true } = {}) {
-  const now = isSeen ? shown.value : rested.value;
+  const now = isSeen ? shown.value : shownAtRest.value;
   if (now === null || now.step !== sample.step || !(sample.position + 1 < now.offsets.length)) {
     return { columns: sample.columns, weights: sample.weights ?? [], changed: false };
   }
