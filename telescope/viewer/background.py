@@ -1,4 +1,9 @@
-"""What takes a while to find out about a run, in the background; and when to find out again."""
+"""What takes a while to find out about a run: what looks wrong in it, and which files are damaged.
+
+An alarm is {id, severity, since, what_zh, what_en, remedy_zh, remedy_en, href}: `since` is the step
+where it began, `href` the place of the page that shows it. They come in the order in which they
+should be read, causes before what they lead to.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,19 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from telescope.chinese import chinese
+from telescope.doctor import findings
+from telescope.ledger import reader as ledger
+from telescope.ledger.damage import LedgerDamage
+from telescope.ledger.lines import damage_of
 
 T = TypeVar("T")
+Lines = list[dict[str, str]]
+"""One line per kind of damaged file, in both languages: {zh, en}."""
+KEYS = ("id", "severity", "since", "what_zh", "what_en", "remedy_zh", "remedy_en", "href")
+"""Of an alarm."""
 
 _LOOKING = ThreadPoolExecutor(1, "looking")
 """One thread for all runs: a list of many runs must not wait for it, nor keep every core busy."""
@@ -49,3 +64,28 @@ class Background(Generic[T]):
 
     def _look(self) -> None:
         self._known = self._find()
+
+
+# ---- what is looked for ----
+
+
+def find_alarms(run: Path) -> list[dict[str, Any]]:
+    """All alarms of a run: what the doctor finds in its curves and its ledger.
+
+    Among them are the faults of a watched trainer's batches, and metrics that are not finite.
+    """
+    return [{key: finding[key] for key in KEYS} for finding in findings(run)]
+
+
+def find_damage(run: Path, in_ledger: LedgerDamage) -> Lines:
+    """Which files of a run are damaged: config.toml, metrics.jsonl, the ledger's."""
+    found = [*damage_of(run), *in_ledger.lines()]
+    # Who reads the page need not know where the run is.
+    told = [line.replace(f"{run}/", "") for line in found]
+    return [{"zh": chinese(line), "en": line} for line in told]
+
+
+def files_written(run: Path) -> tuple[tuple[int, int], ...]:
+    """When each of the files that may be damaged was written, and its size."""
+    recorded = [ledger.path_of(run, *file) for file in ledger.files(run)]
+    return tuple(map(written, [run / "config.toml", run / "metrics.jsonl", *recorded]))

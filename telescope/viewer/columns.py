@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -39,15 +39,51 @@ def has_critic(table: pa.Table) -> bool:
     """
     if ledger.settings_of(table).estimator_definition.needs.critic:
         return True
-    if "values" not in table.column_names:
-        return False
-    return bool(flat_numbers(table.column("values").combine_chunks()).any())
+    values = lists_of(table, "values")
+    return values is not None and bool(flat_numbers(values).any())
+
+
+def lists_of(table: pa.Table, name: str) -> pa.ListArray | None:
+    """A column with a list per sample; None if it was not recorded."""
+    return table.column(name).combine_chunks() if name in table.column_names else None
+
+
+def per_sample(table: pa.Table, name: str) -> list[Any] | None:
+    """A column with one entry per sample; None if it was not recorded."""
+    return table.column(name).to_pylist() if name in table.column_names else None
 
 
 def numbers_per_row(lists: pa.ListArray) -> list[Numbers]:
     """Each row's numbers, flags as 0 and 1."""
     flat = flat_numbers(lists)
     return [flat[i:j] for i, j in itertools.pairwise(offsets_of(lists))]
+
+
+def masks_of(table: pa.Table) -> list[npt.NDArray[np.bool_]]:
+    """Which tokens of each sample the policy wrote."""
+    return [mask > 0 for mask in numbers_per_row(lists_of(table, "response_mask"))]
+
+
+def values_of(table: pa.Table) -> list[Numbers] | None:
+    """V of each sample; None if it was not recorded."""
+    values = lists_of(table, "values")
+    return None if values is None else numbers_per_row(values)
+
+
+def token_columns(
+    table: pa.Table, names: Iterable[str], *, critic: bool = True
+) -> dict[str, Numbers]:
+    """Those of the columns that have a number for every token, all samples one after the other.
+
+    `critic`: V means something.
+    """
+    offsets = offsets_of(lists_of(table, "response_mask"))
+    found = {}
+    for name in names:
+        lists = lists_of(table, name) if critic or name not in OF_A_CRITIC else None
+        if lists is not None and offsets_of(lists) == offsets:
+            found[name] = flat_numbers(lists)
+    return found
 
 
 def flat_numbers(lists: pa.ListArray) -> Numbers:
@@ -73,9 +109,9 @@ def last_update(table: pa.Table, *names: str) -> dict[str, list[Numbers]] | None
 
     None if the table has no updates.
     """
-    if "actor_updates" not in table.column_names:
+    updates = lists_of(table, "actor_updates")
+    if updates is None:
         return None
-    updates = table.column("actor_updates").combine_chunks()
     ends = list(itertools.pairwise(offsets_of(updates)))
     structs = updates.flatten()
     none = np.zeros(0, np.float32)
@@ -93,22 +129,17 @@ def step_columns(table: pa.Table, *, critic: bool) -> dict[str, Any]:
 
     A column that the run did not record is absent. `critic`: V means something.
     """
-    mask = table.column("response_mask").combine_chunks()
+    mask = lists_of(table, "response_mask")
     offsets = offsets_of(mask)
+    found = token_columns(table, FLOATS, critic=critic)
     columns = {"mask": packed(flat_numbers(mask), "uint8")}
-    for name in FLOATS:
-        if name in table.column_names and (critic or name not in OF_A_CRITIC):
-            column = table.column(name).combine_chunks()
-            if offsets_of(column) == offsets:
-                columns[name] = packed(flat_numbers(column))
+    columns |= {name: packed(column) for name, column in found.items()}
     columns |= _of_the_update(table, offsets)
     return {
         "count": table.num_rows,
         "offsets": offsets,
         "columns": columns,
-        "bootstrap": _per_sample(table, "bootstrap"),
-        "score": _per_sample(table, "score"),
-        "scale": _per_sample(table, "scale"),
+        **{name: _finite(table, name) for name in ("bootstrap", "score", "scale")},
     }
 
 
@@ -147,9 +178,6 @@ def packed(numbers: npt.NDArray[Any], dtype: str = "float32") -> dict[str, str]:
     return {"dtype": dtype, "data": base64.b64encode(raw).decode()}
 
 
-def _per_sample(table: pa.Table, name: str) -> list[float | None]:
-    if name not in table.column_names:
-        return []
-    values: list[float | None] = table.column(name).to_pylist()
-    finite = [x if x is not None and np.isfinite(x) else None for x in values]
-    return [None if x is None else float(f"{x:.9g}") for x in finite]
+def _finite(table: pa.Table, name: str) -> list[float | None]:
+    values = per_sample(table, name) or []
+    return [float(f"{x:.9g}") if x is not None and np.isfinite(x) else None for x in values]

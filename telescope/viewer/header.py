@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from telescope.viewer.columns import OF_A_CRITIC, flat_numbers, last_update
+from telescope.viewer.columns import last_update, token_columns
 from telescope.viewer.payload import number_of
 from telescope.viewer.series import Metrics
 
@@ -49,13 +49,11 @@ def spread_steps(steps: list[int]) -> list[int]:
 
 def scales_of_step(table: pa.Table, *, critic: bool) -> dict[str, float]:
     """The PERCENTILE of |x| of every quantity of one step; of |ρ − 1| for the ratio."""
-    mask = flat_numbers(table.column("response_mask").combine_chunks()) > 0
+    columns = token_columns(table, ("response_mask", *SCALED), critic=critic)
+    mask = columns.pop("response_mask") > 0
     found: dict[str, float] = {}
-    for name in SCALED:
-        if name in table.column_names and (critic or name not in OF_A_CRITIC):
-            numbers = flat_numbers(table.column(name).combine_chunks())
-            if len(numbers) == len(mask):
-                _keep_scale(found, name, numbers[mask])
+    for name, numbers in columns.items():
+        _keep_scale(found, name, numbers[mask])
     update = last_update(table, "ratio")
     if update is not None:
         ratios = [row for row in update["ratio"] if len(row)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
-from telescope.viewer.columns import has_critic, numbers_per_row
+from telescope.viewer.columns import has_critic, masks_of, values_of
 from telescope.viewer.payload import number_of
 from telescope.viewer.rows import asked, prompt_key
 
@@ -116,14 +116,13 @@ class PromptIndex:
 def _read(run: Path, file: File) -> list[_Row]:
     step, kind = file
     table = ledger.read(run, step, list(_COLUMNS), kind)
-    critic = has_critic(table) and "values" in table.column_names
-    masks = numbers_per_row(table.column("response_mask").combine_chunks())
-    values = numbers_per_row(table.column("values").combine_chunks()) if critic else []
+    masks = masks_of(table)
+    values = values_of(table) if has_critic(table) else None
     scores = table.column("score").to_pylist()
     rows = []
     for position, prompt in enumerate(table.column("prompt").to_pylist()):
-        mask = masks[position] > 0
-        v0 = float(values[position][mask][0]) if critic and mask.any() else None
+        mask = masks[position]
+        v0 = float(values[position][mask][0]) if values is not None and mask.any() else None
         rows.append(
             _Row(prompt_key(prompt), asked(prompt), position, scores[position], v0, len(mask))
         )

@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from telescope.algorithms.definitions.base import Actions
 from telescope.ledger import reader as ledger
-from telescope.viewer.columns import flat_numbers, has_critic, last_update, offsets_of
+from telescope.viewer.columns import (
+    flat_numbers,
+    has_critic,
+    last_update,
+    lists_of,
+    offsets_of,
+    per_sample,
+    token_columns,
+)
 from telescope.viewer.payload import number_of
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +47,7 @@ class RecordedStep:
         part_weights: Mapping[str, float] | None = None,
         group_size: int | None = None,
     ) -> None:
-        mask = table.column("response_mask").combine_chunks()
+        mask = lists_of(table, "response_mask")
         self.table = table
         self.settings = ledger.settings_of(table)
         self.offsets = offsets_of(mask)
@@ -58,19 +66,13 @@ class RecordedStep:
 
     def column(self, name: str) -> Floats | None:
         """A flat column; None if it was not recorded for every token."""
-        if name not in self.table.column_names:
-            return None
-        lists = self.table.column(name).combine_chunks()
-        if offsets_of(lists) != self.offsets:
-            return None
-        return flat_numbers(lists).astype(np.float64)
+        found = token_columns(self.table, [name])
+        return found[name].astype(np.float64) if found else None
 
     def of_rows(self, name: str) -> list[Any] | None:
         """A column with one entry per response; None if it was not recorded for all."""
-        if name not in self.table.column_names:
-            return None
-        found: list[Any] = self.table.column(name).to_pylist()
-        return None if None in found else found
+        found = per_sample(self.table, name)
+        return None if found is None or None in found else found
 
     def written(self, column: Floats) -> list[float]:
         """The column's numbers at valid tokens."""
@@ -80,10 +82,8 @@ class RecordedStep:
     @functools.cached_property
     def inputs(self) -> dict[str, Floats]:
         """The columns that advantages are made from."""
-        found = {name: self.column(name) for name in INPUTS}
-        if not self.has_critic:
-            found.pop("values")
-        return {name: column for name, column in found.items() if column is not None}
+        found = token_columns(self.table, INPUTS, critic=self.has_critic)
+        return {name: column.astype(np.float64) for name, column in found.items()}
 
     def responses(self) -> list[Actions]:
         """Every response with its inputs only."""
@@ -109,15 +109,17 @@ class RecordedStep:
         made[self.mask] = np.fromiter(itertools.chain.from_iterable(rows), np.float64)
         return made
 
+    @property
+    def batch_moments(self) -> tuple[float | None, float | None]:
+        """μ and σ of the whole batch; None where they were not recorded."""
+        mean, std = (self.of_rows(name) or [None] for name in ("whiten_mean", "whiten_std"))
+        return mean[0], std[0]
+
     def whitening(self) -> dict[str, Any]:
         """μ and σ of the whole batch, and how many valid tokens were recorded."""
-        mean = (self.of_rows("whiten_mean") or [None])[0]
-        std = (self.of_rows("whiten_std") or [None])[0]
-        return {
-            "mean": number_of(mean, 9),
-            "std": number_of(std, 9),
-            "count": int(self.mask.sum()),
-        }
+        mean, std = self.batch_moments
+        count = int(self.mask.sum())
+        return {"mean": number_of(mean, 9), "std": number_of(std, 9), "count": count}
 
     # ---- groups ----
 
@@ -134,16 +136,15 @@ class RecordedStep:
     def has_groups(self) -> bool:
         return any(len(rows) > 1 for rows in self.groups.values())
 
-    @functools.cached_property
-    def incomplete_groups(self) -> list[list[int]]:
-        """Groups of which some responses were not recorded."""
-        sizes = [len(rows) for rows in self.groups.values()]
-        whole = self._group_size or max(sizes, default=0)
-        return [rows for rows in self.groups.values() if len(rows) < whole]
-
     @property
     def group_size(self) -> int:
-        return self._group_size or max((len(rows) for rows in self.groups.values()), default=0)
+        """Responses of a whole group."""
+        return self._group_size or max(map(len, self.groups.values()), default=0)
+
+    @property
+    def incomplete_groups(self) -> list[list[int]]:
+        """Groups of which some responses were not recorded."""
+        return [rows for rows in self.groups.values() if len(rows) < self.group_size]
 
     # ---- parts of the score ----
 

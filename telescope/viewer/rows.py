@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from telescope.explain.chat import user_turn
-from telescope.viewer.columns import Numbers, last_update, numbers_per_row
+from telescope.viewer.columns import (
+    last_update,
+    lists_of,
+    masks_of,
+    numbers_per_row,
+    per_sample,
+    values_of,
+)
 from telescope.viewer.payload import number_of, parts_of
 
 FIRST_WORDS = 160
@@ -29,8 +36,9 @@ def asked(prompt: str) -> str:
 def index_rows(table: pa.Table, correct_score: float, *, critic: bool) -> list[dict[str, Any]]:
     """One row per sample of a step, made from a few columns. `critic`: V means something."""
     columns = {name: table.column(name).to_pylist() for name in ("prompt", "response", "score")}
-    groups = _optional(table, "group")
-    truncated = _optional(table, "truncated")
+    unknown = [None] * table.num_rows
+    groups = per_sample(table, "group") or unknown
+    truncated = per_sample(table, "truncated") or unknown
     numbers = _Numbers(table)
     rows = []
     for position in range(table.num_rows):
@@ -57,17 +65,18 @@ class _Numbers:
     """The per-token columns that a row is made from."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.masks = numbers_per_row(table.column("response_mask").combine_chunks())
-        self.advantages = _optional_numbers(table, "advantages")
-        self.whitened = _optional_numbers(table, "whitened")
-        self.values = _optional_numbers(table, "values")
+        self.masks = masks_of(table)
+        self.values = values_of(table)
+        credit = [lists_of(table, name) for name in ("advantages", "whitened")]
+        known = [numbers_per_row(lists) for lists in credit if lists is not None]
+        self.credit = [known[0], known[-1]] if known else []
+        """A and Â, one for the other where a trainer recorded one; empty where it did neither."""
         self.update = last_update(table, "clipped", "dual_clipped")
 
     def of(self, position: int, *, critic: bool) -> dict[str, Any]:
-        mask = self.masks[position] > 0
+        mask = self.masks[position]
         written = int(mask.sum())
-        a = self._credit(self.advantages or self.whitened, position, mask)
-        w = self._credit(self.whitened or self.advantages, position, mask)
+        a, w = [column[position][mask] for column in self.credit] or np.zeros((2, written))
         v0 = None
         if critic and self.values is not None and written:
             v0 = number_of(float(self.values[position][mask][0]))
@@ -80,10 +89,6 @@ class _Numbers:
             "max_abs_a": number_of(float(np.abs(a).max(initial=0.0))),
             "v0": v0,
         }
-
-    def _credit(self, column: list[Numbers] | None, position: int, mask: Any) -> Numbers:
-        """The credit of the written tokens; zeros where a trainer recorded none."""
-        return np.zeros(int(mask.sum()), np.float32) if column is None else column[position][mask]
 
     def _clip_fraction(self, position: int, mask: Any, written: int) -> float | None:
         """Share of the tokens that the last update clipped; None without an update."""
@@ -99,16 +104,3 @@ def tool_turns(mask: Any) -> int:
     """How often a tool spoke: stretches of tokens that the policy did not write."""
     tokens = np.concatenate([[True], mask])
     return int((tokens[:-1] & ~tokens[1:]).sum())
-
-
-def _optional(table: pa.Table, name: str) -> list[Any]:
-    if name not in table.column_names:
-        return [None] * table.num_rows
-    found: list[Any] = table.column(name).to_pylist()
-    return found
-
-
-def _optional_numbers(table: pa.Table, name: str) -> list[Numbers] | None:
-    if name not in table.column_names:
-        return None
-    return numbers_per_row(table.column(name).combine_chunks())

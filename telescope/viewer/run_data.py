@@ -15,10 +15,16 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
-from telescope.viewer.alarms import find_alarms
-from telescope.viewer.background import Background, written
+from telescope.ledger.damage import LedgerDamage
+from telescope.viewer.background import (
+    Background,
+    Lines,
+    files_written,
+    find_alarms,
+    find_damage,
+    written,
+)
 from telescope.viewer.columns import has_critic, step_columns
-from telescope.viewer.damage import Damage, Lines
 from telescope.viewer.evaluations import evaluation_steps
 from telescope.viewer.header import (
     SCALED,
@@ -77,7 +83,7 @@ class RunData:
         self._settings = Recent[RunSettings](1)
         self._prompts = PromptIndex(run)
         self._alarms = Background[list[dict[str, Any]]](partial(find_alarms, run), [])
-        self._damage = Damage(run)
+        self._damage = Background[Lines](partial(find_damage, run, LedgerDamage(run)), [])
 
     # ---- the run ----
 
@@ -109,12 +115,7 @@ class RunData:
         status = status_of(self.run, self.metrics, self.settings.total_steps).to_json()
         kept = ("status", "silent_for", "step", "total_steps", "eta_s", "updated")
         return {
-            "id": self.id,
-            "name": self.id,
-            **{key: status[key] for key in kept},
-            "seed": self.settings.seed,
-            "group": self.settings.group or self.id,
-            "accuracy": accuracy_of(self.metrics),
+            **self._about({key: status[key] for key in kept}),
             "alarms": self.alarms(),
             "error": error,
         }
@@ -124,12 +125,7 @@ class RunData:
         status = self.status()
         steps = self.steps()
         return {
-            "id": self.id,
-            "name": self.id,
-            **status.to_json(),
-            "seed": self.settings.seed,
-            "group": self.settings.group or self.id,
-            "accuracy": accuracy_of(self.metrics),
+            **self._about(status.to_json()),
             "config": self.settings.to_json(),
             "ledger": steps,
             "evaluations": evaluation_steps(self.run),
@@ -143,6 +139,17 @@ class RunData:
             "recorded": None,
         }
 
+    def _about(self, status: dict[str, Any]) -> dict[str, Any]:
+        """What a row of a list and the header have in common."""
+        return {
+            "id": self.id,
+            "name": self.id,
+            **status,
+            "seed": self.settings.seed,
+            "group": self.settings.group or self.id,
+            "accuracy": accuracy_of(self.metrics),
+        }
+
     def alarms(self, *, wait: bool = False) -> list[dict[str, Any]]:
         """What looks wrong, as far as it is known; `wait`: all of it."""
         steps = self.steps()
@@ -151,7 +158,7 @@ class RunData:
 
     def damage(self, *, wait: bool = False) -> Lines:
         """Which files are damaged, as far as it is known; `wait`: all of them."""
-        return self._damage.known(wait=wait)
+        return self._damage.known(files_written(self.run), wait=wait) if self.run.is_dir() else []
 
     def instructive(self, steps: list[int]) -> dict[str, int] | None:
         """The sample that the page opens with: a wrong answer at an early step."""

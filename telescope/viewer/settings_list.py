@@ -34,13 +34,11 @@ class RunSettings:
 
     @property
     def total_steps(self) -> int | None:
-        steps = self.flat.get("steps")
-        return steps if isinstance(steps, int) else None
+        return self._whole("steps")
 
     @property
     def seed(self) -> int | None:
-        seed = self.flat.get("seed")
-        return seed if isinstance(seed, int) else None
+        return self._whole("seed")
 
     @property
     def correct_score(self) -> float:
@@ -58,8 +56,11 @@ class RunSettings:
     @property
     def group_size(self) -> int | None:
         """Responses that are sampled for each prompt."""
-        size = self.flat.get("rollout.n")
-        return size if isinstance(size, int) else None
+        return self._whole("rollout.n")
+
+    def _whole(self, key: str) -> int | None:
+        number = self.flat.get(key)
+        return number if isinstance(number, int) else None
 
     @property
     def group(self) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from telescope.viewer.columns import Numbers, numbers_per_row
+from telescope.viewer.columns import Numbers, masks_of, values_of
 from telescope.viewer.payload import number_of
 
 POINTS = 11
@@ -24,14 +24,13 @@ def value_paths(table: pa.Table, correct_score: float) -> dict[str, Any] | None:
 
     None if no critic gave values.
     """
-    if "values" not in table.column_names:
+    values = values_of(table)
+    if values is None:
         return None
-    values = numbers_per_row(table.column("values").combine_chunks())
-    masks = numbers_per_row(table.column("response_mask").combine_chunks())
     scores = table.column("score").to_pylist()
     paths: dict[str, list[Numbers]] = {"right": [], "wrong": []}
-    for v, mask, score in zip(values, masks, scores, strict=True):
-        written = v[mask > 0]
+    for v, mask, score in zip(values, masks_of(table), scores, strict=True):
+        written = v[mask]
         if len(written) and np.isfinite(written).all() and score is not None:
             side = "right" if score >= correct_score else "wrong"
             paths[side].append(_at_every_part(written))

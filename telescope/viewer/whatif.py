@@ -29,6 +29,7 @@ from telescope.explain.trace import Trace, Tracer
 from telescope.viewer.columns import packed
 from telescope.viewer.delta_weights import weights_of
 from telescope.viewer.offers import loss_offers, offers
+from telescope.viewer.payload import number_of
 from telescope.viewer.policy_terms import policy_columns
 from telescope.viewer.recorded import Floats, RecordedStep
 
@@ -149,8 +150,12 @@ class Recomputed:
             "count": len(self.step),
             "offsets": self.step.offsets,
             "columns": {name: packed(column) for name, column in self.columns.items()},
-            "scale": [_finite(x) for x in self.scale],
-            "whiten": {"on": settings.whiten, "mean": _finite(self.mean), "std": _finite(self.std)},
+            "scale": [number_of(x, 9) for x in self.scale],
+            "whiten": {
+                "on": settings.whiten,
+                "mean": number_of(self.mean, 9),
+                "std": number_of(self.std, 9),
+            },
             "weights": [self.weights(row) for row in range(len(self.step))],
             "settings": {
                 "estimator": settings.estimator,
@@ -209,16 +214,11 @@ def whitening(step: RecordedStep, advantages: Floats, *, whiten: bool) -> tuple[
         return 0.0, 1.0
     mean, std = moments(step.written(advantages))
     before = step.column("advantages")
-    batch_mean = (step.of_rows("whiten_mean") or [None])[0]
-    batch_std = (step.of_rows("whiten_std") or [None])[0]
+    batch_mean, batch_std = step.batch_moments
     if not step.settings.whiten or before is None or batch_mean is None or not batch_std:
         return mean, std
     old_mean, old_std = moments(step.written(before))
     return batch_mean + (mean - old_mean), batch_std * std / old_std
-
-
-def _finite(x: float | None) -> float | None:
-    return float(f"{x:.9g}") if x is not None and math.isfinite(x) else None
 
 
 # ---- one response ----

@@ -17,7 +17,7 @@ from telescope.explain.instructive import instructive
 from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer, traces
 from telescope.ledger import reader as ledger
-from telescope.viewer import alarms
+from telescope.viewer import background
 from telescope.viewer.payload import dumps, page_sample, page_traces
 from telescope.viewer.run_data import RunData
 from tests.viewer.fake import EOS, big_run, fake_run, hostile, lesson, sample, step_of
@@ -37,7 +37,7 @@ def test_a_step_is_read_once_and_only_when_it_is_shown(
     reads: list[int] = []
     read = ledger.read
     monkeypatch.setattr(ledger, "read", lambda run, step: reads.append(step) or read(run, step))
-    monkeypatch.setattr(alarms, "findings", lambda run: [])  # the doctor reads what it needs
+    monkeypatch.setattr(background, "findings", lambda run: [])  # the doctor reads what it needs
     data = RunData(run)
     data.listed()
     assert reads == []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from telescope.peers import Recorder
-from telescope.viewer.alarms import KEYS
 from telescope.viewer.api import Api
+from telescope.viewer.background import KEYS
 from telescope.viewer.runs import Runs
 
 Serve = Callable[[Path], str]
