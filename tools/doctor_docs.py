@@ -94,14 +94,13 @@ def _one_line(text: str) -> str:
 def example(check: Check) -> tuple[Finding, str]:
     """A finding of the check in its test's run, and the picture of it."""
     if check.of_curves is not None:
-        run = test_curve_checks.FIRES[check.id][0]()
-        found = test_curve_checks.found(run, check.id)
-        assert found is not None
-        return found, curve_picture(check, run, test_curve_checks.HEALTHY[check.id](), found)
+        run = test_curve_checks.FIRES[check.id][0]
+        found = test_curve_checks.seen(run, check.id)
+        return found, curve_picture(check, run, test_curve_checks.HEALTHY[check.id], found)
     with tempfile.TemporaryDirectory() as folder:
         run, write = test_ledger_checks.FIRES[check.id]
         recorded = write(Path(folder))
-        every = {each.id: each for each in ledger_findings(run, recorded, set())}
+        every = {each.id: each for each in ledger_findings(run, recorded)}
         found = with_places(every[check.id], recorded)
         return found, token_picture(recorded, found)
 
@@ -145,7 +144,6 @@ def line(curve: Curve, low: float, high: float, last: float, colour: str, width:
 def token_picture(recorded: Recorded, found: Finding) -> str:
     """Two responses as boxes: shaded where the mask is 1, red where the finding is."""
     step = recorded.near(found.since)
-    assert step is not None
     flagged = {(place.sample, place.token) for place in found.places}
     rows = sorted(range(len(step)), key=lambda row: all(row != sample for sample, _ in flagged))[:2]
     parts = [text(EDGE, 14, f"step {step.step}")]

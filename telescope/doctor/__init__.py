@@ -1,8 +1,8 @@
 """What is wrong with a run: findings from its metrics and its ledger. Imports no torch.
 
 A check is a small function with a registration (`check.py`), in `checks/`, one module per family.
-Its words are in words.toml, its limits in thresholds.py. `order.py` puts causes before what they
-lead to. `watch.py` runs the checks of metrics during training.
+Its words are in words.toml, its limits in thresholds.py, what it leads to in causes.toml.
+`order.py` puts causes before consequences. `watch.py` runs the checks of metrics during training.
 """
 
 from telescope.doctor.check import CHECKS

@@ -1,18 +1,19 @@
 """Checks and their registration.
 
 A check is a function of the run's curves, or of its curves and its ledger, that returns a `Sign` or
-None. The decorator states what it is about; its words are in words.toml under its id.
+None. It has the name of its finding, whose words are in words.toml. `NoSign` ends it too.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
-from telescope.doctor.curves import Curves
+from telescope.doctor.curves import Curves, NoSign
 from telescope.doctor.finding import Finding, Place, Severity
-from telescope.doctor.recorded import Recorded
+from telescope.doctor.recorded import Recorded, RecordedStep
 
 Family = Literal[
     "laws",
@@ -46,6 +47,14 @@ class Sign:
     change: Mapping[str, Any] = field(default_factory=dict)
 
 
+OfCurves = Callable[[Curves], Sign | None]
+OfLedger = Callable[[Curves, Recorded], Sign | None]
+OfStep = Callable[[Curves, RecordedStep], Sign | None]
+Witness = Callable[[Finding, Recorded], tuple[Place, ...]]
+"""Looks up tokens or responses that show a finding."""
+P = ParamSpec("P")
+
+
 @dataclass(frozen=True)
 class Check:
     """A registered check."""
@@ -53,79 +62,50 @@ class Check:
     id: str
     family: Family
     severity: Severity
-    explains: tuple[str, ...]
-    """Findings that this one leads to, so that they are not causes of their own."""
     charts: tuple[str, ...]
     settings: tuple[str, ...]
-    of_curves: Callable[[Curves], Sign | None] | None = None
-    of_ledger: Callable[[Curves, Recorded], Sign | None] | None = None
+    of_curves: OfCurves | None = None
+    of_ledger: OfLedger | None = None
 
     def finding(self, sign: Sign) -> Finding:
-        return Finding(
-            id=self.id,
-            severity=sign.severity or self.severity,
-            since=sign.since,
-            numbers=sign.numbers,
-            confidence=sign.confidence,
-            variant=sign.variant,
-            charts=self.charts,
-            places=sign.places,
-            settings=self.settings,
-            change=sign.change,
-        )
+        seen = vars(sign) | {"severity": sign.severity or self.severity}
+        return Finding(self.id, charts=self.charts, settings=self.settings, **seen)
 
 
 CHECKS: dict[str, Check] = {}
 """Every check by its id. The modules of telescope.doctor.checks fill it."""
-WITNESSES: dict[str, Callable[[Finding, Recorded], tuple[Place, ...]]] = {}
-"""Finding -> the function that looks up tokens or responses which show it."""
+WITNESSES: dict[str, Witness] = {}
+"""Those of findings of the curves, by id."""
 
 
 def curve_check(
-    id: str,
     family: Family,
     severity: Severity,
     *,
     charts: tuple[str, ...],
     settings: tuple[str, ...] = (),
-    explains: tuple[str, ...] = (),
-) -> Callable[[Callable[[Curves], Sign | None]], Callable[[Curves], Sign | None]]:
+) -> Callable[[OfCurves], OfCurves]:
     """Registers a check that reads metrics only: cheap, and run during training."""
 
-    def register(function: Callable[[Curves], Sign | None]) -> Callable[[Curves], Sign | None]:
-        _add(Check(id, family, severity, explains, charts, settings, of_curves=function))
-        return function
+    def register(look: OfCurves) -> OfCurves:
+        _add(Check(look.__name__, family, severity, charts, settings, of_curves=look))
+        return look
 
     return register
 
 
-LedgerFunction = Callable[[Curves, Recorded], Sign | None]
-
-
 def ledger_check(
-    id: str,
     family: Family,
     severity: Severity,
     *,
     charts: tuple[str, ...] = (),
     settings: tuple[str, ...] = (),
-    explains: tuple[str, ...] = (),
-) -> Callable[[LedgerFunction], LedgerFunction]:
+) -> Callable[[OfLedger], OfLedger]:
     """Registers a check that reads tokens."""
 
-    def register(function: LedgerFunction) -> LedgerFunction:
-        _add(Check(id, family, severity, explains, charts, settings, of_ledger=function))
-        return function
-
-    return register
-
-
-def ledger_sign(id: str) -> Callable[[LedgerFunction], LedgerFunction]:
-    """Registers a second way to see a finding: from tokens, where the curves do not show it."""
-
-    def register(function: LedgerFunction) -> LedgerFunction:
-        CHECKS[id] = replace(CHECKS[id], of_ledger=function)
-        return function
+    def register(look: OfLedger) -> OfLedger:
+        _add(Check(look.__name__, family, severity, charts, settings, of_ledger=look))
+        return look
 
     return register
 
@@ -135,15 +115,40 @@ def _add(check: Check) -> None:
     CHECKS[check.id] = check
 
 
-Witness = Callable[[Finding, Recorded], tuple[Place, ...]]
+def ledger_sign(id: str) -> Callable[[OfLedger], OfLedger]:
+    """Registers a second way to see a finding: from tokens, where the curves do not show it."""
+
+    def register(look: OfLedger) -> OfLedger:
+        CHECKS[id] = replace(CHECKS[id], of_ledger=look)
+        return look
+
+    return register
+
+
+def first_step(look: OfStep) -> OfLedger:
+    """Makes a check of one step one of the ledger: it looks until a step shows something."""
+
+    @functools.wraps(look)
+    def of_ledger(run: Curves, recorded: Recorded) -> Sign | None:
+        signs = (attempt(look, run, step) for step in recorded.steps())
+        return next((sign for sign in signs if sign is not None), None)
+
+    return of_ledger
+
+
+def attempt(look: Callable[P, Sign | None], *given: P.args, **named: P.kwargs) -> Sign | None:
+    """What a check sees, if anything."""
+    try:
+        return look(*given, **named)
+    except NoSign:
+        return None
 
 
 def witness(*ids: str) -> Callable[[Witness], Witness]:
     """Registers a function that finds tokens or responses for findings of the curves."""
 
-    def register(function: Witness) -> Witness:
-        for id in ids:
-            WITNESSES[id] = function
-        return function
+    def register(look: Witness) -> Witness:
+        WITNESSES.update(dict.fromkeys(ids, look))
+        return look
 
     return register

@@ -7,39 +7,36 @@ sees what the same check sees afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from telescope.doctor.thresholds import (
-    ACCURACIES,
-    GAIN_ERRORS,
-    HELD_OUT,
-    LEAST_GAIN,
-    SCORE_START,
-    SCORE_WINDOW,
-    SOLVED,
-)
+from telescope.doctor import thresholds as limits
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-T = TypeVar("T")
+Statistic = Callable[[Sequence[float]], float]
 
 _FIRST_ROOM = 256
+_EMPTY = np.zeros(0)
+
+
+class NoSign(Exception):  # noqa: N818 -- no error: it ends a check, as StopIteration ends a loop
+    """A check lacks what it looks at, or does not see what it looks for."""
 
 
 class Curve:
     """One metric: steps and finite values, in order. It grows at its end."""
 
-    def __init__(self) -> None:
-        self._steps = np.zeros(_FIRST_ROOM)
-        self._values = np.zeros(_FIRST_ROOM)
-        self._length = 0
-        self._trails: dict[tuple[int, str], tuple[Floats, int]] = {}
+    def __init__(self, steps: Floats = _EMPTY, values: Floats = _EMPTY) -> None:
+        self._steps = np.concatenate([steps, np.zeros(_FIRST_ROOM)])
+        self._values = np.concatenate([values, np.zeros(_FIRST_ROOM)])
+        self._length = len(steps)
+        self._running: dict[tuple[int, Statistic], tuple[Floats, int]] = {}
 
     def __len__(self) -> int:
         return self._length
@@ -67,21 +64,24 @@ class Curve:
 
     def _forget_last(self) -> None:
         last = self._length - 1
-        self._trails = {key: (room, min(n, last)) for key, (room, n) in self._trails.items()}
+        self._running = {key: (room, min(n, last)) for key, (room, n) in self._running.items()}
 
-    def trail(self, window: int, how: str = "median") -> Floats:
-        """The median, or mean, of the last `window` values at each step. Computed once each."""
-        if (window, how) not in self._trails:
-            self._trails[window, how] = (np.zeros(len(self._steps)), 0)
-        room, done = self._trails[window, how]
-        if done == self._length:
-            return room[: self._length]
+    def running_median(self, window: int = limits.SMOOTH) -> Floats:
+        """The median of the last `window` values at each step."""
+        return self._over(window, median)
+
+    def running_mean(self) -> Floats:
+        """The mean of the last SCORE_WINDOW values at each step."""
+        return self._over(limits.SCORE_WINDOW, fmean)
+
+    def _over(self, window: int, statistic: Statistic) -> Floats:
+        """A statistic of the last `window` values at each step. Computed once each."""
+        room, done = self._running.get((window, statistic), (np.zeros(0), 0))
         if len(room) < self._length:
             room = np.concatenate([room, np.zeros(len(self._steps) - len(room))])
-        statistic = median if how == "median" else fmean
         for i in range(done, self._length):
             room[i] = statistic(self._values[max(0, i + 1 - window) : i + 1].tolist())
-        self._trails[window, how] = (room, self._length)
+        self._running[window, statistic] = (room, self._length)
         return room[: self._length]
 
     def start(self, count: int = 1) -> float:
@@ -106,11 +106,8 @@ class Curve:
 
     def after(self, step: float) -> Curve:
         """The part later than a step."""
-        later = Curve()
-        for each, value in zip(self.steps.tolist(), self.values.tolist(), strict=True):
-            if each > step:
-                later.add(each, value)
-        return later
+        later = self.steps > step
+        return Curve(self.steps[later], self.values[later])
 
 
 class Curves:
@@ -122,12 +119,9 @@ class Curves:
         """(step, metric) of values that are not finite."""
         self.last_step = 0
         self._curves: dict[str, Curve] = {}
-        self._known: dict[Any, Any] = {}
-        """What was computed since the last row."""
 
     def add(self, step: float, row: Mapping[str, Any]) -> None:
         """Adds what was logged for a step."""
-        self._known.clear()
         self.last_step = max(self.last_step, int(step))
         for name, value in row.items():
             if name == "step" or isinstance(value, str | bool | list | dict):
@@ -135,10 +129,9 @@ class Curves:
             if value is None or not math.isfinite(value):
                 self.broken.append((int(step), name))
                 continue
-            curve = self._curves.get(name)
-            if curve is None:
-                curve = self._curves[name] = Curve()
-            curve.add(float(step), float(value))
+            if name not in self._curves:
+                self._curves[name] = Curve()
+            self._curves[name].add(float(step), float(value))
 
     def __contains__(self, name: str) -> bool:
         return name in self._curves
@@ -147,6 +140,13 @@ class Curves:
         """The curve of a metric, if it has at least so many values."""
         curve = self._curves.get(name)
         return curve if curve is not None and len(curve) >= least else None
+
+    def need(self, name: str, least: int = 1) -> Curve:
+        """The same; without it the check ends."""
+        curve = self.get(name, least)
+        if curve is None:
+            raise NoSign
+        return curve
 
     def names(self) -> list[str]:
         return list(self._curves)
@@ -157,19 +157,9 @@ class Curves:
 
     # ---- does it learn? ----
 
-    def _once(self, key: Any, compute: Callable[[], T]) -> T:
-        """A number that several checks need, computed once per row."""
-        if key not in self._known:
-            self._known[key] = compute()
-        found: T = self._known[key]
-        return found
-
     @property
     def top_score(self) -> float | None:
         """The score of a right answer; None if scores are not of that kind."""
-        return self._once("top", self._top_score)
-
-    def _top_score(self) -> float | None:
         score = self.get("reward/score_mean")
         top = self.setting("eval.correct_score")
         top = float(top) if isinstance(top, int | float) else 1.0
@@ -179,34 +169,28 @@ class Curves:
 
     def accuracy(self) -> Curve | None:
         """How often held-out answers are right, greedy and sampled ones together."""
-        found = [self._curves[name] for name in ACCURACIES if name in self._curves]
+        found = [self._curves[name] for name in limits.ACCURACIES if name in self._curves]
         if len(found) < 2 or not np.array_equal(found[0].steps, found[1].steps):
             return found[0] if found else None
         greedy, sampled = self._held_out()
-        joint = Curve()
         mean = (greedy * found[0].values + sampled * found[1].values) / (greedy + sampled)
-        for step, value in zip(found[0].steps.tolist(), mean.tolist(), strict=True):
-            joint.add(step, value)
-        return joint
+        return Curve(found[0].steps, mean)
 
     def accuracy_error(self, accuracy: float) -> float:
         """The standard error of a difference of two held-out accuracies."""
-        counts = zip(ACCURACIES, self._held_out(), strict=True)
-        count = sum(n for name, n in counts if name in self._curves) or HELD_OUT
+        counts = zip(limits.ACCURACIES, self._held_out(), strict=True)
+        count = sum(n for name, n in counts if name in self._curves) or limits.HELD_OUT
         share = min(max(accuracy, 0.02), 0.98)
         return math.sqrt(2 * share * (1 - share) / count)
 
     def _held_out(self) -> tuple[float, float]:
         """Numbers of held-out responses: greedy and sampled."""
-        greedy = self.setting("eval.prompts") or HELD_OUT
-        sampled = self.setting("eval.samples") or HELD_OUT
+        greedy = self.setting("eval.prompts") or limits.HELD_OUT
+        sampled = self.setting("eval.samples") or limits.HELD_OUT
         return float(greedy), float(sampled)
 
     def noise(self) -> float:
         """Standard deviation of the score from step to step, without its trend."""
-        return self._once("noise", self._noise)
-
-    def _noise(self) -> float:
         score = self.get("reward/score_mean", least=3)
         if score is None:
             return 0.0
@@ -220,46 +204,35 @@ class Curves:
 
     def gain(self, steps: Floats) -> Floats:
         """How much the score rose since the start, at each step."""
-        score = self.get("reward/score_mean", least=SCORE_START)
+        score = self.get("reward/score_mean", least=limits.SCORE_START)
         if score is None:
             return np.full(len(steps), np.nan)
-        return score.at(steps, score.trail(SCORE_WINDOW, "mean") - score.start(SCORE_START))
+        return score.at(steps, score.running_mean() - score.start(limits.SCORE_START))
 
     def chance(self) -> float:
         """A difference of two smoothed scores that may be chance."""
-        errors = math.sqrt(1 / SCORE_START + 1 / SCORE_WINDOW)
-        return GAIN_ERRORS * self.noise() * errors
+        errors = math.sqrt(1 / limits.SCORE_START + 1 / limits.SCORE_WINDOW)
+        return limits.GAIN_ERRORS * self.noise() * errors
 
     def learned(self, steps: Floats) -> Bools:
         """Whether the score at each step is above its start by more than chance."""
-        return self._once(("learned", _key(steps)), lambda: self._learned(steps))
-
-    def _learned(self, steps: Floats) -> Bools:
-        score = self.get("reward/score_mean", least=SCORE_START)
+        score = self.get("reward/score_mean", least=limits.SCORE_START)
         if score is None:
             return np.zeros(len(steps), bool)
-        least = LEAST_GAIN * max(self.top_score or 0.0, abs(score.start(SCORE_START)))
-        return self.gain(steps) > max(self.chance(), least)
+        size = max(self.top_score or 0.0, abs(score.start(limits.SCORE_START)))
+        return self.gain(steps) > max(self.chance(), limits.LEAST_GAIN * size)
 
     def solved(self, steps: Floats) -> Bools:
         """Whether nearly every answer is right at each step."""
-        return self._once(("solved", _key(steps)), lambda: self._solved(steps))
-
-    def _solved(self, steps: Floats) -> Bools:
         found = np.zeros(len(steps), bool)
         score = self.get("reward/score_mean")
         top = self.top_score
         if score is not None and top is not None:
-            found |= score.at(steps, score.trail(SCORE_WINDOW, "mean")) >= SOLVED * top
+            found |= score.at(steps, score.running_mean()) >= limits.SOLVED * top
         accuracy = self.accuracy()
         if accuracy is not None:
-            found |= accuracy.at(steps) >= SOLVED
+            found |= accuracy.at(steps) >= limits.SOLVED
         return found
-
-
-def _key(steps: Floats) -> tuple[int, float, float]:
-    """Tells steps of one run apart: how many, the first and the last."""
-    return (len(steps), float(steps[0]), float(steps[-1])) if len(steps) else (0, 0.0, 0.0)
 
 
 _NOT_PARTS = (
@@ -283,9 +256,26 @@ def part_names(run: Curves) -> list[str]:
     return [name for name in names if name not in _NOT_PARTS and "/" not in name]
 
 
-def onset(bad: Bools, persist: int) -> int | None:
+def find_onset(bad: Bools, persist: int = limits.PERSIST) -> int | None:
     """Where the first stretch of `persist` bad entries in a row begins."""
     if len(bad) < persist or not bad.any():
         return None
     together = np.convolve(bad, np.ones(persist), "valid") >= persist - 0.5
     return int(together.argmax()) if together.any() else None
+
+
+def onset(bad: Bools, persist: int = limits.PERSIST) -> int:
+    """The same; without such a stretch the check ends."""
+    place = find_onset(bad, persist)
+    if place is None:
+        raise NoSign
+    return place
+
+
+def earliest(onsets: Mapping[str, int | None]) -> tuple[str, int]:
+    """The first of several onsets and its name; without any the check ends."""
+    found = [(place, name) for name, place in onsets.items() if place is not None]
+    if not found:
+        raise NoSign
+    place, name = min(found, key=lambda pair: pair[0])
+    return name, place

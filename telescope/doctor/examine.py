@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import telescope.doctor.checks  # noqa: F401 -- registers the checks
-from telescope.doctor.check import CHECKS, WITNESSES, Check, Sign
-from telescope.doctor.curves import Curves
+from telescope.doctor.check import CHECKS, WITNESSES, Check, Sign, attempt
+from telescope.doctor.curves import Curves, NoSign
 from telescope.doctor.finding import Finding
 from telescope.doctor.order import ordered
 from telescope.doctor.recorded import Recorded
@@ -23,31 +23,24 @@ _log = logging.getLogger("telescope")
 
 def curve_findings(curves: Curves) -> list[Finding]:
     """What the checks of metrics find, unordered."""
-    found = []
-    for check in CHECKS.values():
-        sign = check.of_curves(curves) if check.of_curves is not None else None
-        if sign is not None:
-            found.append(check.finding(sign))
-    return found
+    seen = [
+        (check, attempt(check.of_curves, curves)) for check in CHECKS.values() if check.of_curves
+    ]
+    return [check.finding(sign) for check, sign in seen if sign is not None]
 
 
-def ledger_findings(curves: Curves, recorded: Recorded, known: set[str]) -> list[Finding]:
-    """What the checks of tokens find, besides what is known from the metrics."""
-    found = []
-    for check in CHECKS.values():
-        if check.of_ledger is None or check.id in known:
-            continue
-        sign = _look(check, curves, recorded)
-        if sign is not None:
-            found.append(check.finding(sign))
-    return found
+def ledger_findings(curves: Curves, recorded: Recorded) -> list[Finding]:
+    """What the checks of tokens find, unordered."""
+    seen = [(check, _look(check, curves, recorded)) for check in CHECKS.values()]
+    return [check.finding(sign) for check, sign in seen if sign is not None]
 
 
 def _look(check: Check, curves: Curves, recorded: Recorded) -> Sign | None:
     """What a check of tokens sees. Files of other trainers may hold anything: it must not end."""
-    assert check.of_ledger is not None
+    if check.of_ledger is None:
+        return None
     try:
-        return check.of_ledger(curves, recorded)
+        return attempt(check.of_ledger, curves, recorded)
     except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         _log.warning("the check %s was left out: %s: %s", check.id, type(error).__name__, error)
         return None
@@ -58,7 +51,10 @@ def with_places(finding: Finding, recorded: Recorded) -> Finding:
     look = WITNESSES.get(finding.id)
     if look is None or finding.places:
         return finding
-    return replace(finding, places=look(finding, recorded))
+    try:
+        return replace(finding, places=look(finding, recorded))
+    except NoSign:
+        return finding
 
 
 class Examination:
@@ -86,7 +82,7 @@ class Examination:
         """Those of the ledger, computed anew only if other steps are looked at."""
         key = (tuple(recorded.chosen), curves.top_score)
         if self._ledger[0] != key:
-            found = ledger_findings(curves, recorded, set())
+            found = ledger_findings(curves, recorded)
             self._ledger = (key, [with_places(finding, recorded) for finding in found])
         return [finding for finding in self._ledger[1] if finding.id not in known]
 

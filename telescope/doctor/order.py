@@ -1,9 +1,13 @@
-"""Findings in order: the worst first, causes before what they lead to."""
+"""Findings in order: the worst first, causes before what they lead to (causes.toml)."""
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 from telescope.doctor.check import CHECKS, FAMILIES
 from telescope.doctor.finding import SEVERITIES, Finding, Severity
@@ -54,7 +58,16 @@ def explains(cause: str, consequence: str) -> bool:
     """Whether one finding leads to another. Outcomes follow from everything."""
     if CHECKS[consequence].family == "outcome":
         return CHECKS[cause].family != "outcome"
-    return consequence in CHECKS[cause].explains
+    return (cause, consequence) in links()
+
+
+@functools.cache
+def links() -> set[tuple[str, str]]:
+    """(cause, consequence) of the findings that lead to others."""
+    told = tomllib.loads(Path(__file__).with_name("causes.toml").read_text("utf-8"))
+    groups = [(group["causes"], group["lead_to"]) for group in told["groups"]]
+    groups += [([cause], ids) for cause, ids in told["leads_to"].items()]
+    return {pair for causes, ids in groups for pair in product(causes, ids)}
 
 
 def _severity(finding: Finding, found: Sequence[Finding]) -> Severity:

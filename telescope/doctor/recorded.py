@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from telescope.doctor.curves import Bools, Floats
+from telescope.doctor.curves import Bools, Floats, NoSign
 from telescope.doctor.finding import Place
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
@@ -19,7 +20,12 @@ from telescope.explain.settings import Settings
 from telescope.ledger import reader as ledger
 from telescope.ledger.schema import METADATA
 
+SHOWN = 3
+"""Responses or tokens that show a finding, at most."""
 _SHOWN_CHARACTERS = 60
+
+State = tuple[str, tuple[int, ...]]
+"""A prompt, and the tokens of a response up to and including one."""
 
 
 class RecordedStep:
@@ -61,6 +67,13 @@ class RecordedStep:
         values = _flat(self.table, name)
         return values if len(values) == len(self.mask) else None
 
+    def need(self, name: str) -> Floats:
+        """The same; without it the check ends."""
+        values = self.flat(name)
+        if values is None:
+            raise NoSign
+        return values
+
     def tokens_of(self, name: str) -> list[Floats]:
         """A per-token column, one array per response; empty if it was not recorded."""
         flat = self.flat(name)
@@ -71,6 +84,13 @@ class RecordedStep:
     def spans(self) -> Iterator[tuple[int, int]]:
         """First and last place of each response in a flat column."""
         return zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+
+    def states(self, most: int) -> Iterator[tuple[State, int]]:
+        """The first states of each response, and their places in a flat column."""
+        answers = zip(self.known_rows("prompt"), self.rows("responses"), self.spans(), strict=True)
+        for prompt, ids, (start, end) in answers:
+            for at in range(start, min(end, start + most)):
+                yield (prompt, tuple(ids[: at - start + 1])), at
 
     @functools.cached_property
     def groups(self) -> dict[Any, list[int]]:
@@ -121,6 +141,18 @@ class RecordedStep:
         text = str(texts[row] or "")[:_SHOWN_CHARACTERS] if texts else ""
         return Place(self.step, row, None, text, {k: float(v) for k, v in numbers.items()})
 
+    def response_places(self, rows: Iterable[int]) -> tuple[Place, ...]:
+        """The first of some responses."""
+        return tuple(self.response_place(row) for row in islice(rows, SHOWN))
+
+    def largest(self, size: Floats, **columns: Floats) -> tuple[Place, ...]:
+        """The valid tokens with the largest sizes above 0, with their numbers in some columns."""
+        known = np.where(self.mask & np.isfinite(size), size, -np.inf)
+        order = [int(at) for at in np.argsort(-known)[:SHOWN] if known[at] > 0]
+        return tuple(
+            self.place(at, **{name: column[at] for name, column in columns.items()}) for at in order
+        )
+
 
 class Recorded:
     """The recorded steps of a run that checks look at.
@@ -139,9 +171,6 @@ class Recorded:
         self.chosen = sorted(chosen)
         self._read: dict[int, RecordedStep | None] = {}
 
-    def __len__(self) -> int:
-        return len(self.chosen)
-
     def step(self, step: int) -> RecordedStep | None:
         """A recorded step; None if its file is damaged or empty."""
         if step not in self._read:
@@ -159,29 +188,29 @@ class Recorded:
 
     def answers(self, most: int) -> Iterator[tuple[str, str, float, Place]]:
         """Prompt, response, score and place of the answers of at most so many recorded steps."""
-        stride = max(1, -(-len(self.all_steps) // most))
-        for step in self.all_steps[::stride]:
-            try:
-                table = ledger.read(self.run, step, ["prompt", "response", "score"]).to_pylist()
-            except TelescopeError:
-                continue
-            for row, each in enumerate(table):
-                prompt, response, score = each["prompt"], each["response"], each["score"]
-                if prompt and response is not None and score is not None:
-                    shown = response[:_SHOWN_CHARACTERS]
-                    yield prompt, response, score, Place(step, row, None, shown, {"score": score})
+        for step, row, answer in self._cells(most, "prompt", "response", "score"):
+            prompt, response, score = answer
+            if prompt and response is not None and score is not None:
+                shown = response[:_SHOWN_CHARACTERS]
+                yield prompt, response, score, Place(step, row, None, shown, {"score": score})
 
     def prompts(self, most: int) -> Iterator[tuple[int, int, str]]:
         """Step, row and prompt of the responses of at most so many recorded steps."""
+        for step, row, (prompt,) in self._cells(most, "prompt"):
+            if prompt:
+                yield step, row, prompt
+
+    def _cells(self, most: int, *names: str) -> Iterator[tuple[int, int, list[Any]]]:
+        """Step, row and some columns of the responses of at most so many recorded steps."""
         stride = max(1, -(-len(self.all_steps) // most))
         for step in self.all_steps[::stride]:
             try:
-                prompts = ledger.read(self.run, step, ["prompt"])["prompt"].to_pylist()
+                table = ledger.read(self.run, step, list(names))
             except TelescopeError:
                 continue
-            for row, prompt in enumerate(prompts):
-                if prompt:
-                    yield step, row, prompt
+            columns = [table[name].to_pylist() for name in names]
+            for row, cells in enumerate(zip(*columns, strict=True)):
+                yield step, row, list(cells)
 
     def held_out_prompts(self) -> set[str]:
         """The prompts of the first recorded evaluation, without the further evaluation sets."""
@@ -194,12 +223,13 @@ class Recorded:
             return {row["prompt"] for row in rows if row["prompt"] and not row["set"]}
         return set()
 
-    def near(self, step: int) -> RecordedStep | None:
-        """The recorded step at or after a step, or the last one."""
-        later = [each for each in self.all_steps if each >= step]
-        if not self.all_steps:
-            return None
-        return self.step(later[0] if later else self.all_steps[-1])
+    def near(self, step: int) -> RecordedStep:
+        """The recorded step at or after a step, or the last one; without it the check ends."""
+        later = [each for each in self.all_steps if each >= step] or self.all_steps[-1:]
+        found = self.step(later[0]) if later else None
+        if found is None:
+            raise NoSign
+        return found
 
 
 def _flat(table: pa.Table, name: str) -> Floats:

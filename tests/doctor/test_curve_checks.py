@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 
@@ -24,157 +23,6 @@ def score(values: list[float], **others: list[float]) -> dict[str, list[float]]:
     }
 
 
-FIRES: dict[str, tuple[Callable[[], Curves], int]] = {
-    # id -> a run, and the step since which it is found
-    "collapse": (lambda: curves(score(FLAT, actor__entropy=[0.4] * 5 + [0.02] * 25)), 8),
-    "entropy_explosion": (
-        lambda: curves(
-            score(RISING, actor__entropy=[0.5] * 5 + [3.0] * 25), actor__entropy_coef=0.1
-        ),
-        8,
-    ),
-    "kl_runaway": (lambda: curves({"reward/kl": [0.1] * 5 + [2.0] * 10}), 8),
-    "kl_negative": (lambda: curves({"reward/kl": [-0.1] * 20}), 1),
-    "kl_too_strong": (
-        lambda: curves(score(FLAT, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
-        1,
-    ),
-    "not_finite": (lambda: curves({"actor/grad_norm": [1.0, 1.0, None]}), 3),
-    "lr_too_high": (lambda: curves({"actor/approx_kl": [0.01, 0.01, 0.2, 0.2, 0.2]}), 2),
-    "clip_too_tight": (
-        lambda: curves({"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.001] * 10}),
-        1,
-    ),
-    "lr_too_low": (
-        lambda: curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)),
-        1,
-    ),
-    "no_gradient": (lambda: curves({"actor/grad_norm": [1.0] + [0.0] * 6}), 2),
-    "grad_spike": (
-        lambda: curves({"actor/grad_norm": [1.0] * 10 + [50.0, 1.0, 60.0, 1.0, 70.0]}),
-        11,
-    ),
-    "constant_reward": (lambda: curves(score([0.25] * 10)), 1),
-    "saturated_reward": (lambda: curves(score([0.5] + [1.0] * 25)), 2),
-    "reward_scale": (lambda: curves({"credit/advantage_std": [30.0] * 10}), 1),
-    "partial_credit": (
-        lambda: with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.004}),
-        5,
-    ),
-    "over_optimisation": (
-        lambda: with_accuracy(curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.2, 30: 0.1}),
-        10,
-    ),
-    "overfitting": (lambda: _held_out(0.3), 30),
-    "mostly_truncated": (lambda: curves({"response/truncated": [0.9] * 10}), 1),
-    "length_drift": (
-        lambda: curves(score(FLAT, response__length_mean=[100.0] * 5 + [200.0] * 25)),
-        8,
-    ),
-    "flat_groups": (
-        lambda: curves({"reward/flat_groups": [0.95] * 10}),
-        1,
-    ),
-    "critic_useless": (
-        lambda: curves({"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}),
-        30,
-    ),
-    "value_scale": (
-        lambda: curves({"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}),
-        1,
-    ),
-    "value_clip_binds": (lambda: curves({"critic/vf_clipfrac": [0.6] * 15}), 1),
-    "sampler_mismatch": (lambda: curves({"rollout/logprob_diff": [0.3] * 10}), 1),
-    "stale_samples": (lambda: curves({"rollout/staleness": [5.0] * 10}), 1),
-    "failing_tools": (
-        lambda: curves({"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.9] * 10}),
-        1,
-    ),
-    "tools_unused": (lambda: curves({"response/tool_calls": [0.0] * 12}), 1),
-    "other_reference": (lambda: curves({"reward/kl": [3.0] * 3}), 1),
-    "ratio_stuck": (
-        lambda: curves(
-            {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=2
-        ),
-        1,
-    ),
-    "reference_moves": (
-        lambda: curves({"actor/approx_kl": [0.01] * 15, "reward/kl": [0.0] * 15}),
-        1,
-    ),
-    "part_constant": (
-        lambda: curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 30)),
-        1,
-    ),
-    "score_clipped": (lambda: curves({"reward/clipped": [0.8] * 10}, reward__clip=0.01), 1),
-    "label_mismatch": (lambda: _held_out(0.95, FLAT), 30),
-    "hot_sampling": (lambda: _hot(0.3), 10),
-    "credit_fades": (
-        lambda: curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
-        1,
-    ),
-    "reward_falls": (lambda: curves(score(ramp(0.2, 0.8, 20) + [0.1] * 20)), 25),
-    "no_progress": (lambda: curves(score([0.5, 0.51] * 35)), 1),
-}
-
-HEALTHY: dict[str, Callable[[], Curves]] = {
-    # id -> a run that looks alike and is not ill
-    "collapse": lambda: curves(score(RISING, actor__entropy=[0.4] * 5 + [0.02] * 25)),
-    "entropy_explosion": lambda: curves({"actor/entropy": [0.5] * 5 + [0.7] * 25}),
-    "kl_runaway": lambda: curves(score(RISING, reward__kl=ramp(0.0, 0.5, 30))),
-    "kl_negative": lambda: curves({"reward/kl": [-0.1, 0.1] * 10}),
-    "kl_too_strong": lambda: curves(score(RISING, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
-    "not_finite": lambda: curves({"actor/grad_norm": [1.0, 1.0, 200.0]}),
-    "lr_too_high": lambda: curves({"actor/approx_kl": [0.01, 0.2, 0.01, 0.01, 0.2]}),
-    "clip_too_tight": lambda: curves(
-        {"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.1] * 10}
-    ),
-    "lr_too_low": lambda: curves(score(RISING, actor__approx_kl=[1e-9] * 30)),
-    "no_gradient": lambda: curves(score([1.0] * 12, actor__grad_norm=[0.0] * 12)),
-    "grad_spike": lambda: curves({"actor/grad_norm": [0.1] * 10 + [2.0, 0.1, 2.0, 0.1, 2.0]}),
-    "constant_reward": lambda: curves(score([1.0] * 12)),
-    "saturated_reward": lambda: curves(score([0.99, 1.0] * 12)),
-    "reward_scale": lambda: curves({"credit/advantage_std": [1.5] * 10}),
-    "partial_credit": lambda: with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.5}),
-    "over_optimisation": lambda: with_accuracy(
-        curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.48, 30: 0.52}
-    ),
-    "overfitting": lambda: _held_out(0.7),
-    "mostly_truncated": lambda: curves({"response/truncated": ramp(0.4, 0.0, 10)}),
-    "length_drift": lambda: curves(score(RISING, response__length_mean=ramp(100, 250, 30))),
-    "flat_groups": lambda: curves({"reward/flat_groups": [0.5] * 10}),
-    "critic_useless": lambda: curves(
-        {"critic/explained_variance": [-0.1] * 10 + [0.2] * 30, "critic/vf_loss": [0.1] * 40}
-    ),
-    "value_scale": lambda: curves(
-        {"critic/explained_variance": [-5.0, -2.0, -0.5] + [0.1] * 12, "critic/vf_loss": [9.0] * 15}
-    ),
-    "value_clip_binds": lambda: curves({"critic/vf_clipfrac": [0.6] * 3 + [0.1] * 12}),
-    "sampler_mismatch": lambda: curves({"rollout/logprob_diff": [0.005] * 10}),
-    "stale_samples": lambda: curves({"rollout/staleness": [1.0] * 10}),
-    "failing_tools": lambda: curves(
-        {"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.1] * 10}
-    ),
-    "tools_unused": lambda: curves({"response/tool_calls": [0.0] * 5 + [0.5] * 12}),
-    "other_reference": lambda: curves({"reward/kl": [0.0, 3.0, 3.0]}),
-    "ratio_stuck": lambda: curves(
-        {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=1
-    ),
-    "reference_moves": lambda: curves(
-        {"actor/approx_kl": [0.01] * 15, "reward/kl": ramp(0.0, 0.1, 15)}
-    ),
-    "part_constant": lambda: curves(
-        score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 5 + [0.1] * 25)
-    ),
-    "score_clipped": lambda: curves({"reward/clipped": [0.1] * 10}, reward__clip=5.0),
-    "label_mismatch": lambda: _held_out(0.85),
-    "hot_sampling": lambda: _hot(0.8),
-    "credit_fades": lambda: curves({"response/length_mean": [7.0] * 5}, credit__gamma=0.95),
-    "reward_falls": lambda: curves(score(ramp(0.2, 0.8, 20) + [0.75] * 20)),
-    "no_progress": lambda: curves(score(ramp(0.3, 0.6, 70))),
-}
-
-
 def _hot(sampled: float) -> Curves:
     """Sampling at temperature 2: greedy answers score 0.9."""
     made = curves(score(FLAT), rollout__temperature=2.0)
@@ -190,22 +38,168 @@ def _held_out(last: float, trained: list[float] = RISING) -> Curves:
     return made
 
 
+FIRES: dict[str, tuple[Curves, int]] = {
+    # id -> a run, and the step since which it is found
+    "collapse": (curves(score(FLAT, actor__entropy=[0.4] * 5 + [0.02] * 25)), 8),
+    "entropy_explosion": (
+        curves(score(RISING, actor__entropy=[0.5] * 5 + [3.0] * 25), actor__entropy_coef=0.1),
+        8,
+    ),
+    "kl_runaway": (curves({"reward/kl": [0.1] * 5 + [2.0] * 10}), 8),
+    "kl_negative": (curves({"reward/kl": [-0.1] * 20}), 1),
+    "kl_too_strong": (
+        curves(score(FLAT, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
+        1,
+    ),
+    "not_finite": (curves({"actor/grad_norm": [1.0, 1.0, None]}), 3),
+    "lr_too_high": (curves({"actor/approx_kl": [0.01, 0.01, 0.2, 0.2, 0.2]}), 2),
+    "clip_too_tight": (
+        curves({"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.001] * 10}),
+        1,
+    ),
+    "lr_too_low": (
+        curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)),
+        1,
+    ),
+    "no_gradient": (curves({"actor/grad_norm": [1.0] + [0.0] * 6}), 2),
+    "grad_spike": (
+        curves({"actor/grad_norm": [1.0] * 10 + [50.0, 1.0, 60.0, 1.0, 70.0]}),
+        11,
+    ),
+    "constant_reward": (curves(score([0.25] * 10)), 1),
+    "saturated_reward": (curves(score([0.5] + [1.0] * 25)), 2),
+    "reward_scale": (curves({"credit/advantage_std": [30.0] * 10}), 1),
+    "partial_credit": (
+        with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.004}),
+        5,
+    ),
+    "over_optimisation": (
+        with_accuracy(curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.2, 30: 0.1}),
+        10,
+    ),
+    "overfitting": (_held_out(0.3), 30),
+    "mostly_truncated": (curves({"response/truncated": [0.9] * 10}), 1),
+    "length_drift": (
+        curves(score(FLAT, response__length_mean=[100.0] * 5 + [200.0] * 25)),
+        8,
+    ),
+    "flat_groups": (
+        curves({"reward/flat_groups": [0.95] * 10}),
+        1,
+    ),
+    "critic_useless": (
+        curves({"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}),
+        30,
+    ),
+    "value_scale": (
+        curves({"critic/explained_variance": [-5.0] * 15, "critic/vf_loss": [9.0] * 15}),
+        1,
+    ),
+    "value_clip_binds": (curves({"critic/vf_clipfrac": [0.6] * 15}), 1),
+    "sampler_mismatch": (curves({"rollout/logprob_diff": [0.3] * 10}), 1),
+    "stale_samples": (curves({"rollout/staleness": [5.0] * 10}), 1),
+    "failing_tools": (
+        curves({"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.9] * 10}),
+        1,
+    ),
+    "tools_unused": (curves({"response/tool_calls": [0.0] * 12}), 1),
+    "other_reference": (curves({"reward/kl": [3.0] * 3}), 1),
+    "ratio_stuck": (
+        curves({"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=2),
+        1,
+    ),
+    "reference_moves": (
+        curves({"actor/approx_kl": [0.01] * 15, "reward/kl": [0.0] * 15}),
+        1,
+    ),
+    "part_constant": (
+        curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 30)),
+        1,
+    ),
+    "score_clipped": (curves({"reward/clipped": [0.8] * 10}, reward__clip=0.01), 1),
+    "label_mismatch": (_held_out(0.95, FLAT), 30),
+    "hot_sampling": (_hot(0.3), 10),
+    "credit_fades": (
+        curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
+        1,
+    ),
+    "reward_falls": (curves(score(ramp(0.2, 0.8, 20) + [0.1] * 20)), 25),
+    "no_progress": (curves(score([0.5, 0.51] * 35)), 1),
+}
+
+HEALTHY: dict[str, Curves] = {
+    # id -> a run that looks alike and is not ill
+    "collapse": curves(score(RISING, actor__entropy=[0.4] * 5 + [0.02] * 25)),
+    "entropy_explosion": curves({"actor/entropy": [0.5] * 5 + [0.7] * 25}),
+    "kl_runaway": curves(score(RISING, reward__kl=ramp(0.0, 0.5, 30))),
+    "kl_negative": curves({"reward/kl": [-0.1, 0.1] * 10}),
+    "kl_too_strong": curves(score(RISING, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
+    "not_finite": curves({"actor/grad_norm": [1.0, 1.0, 200.0]}),
+    "lr_too_high": curves({"actor/approx_kl": [0.01, 0.2, 0.01, 0.01, 0.2]}),
+    "clip_too_tight": curves({"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.1] * 10}),
+    "lr_too_low": curves(score(RISING, actor__approx_kl=[1e-9] * 30)),
+    "no_gradient": curves(score([1.0] * 12, actor__grad_norm=[0.0] * 12)),
+    "grad_spike": curves({"actor/grad_norm": [0.1] * 10 + [2.0, 0.1, 2.0, 0.1, 2.0]}),
+    "constant_reward": curves(score([1.0] * 12)),
+    "saturated_reward": curves(score([0.99, 1.0] * 12)),
+    "reward_scale": curves({"credit/advantage_std": [1.5] * 10}),
+    "partial_credit": with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.5}),
+    "over_optimisation": with_accuracy(
+        curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.48, 30: 0.52}
+    ),
+    "overfitting": _held_out(0.7),
+    "mostly_truncated": curves({"response/truncated": ramp(0.4, 0.0, 10)}),
+    "length_drift": curves(score(RISING, response__length_mean=ramp(100, 250, 30))),
+    "flat_groups": curves({"reward/flat_groups": [0.5] * 10}),
+    "critic_useless": curves(
+        {"critic/explained_variance": [-0.1] * 10 + [0.2] * 30, "critic/vf_loss": [0.1] * 40}
+    ),
+    "value_scale": curves(
+        {"critic/explained_variance": [-5.0, -2.0, -0.5] + [0.1] * 12, "critic/vf_loss": [9.0] * 15}
+    ),
+    "value_clip_binds": curves({"critic/vf_clipfrac": [0.6] * 3 + [0.1] * 12}),
+    "sampler_mismatch": curves({"rollout/logprob_diff": [0.005] * 10}),
+    "stale_samples": curves({"rollout/staleness": [1.0] * 10}),
+    "failing_tools": curves(
+        {"response/tool_calls": [1.0] * 10, "response/tool_failures": [0.1] * 10}
+    ),
+    "tools_unused": curves({"response/tool_calls": [0.0] * 5 + [0.5] * 12}),
+    "other_reference": curves({"reward/kl": [0.0, 3.0, 3.0]}),
+    "ratio_stuck": curves(
+        {"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=1
+    ),
+    "reference_moves": curves({"actor/approx_kl": [0.01] * 15, "reward/kl": ramp(0.0, 0.1, 15)}),
+    "part_constant": curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 5 + [0.1] * 25)),
+    "score_clipped": curves({"reward/clipped": [0.1] * 10}, reward__clip=5.0),
+    "label_mismatch": _held_out(0.85),
+    "hot_sampling": _hot(0.8),
+    "credit_fades": curves({"response/length_mean": [7.0] * 5}, credit__gamma=0.95),
+    "reward_falls": curves(score(ramp(0.2, 0.8, 20) + [0.75] * 20)),
+    "no_progress": curves(score(ramp(0.3, 0.6, 70))),
+}
+
+
 def found(run: Curves, id: str) -> Finding | None:
     return next((finding for finding in curve_findings(run) if finding.id == id), None)
 
 
+def seen(run: Curves, id: str) -> Finding:
+    finding = found(run, id)
+    assert finding is not None
+    return finding
+
+
 @pytest.mark.parametrize("id", FIRES)
 def test_it_is_found_where_it_is(id: str) -> None:
-    make, since = FIRES[id]
-    finding = found(make(), id)
-    assert finding is not None
+    run, since = FIRES[id]
+    finding = seen(run, id)
     assert finding.since == since
     assert 0 < finding.confidence <= 1
 
 
 @pytest.mark.parametrize("id", HEALTHY)
 def test_it_is_not_found_where_it_is_not(id: str) -> None:
-    assert found(HEALTHY[id](), id) is None
+    assert found(HEALTHY[id], id) is None
 
 
 def test_every_check_of_metrics_has_both_cases() -> None:
@@ -230,9 +224,8 @@ def test_entropy_that_falls_while_the_score_rises_to_one_is_no_alarm() -> None:
 
 
 def test_every_sentence_has_its_numbers() -> None:
-    for id, (make, _) in FIRES.items():
-        finding = found(make(), id)
-        assert finding is not None
+    for id, (run, _) in FIRES.items():
+        finding = seen(run, id)
         for lang in ("en", "zh"):
             for part in ("what", "why", "remedy"):
                 text = finding.said(part, lang)  # type: ignore[arg-type]
@@ -242,16 +235,14 @@ def test_every_sentence_has_its_numbers() -> None:
 
 
 def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
-    finding = found(FIRES["entropy_explosion"][0](), "entropy_explosion")
-    assert finding is not None
+    finding = seen(FIRES["entropy_explosion"][0], "entropy_explosion")
     assert "actor.entropy_coef = 0.1" in finding.said("what", "en")
     assert finding.change == {"actor.entropy_coef": 0.0}
 
 
 def test_entropy_that_is_low_from_the_start_is_a_cold_sampler() -> None:
     run = curves(score(FLAT, actor__entropy=[0.04] * 30), rollout__temperature=0.1)
-    finding = found(run, "collapse")
-    assert finding is not None
+    finding = seen(run, "collapse")
     assert finding.severity == "warning"
     assert finding.change == {"rollout.temperature": 1.0}
     solved = curves(score([1.0] * 30, actor__entropy=[0.04] * 30), rollout__temperature=0.1)
@@ -275,16 +266,14 @@ def test_a_head_of_zeros_that_swings_needs_a_lower_rate() -> None:
 
 def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
     series = score(FLAT, reward__kl=[0.05] * 30, response__length_mean=[7.0] * 30)
-    finding = found(curves(series, credit__kl_coef=100.0), "kl_too_strong")
-    assert finding is not None
+    finding = seen(curves(series, credit__kl_coef=100.0), "kl_too_strong")
     assert finding.numbers["taken"] == pytest.approx(35)  # 100 × 0.05 × 7
     assert found(curves(series, credit__kl_coef=0.5), "kl_too_strong") is None
 
 
 def test_advantages_made_of_a_strong_kl_penalty() -> None:
     series = score(FLAT, reward__kl=[0.05] * 30, credit__advantage_std=[2.0] * 30)
-    finding = found(curves(series, credit__kl_coef=5.0), "kl_too_strong")
-    assert finding is not None
+    finding = seen(curves(series, credit__kl_coef=5.0), "kl_too_strong")
     assert finding.variant == "noise"
     assert finding.numbers["spread"] == 2.0
     assert found(curves(series, credit__kl_coef=0.05), "kl_too_strong") is None
@@ -305,15 +294,13 @@ def test_a_reference_that_is_not_the_start(
 def test_a_critic_that_warms_up_is_no_policy_that_stands_still() -> None:
     series = score(FLAT, reward__kl=[0.0] * 30)
     assert found(curves(series, critic_warmup=25, steps=200), "lr_too_low") is None
-    never = found(curves(series, critic_warmup=40, steps=40), "lr_too_low")
-    assert never is not None
+    never = seen(curves(series, critic_warmup=40, steps=40), "lr_too_low")
     assert never.change == {"critic_warmup": 2}
 
 
 def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
     run = curves({"reward/kl": [0.0, 0.1, 2.0, 4.0, 6.0, 6.0, 6.0], "actor/approx_kl": [0.0] * 7})
-    finding = found(run, "lr_too_high")
-    assert finding is not None
+    finding = seen(run, "lr_too_high")
     assert finding.variant == "jump"
     assert "grows to 6 nats" in finding.said("what", "en")
 
@@ -329,8 +316,7 @@ def test_few_held_out_answers_do_not_tell_a_small_rise_from_none() -> None:
 
 def test_a_score_that_is_never_above_0_may_have_the_wrong_sign() -> None:
     run = with_accuracy(curves(score(ramp(-0.5, -0.05, 30))), {0: 0.0, 30: 0.0})
-    finding = found(run, "partial_credit")
-    assert finding is not None
+    finding = seen(run, "partial_credit")
     assert finding.variant == "negative"
 
 
@@ -342,19 +328,16 @@ def test_a_strong_kl_loss_holds_the_policy_though_its_estimate_is_noisy() -> Non
 
 def test_shaping_that_pays_for_a_falling_score() -> None:
     falls = score(ramp(0.5, 0.1, 30), reward__shaped_mean=ramp(-8.0, -4.0, 30))
-    finding = found(curves(falls), "partial_credit")
-    assert finding is not None
+    finding = seen(curves(falls), "partial_credit")
     assert finding.variant == "shaped"
     both = score(ramp(0.5, 0.1, 30), reward__shaped_mean=ramp(-4.0, -8.0, 30))
     assert found(curves(both), "partial_credit") is None
 
 
 def test_top_scores_from_the_first_step_on_are_a_warning() -> None:
-    finding = found(curves(score([1.0] * 20)), "saturated_reward")
-    assert finding is not None
+    finding = seen(curves(score([1.0] * 20)), "saturated_reward")
     assert finding.variant == "start"
-    late = found(curves(score([0.5] * 5 + [1.0] * 20)), "saturated_reward")
-    assert late is not None
+    late = seen(curves(score([0.5] * 5 + [1.0] * 20)), "saturated_reward")
     assert late.severity == "note"
 
 
@@ -363,8 +346,7 @@ def test_held_out_prompts_of_another_kind_are_no_exploited_credit() -> None:
     for step in (0, 30):
         run.add(step, {"eval/sampled_score": 0.0})
     assert found(run, "partial_credit") is None
-    finding = found(run, "overfitting")
-    assert finding is not None
+    finding = seen(run, "overfitting")
     assert finding.variant == "kind"
 
 
@@ -390,22 +372,19 @@ def test_a_policy_that_stands_still_names_what_holds_it(
         actor__lr=1e-4,
         actor__max_grad_norm=1.0,
     )
-    finding = found(run, "lr_too_low")
-    assert finding is not None
+    finding = seen(run, "lr_too_low")
     assert finding.change == change
 
 
 def test_what_is_not_known_is_a_question_mark() -> None:
-    finding = found(FIRES["lr_too_high"][0](), "lr_too_high")
-    assert finding is not None
+    finding = seen(FIRES["lr_too_high"][0], "lr_too_high")
     assert math.isnan(finding.numbers["lr"])
     assert "actor.lr = ?" in finding.said("what", "en")
 
 
 def test_a_schedule_that_is_over_too_early_is_found_though_the_score_rose() -> None:
     rates = [1e-4] * 8 + [0.0] * 22
-    finding = found(curves(score(RISING, actor__lr=rates)), "lr_too_low")
-    assert finding is not None
+    finding = seen(curves(score(RISING, actor__lr=rates)), "lr_too_low")
     assert finding.since == 9
     assert finding.variant == "ended"
 
@@ -418,6 +397,5 @@ def test_a_schedule_that_ends_with_the_run_is_no_finding() -> None:
 
 
 def test_a_difference_of_more_than_a_nat_is_another_answer() -> None:
-    finding = found(curves({"rollout/logprob_diff": [3.0] * 10}), "sampler_mismatch")
-    assert finding is not None
+    finding = seen(curves({"rollout/logprob_diff": [3.0] * 10}), "sampler_mismatch")
     assert "not sampled from these prompts" in finding.said("what", "en")

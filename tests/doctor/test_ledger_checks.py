@@ -65,181 +65,13 @@ NONE = Curves()
 CRITIC = Curves()
 CRITIC.add(1, {"critic/vf_loss": 0.1})
 
-# id -> (curves, function of the folder that writes a ledger)
 Made = tuple[Curves, Callable[[Path], Recorded]]
-FIRES: dict[str, Made] = {
-    "sampler_mismatch": (
-        NONE,
-        lambda path: run_of(path, rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-2.0))),
-    ),
-    "stale_samples": (
-        NONE,
-        lambda path: run_of(path, *[rows(policy_version=lambda i: 0) for _ in range(8)]),
-    ),
-    "lr_too_high": (NONE, lambda path: run_of(path, *[_moved(1.0)] * 2)),
-    "flat_groups": (
-        NONE,
-        lambda path: run_of(path, *[rows(16, group=lambda i: i // 4)] * 2),
-    ),
-    "noisy_reward": (
-        NONE,
-        lambda path: run_of(path, rows(score=lambda i: 0.0), rows(score=lambda i: float(i % 2))),
-    ),
-    "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(100.0)))),
-    "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(EOS)] * 8)),
-    "eos_missing": (
-        NONE,
-        lambda path: run_of(path, [{"responses": [5, 6, 7]}] * 8, tokens={"eos": EOS}),
-    ),
-    "prompt_ids": (
-        NONE,
-        lambda path: run_of(path, rows(prompt_ids=lambda i: [5 + i, 6])),
-    ),
-    "eval_leak": (NONE, lambda path: _with_held_out(path, "prompt")),
-    "no_exploration": (NONE, lambda path: run_of(path, *[_sampled(-0.1)] * 3)),
-    "score_early": (
-        NONE,
-        lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.0])),
-    ),
-    "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i % 4)))),
-    "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 3))),
-    "reference_moves": (NONE, lambda path: run_of(path, _referred(-1.0), _referred(-1.2))),
-    "update_backwards": (NONE, lambda path: run_of(path, *[_updated(-0.01)] * 3)),
-    "reward_scale": (
-        NONE,
-        lambda path: run_of(path, _paid(lambda i: 50.0 if i % 32 == 7 else i % 2)),
-    ),
-    "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -1.0))),
-    "same_response": (NONE, lambda path: run_of(path, rows(16, response=lambda i: "yes"))),
-    "looping": (NONE, lambda path: run_of(path, [{"responses": [3, 4] * 40}] * 4)),
-    "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(-0.3)] * 3)),
-    "prompt_format": (
-        NONE,
-        lambda path: run_of(path, rows(prompt=lambda i: "Solve {{ problem }}")),
-    ),
-    "repeated_data": (NONE, lambda path: run_of(path, *[rows(prompt=lambda i: "one")] * 2)),
-    "nan_in_padding": (NONE, lambda path: _with_fault(path, "nan_in_padding")),
-    "score_on_padding": (
-        NONE,
-        lambda path: run_of(path, [_tool_row({"token_level_scores": [0.0, 1.0, 0.0, 0.0]})]),
-    ),
-    "mask_shifted": (NONE, lambda path: run_of(path, [*rows(7), _late_mask()])),
-    "values_after_token": (
-        NONE,
-        lambda path: run_of(path, rows(prompt=lambda i: "one", values=lambda i: [0.1 * i] * 4)),
-    ),
-    "returns_from_whitened": (
-        NONE,
-        lambda path: run_of(
-            path, right_rows(whitened=[1.2] * 4, returns=[1.7] * 4, advantages=[0.5] * 4)
-        ),
-    ),
-    "other_temperature": (
-        NONE,
-        lambda path: run_of(
-            path,
-            rows(
-                rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-                old_log_probs=lambda i: [1.5 * (-0.1 * i - 0.2 * k) for k in range(4)],
-            ),
-        ),
-    ),
-    "law_broken": (NONE, lambda path: run_of(path, right_rows(advantages=[0.9] * 4), **LAM)),
-    "score_lost": (
-        NONE,
-        lambda path: run_of(
-            path, rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)
-        ),
-    ),
-    "first_ratio": (
-        NONE,
-        lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.5] * 4))),
-    ),
-}
-HEALTHY: dict[str, Made] = {
-    "sampler_mismatch": (
-        NONE,
-        lambda path: run_of(path, rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-1.01))),
-    ),
-    "stale_samples": (
-        NONE,
-        lambda path: run_of(
-            path,
-            *[rows(policy_version=lambda i, v=v: v) for v in range(8)],  # type: ignore[misc]
-        ),
-    ),
-    "lr_too_high": (NONE, lambda path: run_of(path, *[_moved(0.1)] * 2)),
-    "flat_groups": (
-        NONE,
-        lambda path: run_of(
-            path, *[rows(16, group=lambda i: i // 4, score=lambda i: float(i % 2))] * 2
-        ),
-    ),
-    "noisy_reward": (
-        NONE,
-        lambda path: run_of(path, *[rows(score=lambda i: float(i % 2))] * 2),
-    ),
-    "part_dominates": (NONE, lambda path: run_of(path, rows(parts=_parts(10.0)))),
-    "eos_ignored": (NONE, lambda path: run_of(path, [_goes_on(7)] * 8)),
-    "eos_missing": (NONE, lambda path: run_of(path, rows(8), tokens={"eos": EOS})),
-    "prompt_ids": (
-        NONE,
-        # the bytes of ids 5, 6, … are f, g, …
-        lambda path: run_of(
-            path, rows(prompt=lambda i: f"{chr(102 + i)}-g", prompt_ids=lambda i: [5 + i, 90, 6])
-        ),
-    ),
-    "eval_leak": (NONE, lambda path: _with_held_out(path, "other")),
-    "no_exploration": (NONE, lambda path: run_of(path, *[_sampled(-0.9)] * 3)),
-    "score_early": (
-        NONE,
-        lambda path: run_of(path, rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.5])),
-    ),
-    "groups_mixed": (GRPO, lambda path: run_of(path, _compared(lambda i: 0.25 * (i // 4 % 4)))),
-    "values_differ": (CRITIC, lambda path: run_of(path, _equal_answers(lambda i: i % 4))),
-    "reference_moves": (NONE, lambda path: run_of(path, _referred(-1.0), _referred(-1.0))),
-    "update_backwards": (NONE, lambda path: run_of(path, *[_updated(0.01)] * 3)),
-    "reward_scale": (NONE, lambda path: run_of(path, _paid(lambda i: i % 32 == 7))),
-    "copied_answers": (NONE, lambda path: run_of(path, _groups(16, -0.1))),
-    "same_response": (
-        curves({"reward/score_mean": [1.0]}),
-        lambda path: run_of(path, rows(16, response=lambda i: "yes", score=lambda i: 1.0)),
-    ),
-    "looping": (NONE, lambda path: run_of(path, [{"responses": list(range(80))}] * 4)),
-    "whitening_flips": (NONE, lambda path: run_of(path, *[_whitened(0.3)] * 3)),
-    "prompt_format": (NONE, lambda path: run_of(path, rows(prompt=lambda i: "1 + 1 = 2？"))),
-    "repeated_data": (
-        NONE,
-        lambda path: run_of(path, *[rows(prompt=lambda i, s=s: f"{s} {i}") for s in range(2)]),  # type: ignore[misc]
-    ),
-    "nan_in_padding": (NONE, lambda path: run_of(path, rows(values=lambda i: [0.5] * 4))),
-    "score_on_padding": (
-        NONE,
-        lambda path: run_of(path, [_tool_row({"token_level_scores": [0.0, 0.0, 0.0, 1.0]})]),
-    ),
-    "mask_shifted": (NONE, lambda path: run_of(path, rows(8))),
-    "values_after_token": (
-        NONE,
-        lambda path: run_of(path, rows(prompt=lambda i: "one", values=lambda i: [0.5, i, i, i])),
-    ),
-    "returns_from_whitened": (NONE, lambda path: run_of(path, right_rows(whitened=[1.2] * 4))),
-    "other_temperature": (
-        NONE,
-        lambda path: run_of(
-            path,
-            rows(
-                rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-                old_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-            ),
-        ),
-    ),
-    "law_broken": (NONE, lambda path: run_of(path, right_rows(), **LAM)),
-    "score_lost": (NONE, lambda path: run_of(path, right_rows())),
-    "first_ratio": (
-        NONE,
-        lambda path: run_of(path, rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
-    ),
-}
+"""Curves, and a function of the folder that writes a ledger."""
+
+
+def ledger(*steps: list[Row], run: Curves = NONE, **settings: Any) -> Made:
+    """A ledger of these steps, beside the curves of a run."""
+    return run, lambda path: run_of(path, *steps, **settings)
 
 
 def _equal_answers(value: Callable[[int], float]) -> list[Row]:
@@ -354,16 +186,108 @@ def _with_fault(path: Path, id: str) -> Recorded:
     return Recorded(path / "run")
 
 
+FIRES: dict[str, Made] = {
+    "sampler_mismatch": ledger(rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-2.0))),
+    "stale_samples": ledger(*[rows(policy_version=lambda i: 0) for _ in range(8)]),
+    "lr_too_high": ledger(*[_moved(1.0)] * 2),
+    "flat_groups": ledger(*[rows(16, group=lambda i: i // 4)] * 2),
+    "noisy_reward": ledger(rows(score=lambda i: 0.0), rows(score=lambda i: float(i % 2))),
+    "part_dominates": ledger(rows(parts=_parts(100.0))),
+    "eos_ignored": ledger([_goes_on(EOS)] * 8),
+    "eos_missing": ledger([{"responses": [5, 6, 7]}] * 8, tokens={"eos": EOS}),
+    "prompt_ids": ledger(rows(prompt_ids=lambda i: [5 + i, 6])),
+    "eval_leak": (NONE, lambda path: _with_held_out(path, "prompt")),
+    "no_exploration": ledger(*[_sampled(-0.1)] * 3),
+    "score_early": ledger(rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.0])),
+    "groups_mixed": ledger(_compared(lambda i: 0.25 * (i % 4)), run=GRPO),
+    "values_differ": ledger(_equal_answers(lambda i: i % 3), run=CRITIC),
+    "reference_moves": ledger(_referred(-1.0), _referred(-1.2)),
+    "update_backwards": ledger(*[_updated(-0.01)] * 3),
+    "reward_scale": ledger(_paid(lambda i: 50.0 if i % 32 == 7 else i % 2)),
+    "copied_answers": ledger(_groups(16, -1.0)),
+    "same_response": ledger(rows(16, response=lambda i: "yes")),
+    "looping": ledger([{"responses": [3, 4] * 40}] * 4),
+    "whitening_flips": ledger(*[_whitened(-0.3)] * 3),
+    "prompt_format": ledger(rows(prompt=lambda i: "Solve {{ problem }}")),
+    "repeated_data": ledger(*[rows(prompt=lambda i: "one")] * 2),
+    "nan_in_padding": (NONE, lambda path: _with_fault(path, "nan_in_padding")),
+    "score_on_padding": ledger([_tool_row({"token_level_scores": [0.0, 1.0, 0.0, 0.0]})]),
+    "mask_shifted": ledger([*rows(7), _late_mask()]),
+    "values_after_token": ledger(rows(prompt=lambda i: "one", values=lambda i: [0.1 * i] * 4)),
+    "returns_from_whitened": ledger(
+        right_rows(whitened=[1.2] * 4, returns=[1.7] * 4, advantages=[0.5] * 4)
+    ),
+    "other_temperature": ledger(
+        rows(
+            rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+            old_log_probs=lambda i: [1.5 * (-0.1 * i - 0.2 * k) for k in range(4)],
+        )
+    ),
+    "law_broken": ledger(right_rows(advantages=[0.9] * 4), **LAM),
+    "score_lost": ledger(rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)),
+    "first_ratio": ledger(rows(actor_updates=lambda i: update([-1.0] * 4, [-1.5] * 4))),
+}
+HEALTHY: dict[str, Made] = {
+    "sampler_mismatch": ledger(rows(rollout_log_probs=_logs(-1.0), old_log_probs=_logs(-1.01))),
+    "stale_samples": ledger(*[rows(policy_version=lambda i, v=v: v) for v in range(8)]),
+    "lr_too_high": ledger(*[_moved(0.1)] * 2),
+    "flat_groups": ledger(*[rows(16, group=lambda i: i // 4, score=lambda i: float(i % 2))] * 2),
+    "noisy_reward": ledger(*[rows(score=lambda i: float(i % 2))] * 2),
+    "part_dominates": ledger(rows(parts=_parts(10.0))),
+    "eos_ignored": ledger([_goes_on(7)] * 8),
+    "eos_missing": ledger(rows(8), tokens={"eos": EOS}),
+    "prompt_ids": ledger(  # the bytes of ids 5, 6, … are f, g, …
+        rows(prompt=lambda i: f"{chr(102 + i)}-g", prompt_ids=lambda i: [5 + i, 90, 6])
+    ),
+    "eval_leak": (NONE, lambda path: _with_held_out(path, "other")),
+    "no_exploration": ledger(*[_sampled(-0.9)] * 3),
+    "score_early": ledger(rows(token_level_scores=lambda i: [1.0, 0.0, 0.0, 0.5])),
+    "groups_mixed": ledger(_compared(lambda i: 0.25 * (i // 4 % 4)), run=GRPO),
+    "values_differ": ledger(_equal_answers(lambda i: i % 4), run=CRITIC),
+    "reference_moves": ledger(_referred(-1.0), _referred(-1.0)),
+    "update_backwards": ledger(*[_updated(0.01)] * 3),
+    "reward_scale": ledger(_paid(lambda i: i % 32 == 7)),
+    "copied_answers": ledger(_groups(16, -0.1)),
+    "same_response": ledger(
+        rows(16, response=lambda i: "yes", score=lambda i: 1.0),
+        run=curves({"reward/score_mean": [1.0]}),
+    ),
+    "looping": ledger([{"responses": list(range(80))}] * 4),
+    "whitening_flips": ledger(*[_whitened(0.3)] * 3),
+    "prompt_format": ledger(rows(prompt=lambda i: "1 + 1 = 2？")),
+    "repeated_data": ledger(*[rows(prompt=lambda i, s=s: f"{s} {i}") for s in range(2)]),
+    "nan_in_padding": ledger(rows(values=lambda i: [0.5] * 4)),
+    "score_on_padding": ledger([_tool_row({"token_level_scores": [0.0, 0.0, 0.0, 1.0]})]),
+    "mask_shifted": ledger(rows(8)),
+    "values_after_token": ledger(rows(prompt=lambda i: "one", values=lambda i: [0.5, i, i, i])),
+    "returns_from_whitened": ledger(right_rows(whitened=[1.2] * 4)),
+    "other_temperature": ledger(
+        rows(
+            rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+            old_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+        )
+    ),
+    "law_broken": ledger(right_rows(), **LAM),
+    "score_lost": ledger(right_rows()),
+    "first_ratio": ledger(rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
+}
+
+
 def found(made: Made, path: Path, id: str) -> Finding | None:
     run, write = made
-    findings = ledger_findings(run, write(path), set())
+    findings = ledger_findings(run, write(path))
     return next((finding for finding in findings if finding.id == id), None)
+
+
+def seen(made: Made, path: Path, id: str) -> Finding:
+    finding = found(made, path, id)
+    assert finding is not None
+    return finding
 
 
 @pytest.mark.parametrize("id", FIRES)
 def test_it_is_found_where_it_is(id: str, tmp_path: Path) -> None:
-    finding = found(FIRES[id], tmp_path, id)
-    assert finding is not None
+    finding = seen(FIRES[id], tmp_path, id)
     assert finding.since >= 1
     for lang in ("en", "zh"):
         assert "{" not in finding.said("what", lang).replace("{{ problem }}", "")  # type: ignore[arg-type]
@@ -382,8 +306,7 @@ def test_every_check_of_tokens_has_both_cases() -> None:
 
 def test_a_chat_model_with_plain_prompts_is_noticed(tmp_path: Path) -> None:
     plain = rows(prompt=lambda i: f"What is {i} + 1?")
-    finding = found((CHAT, lambda path: run_of(path, plain)), tmp_path, "prompt_format")
-    assert finding is not None
+    finding = seen(ledger(plain, run=CHAT), tmp_path, "prompt_format")
     assert finding.variant == "plain"
     assert finding.severity == "warning"
 
@@ -395,8 +318,7 @@ def test_the_tokens_that_sampler_and_trainer_disagree_on_are_named(tmp_path: Pat
         old_log_probs=lambda i: [-1.0, -1.0, -3.0 - i, -1.0],
     )
     recorded = run_of(tmp_path, logs)
-    finding = found((NONE, lambda path: recorded), tmp_path, "sampler_mismatch")
-    assert finding is not None
+    finding = seen((NONE, lambda path: recorded), tmp_path, "sampler_mismatch")
     places = with_places(finding, recorded).places
     assert [(place.step, place.sample, place.token) for place in places] == [(1, 1, 2), (1, 0, 2)]
     assert places[0].numbers == {"rollout_log_prob": -1.0, "log_prob": -4.0}
@@ -408,13 +330,13 @@ def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: P
     easy = {"responses": [5, EOS], "old_log_probs": [-0.7, 0.0], "values": [0.9, 0.9]}
     hard = {"responses": [6, EOS], "old_log_probs": [-0.7, 0.0], "values": [0.1, 0.1]}
     answers: list[Row] = [easy, hard] * 16
-    run = (NONE, lambda path: run_of(path, answers, answers))
+    run = ledger(answers, answers)
     assert found(run, tmp_path, "values_after_token") is None
 
 
 def test_a_mask_that_leaves_out_eos_is_found_where_no_padding_is_kept(tmp_path: Path) -> None:
     cut = rows(responses=lambda i: [5, 6, 7, EOS], response_mask=lambda i: [1, 1, 1, 0])
-    own = (Curves({"model.dtype": "float32"}), lambda path: run_of(path, cut))
+    own = ledger(cut, run=Curves({"model.dtype": "float32"}))
     assert found(own, tmp_path, "mask_shifted") is not None
 
 
@@ -423,31 +345,28 @@ def test_values_need_not_be_far_apart_where_there_is_no_rounding(
     dtype: str, is_found: bool, tmp_path: Path
 ) -> None:
     late = rows(prompt=lambda i: "one", values=lambda i: [0.7 + 0.001 * i] * 4)
-    run = (Curves({"model.dtype": dtype}), lambda path: run_of(path, late))
+    run = ledger(late, run=Curves({"model.dtype": dtype}))
     assert (found(run, tmp_path, "values_after_token") is not None) == is_found
 
 
 def test_old_log_probs_of_an_earlier_policy_are_seen_at_the_first_update(tmp_path: Path) -> None:
     late = rows(old_log_probs=_logs(-1.03), actor_updates=lambda i: update([-1.0] * 4, [-1.0] * 4))
     exact = Curves({"model.dtype": "float32", "rollout.engine": "torch", "backend": "local"})
-    assert found((exact, lambda path: run_of(path, late)), tmp_path, "first_ratio") is not None
-    assert found((NONE, lambda path: run_of(path, late)), tmp_path, "first_ratio") is None
+    assert found(ledger(late, run=exact), tmp_path, "first_ratio") is not None
+    assert found(ledger(late), tmp_path, "first_ratio") is None
 
 
 def test_a_rare_large_score_is_no_wrong_scale(tmp_path: Path) -> None:
     """One answer of a prompt is paid 50, and its other answers are not."""
     scores = rows(128, prompt=lambda i: f"{i % 32}", score=lambda i: 50.0 if i == 7 else i % 2)
-    assert found((NONE, lambda path: run_of(path, scores)), tmp_path, "reward_scale") is None
+    assert found(ledger(scores), tmp_path, "reward_scale") is None
 
 
 def test_tiny_scores_matter_beside_a_kl_penalty(tmp_path: Path) -> None:
-    def write(path: Path) -> Recorded:
-        return run_of(path, _paid(lambda i: 0.001 * (i % 2)))
-
-    finding = found((Curves({"credit.kl_coef": 0.05}), write), tmp_path, "reward_scale")
-    assert finding is not None
-    assert finding.variant == "tiny"
-    assert found((NONE, write), tmp_path, "reward_scale") is None
+    tiny = _paid(lambda i: 0.001 * (i % 2))
+    beside = Curves({"credit.kl_coef": 0.05})
+    assert seen(ledger(tiny, run=beside), tmp_path, "reward_scale").variant == "tiny"
+    assert found(ledger(tiny), tmp_path, "reward_scale") is None
 
 
 @pytest.mark.parametrize(("place", "is_early"), [(2, True), (3, False)])
@@ -455,7 +374,7 @@ def test_scores_one_token_before_the_end_are_early(
     place: int, is_early: bool, tmp_path: Path
 ) -> None:
     paid = rows(token_level_scores=lambda i: [float(k == place) for k in range(4)])
-    finding = found((NONE, lambda path: run_of(path, paid)), tmp_path, "score_early")
+    finding = found(ledger(paid), tmp_path, "score_early")
     assert (finding is not None) == is_early
     if finding is not None:
         assert finding.numbers == {"count": 8, "before": 1}
@@ -467,13 +386,12 @@ def test_a_score_before_a_tools_last_reply_is_not_early(tmp_path: Path) -> None:
     paid = rows(
         token_level_scores=lambda i: [0.0, 0.0, 1.0, 0.0], response_mask=lambda i: [1, 1, 1, 0]
     )
-    assert found((NONE, lambda path: run_of(path, paid)), tmp_path, "score_early") is None
+    assert found(ledger(paid), tmp_path, "score_early") is None
 
 
 def test_different_prompts_with_equal_ids_have_lost_text(tmp_path: Path) -> None:
     cut = rows(prompt_ids=lambda i: [90])
-    finding = found((NONE, lambda path: run_of(path, cut)), tmp_path, "prompt_ids")
-    assert finding is not None
+    finding = seen(ledger(cut), tmp_path, "prompt_ids")
     assert finding.variant == "equal"
     assert finding.numbers == {"texts": 8, "ids": 1}
     assert [place.sample for place in finding.places] == [0, 1]
@@ -489,22 +407,20 @@ def test_prompts_whose_last_token_is_lost_are_found(
         prompt_ids=lambda i: [90 + i, 5, 6],
         responses=lambda i: [5, 6],
     )
-    finding = found((NONE, lambda path: run_of(path, cut)), tmp_path, "prompt_ids")
+    finding = found(ledger(cut), tmp_path, "prompt_ids")
     assert (finding is not None) == is_found
 
 
 def test_prompts_full_of_unknown_tokens_are_in_a_foreign_format(tmp_path: Path) -> None:
     prompts = rows(prompt_ids=lambda i: [3, 90 + i])
-    write = (NONE, lambda path: run_of(path, prompts, tokens={"eos": EOS, "unk": 3}))
-    finding = found(write, tmp_path, "prompt_format")
-    assert finding is not None
+    write = ledger(prompts, tokens={"eos": EOS, "unk": 3})
+    finding = seen(write, tmp_path, "prompt_format")
     assert finding.variant == "unknown"
 
 
 def test_a_prompt_that_says_everything_twice_is_noticed(tmp_path: Path) -> None:
     twice = rows(prompt=lambda i: f"1+{i}=2？1+{i}=2？")
-    finding = found((NONE, lambda path: run_of(path, twice)), tmp_path, "prompt_format")
-    assert finding is not None
+    finding = seen(ledger(twice), tmp_path, "prompt_format")
     assert finding.variant == "doubled"
 
 
@@ -516,8 +432,7 @@ def test_two_answers_of_each_group_that_are_always_one_are_copies(tmp_path: Path
         return [{"responses": a, "group": i, "rollout_log_probs": [-1.0, -1.0]} for a in answers]
 
     answers = [row for i in range(24) for row in group(i)]
-    finding = found((NONE, lambda path: run_of(path, answers)), tmp_path, "copied_answers")
-    assert finding is not None
+    finding = seen(ledger(answers), tmp_path, "copied_answers")
     assert [place.sample for place in finding.places][:2] == [0, 1]
 
 
@@ -528,15 +443,13 @@ def test_answers_that_differ_only_behind_padding_show_the_padding(tmp_path: Path
         old_log_probs=lambda i: [-1.04 if i % 2 else -1.0] * 4,
     )
     run = curves({"rollout/logprob_diff": [0.02] * 10})
-    finding = found((run, lambda path: run_of(path, padded, padded)), tmp_path, "sampler_mismatch")
-    assert finding is not None
+    finding = seen(ledger(padded, padded, run=run), tmp_path, "sampler_mismatch")
     assert finding.variant == "padding"
     assert finding.numbers["apart"] == pytest.approx(0.02)
 
 
 def test_a_group_with_answers_to_several_prompts_is_mixed(tmp_path: Path) -> None:
     mixed = rows(8, group=lambda i: i % 2, prompt=lambda i: f"prompt {i // 4}")
-    finding = found((NONE, lambda path: run_of(path, mixed)), tmp_path, "groups_mixed")
-    assert finding is not None
+    finding = seen(ledger(mixed), tmp_path, "groups_mixed")
     assert finding.variant == "prompts"
     assert finding.numbers["share"] == 1

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_check
-from telescope.doctor.checks.laws import LEADS_TO
-from telescope.doctor.curves import Curves, onset
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    CRITIC_STEPS,
-    CRITIC_WINDOW,
-    EQUALS_LEAST,
-    OTHER_V,
-    PERSIST,
-    SMOOTH,
-    STILL,
-    USELESS,
-    VALUE_BIAS,
-    VALUE_CLIP,
-    WRONG_SCALE,
-)
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, attempt, curve_check, ledger_check
+from telescope.doctor.curves import Curves, find_onset, onset
+from telescope.doctor.recorded import Recorded, RecordedStep, State
 
 _VARIANCE = "critic/explained_variance"
 _PREFIX = 16
@@ -37,30 +25,26 @@ def _has_critic(run: Curves) -> bool:
 
 
 @curve_check(
-    "critic_useless",
     "critic",
     "warning",
     charts=(_VARIANCE, "critic/vf_loss"),
     settings=("critic.lr", "critic.epochs", "critic_warmup", "critic.clip_value"),
-    explains=("whitening_flips",),
 )
 def critic_useless(run: Curves) -> Sign | None:
     """After its first updates the critic is still no better than a constant."""
-    still = _stands_still(run)
+    still = attempt(_stands_still, run)
     if still is not None:
         return still
-    variance = run.get(_VARIANCE, least=CRITIC_STEPS)
-    if variance is None or not _has_critic(run):
+    variance = run.need(_VARIANCE, least=limits.CRITIC_STEPS)
+    if not _has_critic(run):
         return None
-    now = variance.trail(CRITIC_WINDOW)
-    late = np.arange(len(now)) >= CRITIC_STEPS - 1
-    place = onset((now <= USELESS) & late & ~run.solved(variance.steps), PERSIST)
-    if place is None:
-        return None
+    now = variance.running_median(limits.CRITIC_WINDOW)
+    late = np.arange(len(now)) >= limits.CRITIC_STEPS - 1
+    place = onset((now <= limits.USELESS) & late & ~run.solved(variance.steps))
     lr = run.setting("critic.lr")
     return Sign(
         since=int(variance.steps[place]),
-        numbers={"variance": float(now[place + PERSIST - 1])},
+        numbers={"variance": float(now[place + limits.PERSIST - 1])},
         confidence=0.8,
         change={"critic.lr": lr * 10} if lr and lr <= 1e-5 else {"critic.epochs": 4},
     )
@@ -68,18 +52,21 @@ def critic_useless(run: Curves) -> Sign | None:
 
 def _stands_still(run: Curves) -> Sign | None:
     """V does not move, though it lies beside the returns."""
-    value = run.get("critic/value_mean", least=2 * PERSIST)
-    returns = run.get("critic/return_mean", least=2 * PERSIST)
-    if value is None or returns is None or not _has_critic(run):
+    value = run.need("critic/value_mean", least=2 * limits.PERSIST)
+    returns = run.need("critic/return_mean", least=2 * limits.PERSIST)
+    if not _has_critic(run):
         return None
-    first = value.values[: 2 * PERSIST]
-    apart = np.abs(returns.values[: 2 * PERSIST] - first)
-    if not np.ptp(first) < STILL * float(np.median(apart)):
+    first = value.values[: 2 * limits.PERSIST]
+    apart = np.abs(returns.values[: 2 * limits.PERSIST] - first)
+    if not np.ptp(first) < limits.STILL * float(np.median(apart)):
         return None
     lr = run.setting("critic.lr")
     return Sign(
         since=int(value.steps[0]),
-        numbers={"value": float(first[-1]), "target": float(returns.values[2 * PERSIST - 1])},
+        numbers={
+            "value": float(first[-1]),
+            "target": float(returns.values[2 * limits.PERSIST - 1]),
+        },
         variant="still",
         confidence=0.9,
         change={"critic.lr": max(1e-4, 100 * lr)} if lr else {},
@@ -87,23 +74,21 @@ def _stands_still(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "value_scale",
     "critic",
     "serious",
     charts=(_VARIANCE, "critic/value_mean", "critic/return_mean", "critic/vf_loss"),
     settings=("critic.head_init", "critic.lr", "critic_warmup", "reward.normalise"),
-    explains=("critic_useless", "value_clip_binds", "whitening_flips", "grad_spike"),
 )
 def value_scale(run: Curves) -> Sign | None:
     """V varies more than the returns, or lies far beside them, and stays there."""
-    variance = run.get(_VARIANCE, least=2 * PERSIST)
-    if variance is None or not _has_critic(run) or _stands_still(run) is not None:
+    variance = run.need(_VARIANCE, least=2 * limits.PERSIST)
+    if not _has_critic(run) or attempt(_stands_still, run) is not None:
         return None
     steps = variance.steps
-    wild = variance.trail(SMOOTH) < WRONG_SCALE
+    wild = variance.running_median() < limits.WRONG_SCALE
     bias = _bias(run, steps)
-    for bad, variant in ((wild, ""), (bias > VALUE_BIAS, "bias")):
-        place = onset(bad, 2 * PERSIST)
+    for bad, variant in ((wild, ""), (bias > limits.VALUE_BIAS, "bias")):
+        place = find_onset(bad, 2 * limits.PERSIST)
         if place is not None:
             value = run.get("critic/value_mean")
             returns = run.get("critic/return_mean")
@@ -111,9 +96,9 @@ def value_scale(run: Curves) -> Sign | None:
             return Sign(
                 since=int(begin),
                 numbers={
-                    "variance": float(variance.trail(SMOOTH)[place]),
-                    "value": value.value_at(begin) if value else np.nan,
-                    "target": returns.value_at(begin) if returns else np.nan,
+                    "variance": float(variance.running_median()[place]),
+                    "value": value.value_at(begin) if value else math.nan,
+                    "target": returns.value_at(begin) if returns else math.nan,
                 },
                 variant=variant,
                 confidence=0.8,
@@ -137,48 +122,41 @@ def _bias(run: Curves, steps: np.ndarray) -> np.ndarray:
     spread = run.get("credit/advantage_std")
     if value is None or returns is None or spread is None:
         return np.zeros(len(steps))
-    apart = np.abs(value.at(steps, value.trail(SMOOTH)) - returns.at(steps, returns.trail(SMOOTH)))
-    return np.nan_to_num(apart / np.maximum(spread.at(steps, spread.trail(SMOOTH)), 0.02))
+    apart = np.abs(
+        value.at(steps, value.running_median()) - returns.at(steps, returns.running_median())
+    )
+    return np.nan_to_num(apart / np.maximum(spread.at(steps, spread.running_median()), 0.02))
 
 
 @curve_check(
-    "value_clip_binds",
-    "critic",
-    "warning",
-    charts=("critic/vf_clipfrac", _VARIANCE),
-    settings=("critic.clip_value",),
-    explains=("critic_useless", "whitening_flips", "value_scale"),
+    "critic", "warning", charts=("critic/vf_clipfrac", _VARIANCE), settings=("critic.clip_value",)
 )
 def value_clip_binds(run: Curves) -> Sign | None:
     """Value clipping stops most of the critic's updates, step after step."""
-    clipped = run.get("critic/vf_clipfrac", least=2 * PERSIST)
-    if clipped is None:
-        return None
-    now = clipped.trail(SMOOTH)
-    place = onset(now > VALUE_CLIP, 2 * PERSIST)
-    if place is None:
-        return None
+    clipped = run.need("critic/vf_clipfrac", least=2 * limits.PERSIST)
+    now = clipped.running_median()
+    place = onset(now > limits.VALUE_CLIP, 2 * limits.PERSIST)
     limit = run.setting("critic.clip_value")
     return Sign(
         since=int(clipped.steps[place]),
-        numbers={"share": float(now[place + PERSIST]), "limit": limit if limit else np.nan},
+        numbers={"share": float(now[place + limits.PERSIST]), "limit": limit or math.nan},
         confidence=0.85,
         change={"critic.clip_value": max(10 * limit, 0.2)} if limit else {},
     )
 
 
-@ledger_check("values_differ", "laws", "serious", explains=LEADS_TO)
+@ledger_check("laws", "serious")
 def values_differ(run: Curves, recorded: Recorded) -> Sign | None:
     """V of equal states is as far apart as V of any two rows: it does not belong to its state."""
     if not _has_critic(run):
         return None
     equal = [pair for step in recorded.steps() for pair in _equal_states(step)]
     others = [apart for step in recorded.steps() for apart in _other_rows(step)]
-    if len(equal) < EQUALS_LEAST or not others:
+    if len(equal) < limits.EQUALS_LEAST or not others:
         return None
     apart = [abs(first[2] - second[2]) for first, second in equal]
     typical = float(np.median(apart))
-    if not typical > max(OTHER_V * float(np.median(others)), 1e-6):
+    if not typical > max(limits.OTHER_V * float(np.median(others)), 1e-6):
         return None
     worst = equal[int(np.argmax(apart))]
     return Sign(
@@ -200,16 +178,12 @@ Visit = tuple[RecordedStep, int, float]
 
 def _equal_states(step: RecordedStep) -> Iterator[tuple[Visit, Visit]]:
     """Pairs of rows with the same prompt and the same tokens up to and including one."""
-    prompts = step.known_rows("prompt")
     values = step.flat("values")
-    if not any(prompts) or values is None or not values.any():
+    if not any(step.known_rows("prompt")) or values is None or not values.any():
         return
-    visits: dict[tuple[str, tuple[int, ...]], list[Visit]] = {}
-    answers = zip(prompts, step.rows("responses"), step.spans(), strict=True)
-    for prompt, ids, (start, end) in answers:
-        for at in range(start, min(end, start + _PREFIX)):
-            state = (prompt, tuple(ids[: at - start + 1]))
-            visits.setdefault(state, []).append((step, at, float(values[at])))
+    visits: dict[State, list[Visit]] = {}
+    for state, at in step.states(_PREFIX):
+        visits.setdefault(state, []).append((step, at, float(values[at])))
     for same in visits.values():
         yield from pairwise(same)
 

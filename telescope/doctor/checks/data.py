@@ -6,18 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, ledger_check
 from telescope.doctor.curves import Curves, onset
 from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    DATA_STUCK,
-    PERSIST,
-    REPEATED,
-    SMOOTH,
-    TOOL_FAILURES,
-    TOOL_FAILURES_SERIOUS,
-    TOOLS_UNUSED,
-)
 
 _CALLS = "response/tool_calls"
 _FAILURES = "response/tool_failures"
@@ -25,34 +17,24 @@ _LEAST_PROMPTS = 4
 
 
 @ledger_check(
-    "repeated_data",
     "data",
     "warning",
     charts=("reward/score_mean", "eval/sampled_score"),
     settings=("data.files", "data.size", "data.shuffle", "rollout.n"),
-    explains=(
-        "overfitting",
-        "over_optimisation",
-        "collapse",
-        "saturated_reward",
-        "same_response",
-        "partial_credit",
-        "lr_too_high",
-        "kl_runaway",
-        "critic_useless",
-    ),
 )
 def repeated_data(run: Curves, recorded: Recorded) -> Sign | None:
     """The same prompts stand in one step several times, or in every step again."""
     steps = recorded.steps()
     per_prompt = run.setting("rollout.n")
     within = [(step.step, _repeated_within(step, per_prompt)) for step in steps]
-    over = [(step, share) for step, share in within if share is not None and share > REPEATED]
+    over = [
+        (step, share) for step, share in within if share is not None and share > limits.REPEATED
+    ]
     if len(over) >= 2 and 2 * len(over) > len(steps):
         share = float(np.mean([share for _, share in over]))
         return Sign(since=over[0][0], numbers={"share": share}, confidence=0.85)
     shared = [(later.step, _shared(earlier, later)) for earlier, later in pairwise(steps)]
-    stuck = [(step, part) for step, part in shared if part is not None and part > DATA_STUCK]
+    stuck = [(step, part) for step, part in shared if part is not None and part > limits.DATA_STUCK]
     if len(stuck) >= 2 and len(stuck) >= len(steps) / 2:
         share = float(np.mean([part for _, part in stuck]))
         return Sign(
@@ -90,48 +72,37 @@ def _shared(earlier: RecordedStep, later: RecordedStep) -> float | None:
 
 
 @curve_check(
-    "failing_tools",
     "data",
     "warning",
     charts=(_FAILURES, _CALLS),
     settings=("rollout.environment", "rollout.tool_seconds", "rollout.corpus"),
-    explains=("tools_unused", "length_drift", "constant_reward", "flat_groups", "mostly_truncated"),
 )
 def failing_tools(run: Curves) -> Sign | None:
     """Many tool calls raise an error or take too long."""
-    calls = run.get(_CALLS, least=PERSIST)
-    failures = run.get(_FAILURES, least=PERSIST)
-    if calls is None or failures is None:
-        return None
+    calls = run.need(_CALLS, least=limits.PERSIST)
+    failures = run.need(_FAILURES, least=limits.PERSIST)
     steps = failures.steps
-    made = np.maximum(calls.at(steps, calls.trail(SMOOTH)), 1e-9)
-    share = np.where(made > TOOLS_UNUSED, failures.trail(SMOOTH) / made, 0.0)
-    place = onset(share > TOOL_FAILURES, PERSIST)
-    if place is None:
-        return None
-    worst = float(share[place : place + PERSIST].mean())
+    made = np.maximum(calls.at(steps, calls.running_median()), 1e-9)
+    share = np.where(made > limits.TOOLS_UNUSED, failures.running_median() / made, 0.0)
+    place = onset(share > limits.TOOL_FAILURES)
+    worst = float(share[place : place + limits.PERSIST].mean())
     return Sign(
         since=int(steps[place]),
         numbers={"share": worst},
-        severity="serious" if worst > TOOL_FAILURES_SERIOUS else "warning",
+        severity="serious" if worst > limits.TOOL_FAILURES_SERIOUS else "warning",
         confidence=0.95,
     )
 
 
 @curve_check(
-    "tools_unused",
     "data",
     "warning",
     charts=(_CALLS,),
     settings=("rollout.environment", "data.instruction", "model.path"),
-    explains=(),
 )
 def tools_unused(run: Curves) -> Sign | None:
     """There are tools, and the policy does not call them."""
-    calls = run.get(_CALLS, least=2 * PERSIST)
-    if calls is None:
-        return None
-    place = onset((calls.trail(SMOOTH) < TOOLS_UNUSED) & ~run.solved(calls.steps), 2 * PERSIST)
-    if place is None:
-        return None
+    calls = run.need(_CALLS, least=2 * limits.PERSIST)
+    unused = calls.running_median() < limits.TOOLS_UNUSED
+    place = onset(unused & ~run.solved(calls.steps), 2 * limits.PERSIST)
     return Sign(since=int(calls.steps[place]), numbers={"calls": float(calls.values[-1])})

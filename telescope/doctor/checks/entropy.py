@@ -6,53 +6,36 @@ import math
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check
-from telescope.doctor.curves import Bools, Curves, Floats, onset
-from telescope.doctor.thresholds import (
-    COLLAPSED,
-    COLLAPSED_EARLY,
-    ENTROPY_LOW,
-    EXPLODED,
-    EXPLODED_NATS,
-    PERSIST,
-    RISING,
-    SCORE_START,
-    SCORE_WINDOW,
-    SMOOTH,
-    STUCK_LOW,
-    STUCK_STEPS,
-)
+from telescope.doctor.curves import Bools, Curves, Floats, find_onset, onset
 
 
 @curve_check(
-    "collapse",
     "entropy",
     "serious",
     charts=("actor/entropy", "reward/score_mean"),
     settings=("actor.entropy_coef", "actor.lr", "credit.kl_coef"),
-    explains=("same_response", "flat_groups", "no_gradient", "lr_too_low", "over_optimisation"),
 )
 def collapse(run: Curves) -> Sign | None:
     """Entropy that falls while the score rises is learning. Without a gain it is collapse."""
-    entropy = run.get("actor/entropy", least=PERSIST)
-    if entropy is None:
-        return None
+    entropy = run.need("actor/entropy", least=limits.PERSIST)
     start = entropy.start()
-    now = entropy.trail(SMOOTH)
+    now = entropy.running_median()
     steps = entropy.steps
-    open_task = ~run.solved(steps)
-    unlearned = (now < COLLAPSED * start) & ~run.learned(steps) & open_task
-    stuck = (now < COLLAPSED_EARLY * start) & _stands_still(run, steps) & open_task
-    if entropy.start(SCORE_START) < ENTROPY_LOW and not run.solved(steps)[:SCORE_START].any():
+    solved = run.solved(steps)
+    is_low = entropy.start(limits.SCORE_START) < limits.ENTROPY_LOW
+    if is_low and not solved[: limits.SCORE_START].any():
         return _cold(run, int(steps[0]), start)
+    unlearned = (now < limits.COLLAPSED * start) & ~run.learned(steps)
+    stuck = (now < limits.COLLAPSED_EARLY * start) & _stands_still(run, steps)
     for bad, variant in ((unlearned, ""), (stuck, "early")):
-        place = onset(bad, PERSIST)
+        place = find_onset(bad & ~solved)
         if place is not None:
-            numbers = {"before": start, "now": float(now[place + PERSIST - 1])}
             coef = run.setting("actor.entropy_coef") or 0.0
             return Sign(
                 since=int(steps[place]),
-                numbers=numbers,
+                numbers={"before": start, "now": float(now[place + limits.PERSIST - 1])},
                 variant=variant,
                 severity="warning" if variant else "serious",
                 confidence=0.6 if variant else 0.85,
@@ -81,37 +64,30 @@ def _stands_still(run: Curves, steps: Floats) -> Bools:
     top = run.top_score
     if score is None or top is None:
         return np.zeros(len(steps), bool)
-    smooth = score.trail(SCORE_WINDOW, "mean")
-    before = score.at(steps - STUCK_STEPS, smooth)
+    smooth = score.running_mean()
+    before = score.at(steps - limits.STUCK_STEPS, smooth)
     now = score.at(steps, smooth)
-    return (now - before < run.chance()) & (now < STUCK_LOW * top)
+    return (now - before < run.chance()) & (now < limits.STUCK_LOW * top)
 
 
 @curve_check(
-    "entropy_explosion",
     "entropy",
     "serious",
     charts=("actor/entropy", "reward/score_mean"),
     settings=("actor.entropy_coef", "actor.lr"),
-    explains=("kl_runaway", "mostly_truncated", "length_drift", "kl_negative", "lr_too_high"),
 )
 def entropy_explosion(run: Curves) -> Sign | None:
     """Entropy far above its start: with a bonus the bonus pays for noise."""
-    entropy = run.get("actor/entropy", least=PERSIST)
-    if entropy is None:
-        return None
+    entropy = run.need("actor/entropy")
     start = entropy.start()
-    now = entropy.trail(SMOOTH)
-    place = onset((now > EXPLODED * start) & (now > start + EXPLODED_NATS), PERSIST)
-    if place is None:
-        return None
-    coef = run.setting("actor.entropy_coef")
-    bonus = bool(coef)
-    calm = np.flatnonzero(now[:place] <= RISING * start)
+    now = entropy.running_median()
+    place = onset((now > limits.EXPLODED * start) & (now > start + limits.EXPLODED_NATS))
+    bonus = run.setting("actor.entropy_coef") or 0.0
+    calm = np.flatnonzero(now[:place] <= limits.RISING * start)
     begin = int(calm[-1]) + 1 if len(calm) else 0
     return Sign(
         since=int(entropy.steps[begin]),
-        numbers={"before": start, "now": float(now[-1]), "coef": coef or 0.0},
+        numbers={"before": start, "now": float(now[-1]), "coef": bonus},
         variant="bonus" if bonus else "",
         confidence=0.9 if bonus else 0.7,
         change={"actor.entropy_coef": 0.0} if bonus else {},

@@ -6,17 +6,9 @@ import math
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check
 from telescope.doctor.curves import Curves, onset
-from telescope.doctor.thresholds import (
-    NEAR_NAN,
-    PERSIST,
-    SPIKE,
-    SPIKE_ACTOR,
-    SPIKE_CRITIC,
-    SPIKE_WINDOW,
-    SPIKES,
-)
 
 _WATCHED = (
     "actor/pg_loss",
@@ -33,12 +25,10 @@ _WATCHED = (
 
 
 @curve_check(
-    "not_finite",
     "learning_rate",
     "serious",
     charts=("actor/grad_norm", "actor/pg_loss"),
     settings=("actor.lr", "critic.lr", "actor.max_grad_norm", "model.dtype"),
-    explains=("no_gradient", "collapse", "reward_scale"),
 )
 def not_finite(run: Curves) -> Sign | None:
     """A metric that is NaN or infinite, or so large that it is about to be."""
@@ -46,15 +36,15 @@ def not_finite(run: Curves) -> Sign | None:
     for name in _WATCHED:
         curve = run.get(name)
         if curve is not None:
-            large = np.flatnonzero(np.abs(curve.values) > NEAR_NAN)
+            large = np.flatnonzero(np.abs(curve.values) > limits.NEAR_NAN)
             if len(large):
                 at = int(large[0])
                 places.append((int(curve.steps[at]), name, float(curve.values[at])))
     if not places:
         return None
     step, name, value = min(places, key=lambda place: place[0])
-    lr = run.setting("critic.lr" if name.startswith("critic") else "actor.lr")
     key = "critic.lr" if name.startswith("critic") else "actor.lr"
+    lr = run.setting(key)
     return Sign(
         since=step,
         numbers={"metric": name, "value": value},
@@ -65,26 +55,19 @@ def not_finite(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "no_gradient",
     "learning_rate",
     "serious",
     charts=("actor/grad_norm", "actor/pg_loss"),
     settings=("rollout.n", "credit.estimator", "model.lora_rank"),
-    explains=("lr_too_low",),
 )
 def no_gradient(run: Curves) -> Sign | None:
     """The actor's gradient is exactly 0: there is nothing that it could learn from."""
-    norm = run.get("actor/grad_norm", least=PERSIST)
-    if norm is None:
-        return None
-    place = onset((norm.values < 1e-8) & ~run.solved(norm.steps), PERSIST)
-    if place is None:
-        return None
-    return Sign(since=int(norm.steps[place]), numbers={}, confidence=0.95)
+    norm = run.need("actor/grad_norm")
+    place = onset((norm.values < 1e-8) & ~run.solved(norm.steps))
+    return Sign(since=int(norm.steps[place]), confidence=0.95)
 
 
 @curve_check(
-    "grad_spike",
     "learning_rate",
     "warning",
     charts=("actor/grad_norm", "critic/grad_norm"),
@@ -92,14 +75,14 @@ def no_gradient(run: Curves) -> Sign | None:
 )
 def grad_spike(run: Curves) -> Sign | None:
     """Several gradients far above the usual size within a short time."""
-    for role, least in (("actor", SPIKE_ACTOR), ("critic", SPIKE_CRITIC)):
-        norm = run.get(f"{role}/grad_norm", least=SPIKES)
+    for role, least in (("actor", limits.SPIKE_ACTOR), ("critic", limits.SPIKE_CRITIC)):
+        norm = run.get(f"{role}/grad_norm", least=limits.SPIKES)
         if norm is None:
             continue
-        usual = norm.trail(SPIKE_WINDOW)
-        spikes = np.flatnonzero((norm.values > SPIKE * usual) & (norm.values > least))
-        for first, last in zip(spikes, spikes[SPIKES - 1 :], strict=False):
-            if norm.steps[last] - norm.steps[first] <= SPIKE_WINDOW:
+        usual = norm.running_median(limits.SPIKE_WINDOW)
+        spikes = np.flatnonzero((norm.values > limits.SPIKE * usual) & (norm.values > least))
+        for first, last in zip(spikes, spikes[limits.SPIKES - 1 :], strict=False):
+            if norm.steps[last] - norm.steps[first] <= limits.SPIKE_WINDOW:
                 numbers = {
                     "role": role,
                     "largest": float(norm.values[spikes].max()),

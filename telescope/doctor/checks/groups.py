@@ -8,58 +8,36 @@ from itertools import combinations
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign, witness
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import (
+    Sign,
+    curve_check,
+    first_step,
+    ledger_check,
+    ledger_sign,
+    witness,
+)
 from telescope.doctor.curves import Curves, onset
 from telescope.doctor.finding import Finding, Place
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    COPIED,
-    COPIED_LEAST,
-    FLAT_GROUPS,
-    FLAT_SERIOUS,
-    LOOP_DISTINCT,
-    LOOPING,
-    PAIR_COPIED,
-    PAIRS_LEAST,
-    PERSIST,
-    SAME_RESPONSE,
-    SMOOTH,
-    SOLVED,
-)
+from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
 
 _LEAST_GROUPS = 4
 _LEAST_PROMPTS = 8
 _LOOP_TOKENS = 32
 """A shorter response is not judged."""
 
-_AFTER_FLAT = (
-    "no_gradient",
-    "lr_too_low",
-    "lr_too_high",
-    "entropy_explosion",
-    "kl_runaway",
-    "collapse",
-)
-"""What may follow where advantages are 0: only KL and entropy terms move the policy."""
-
 
 @curve_check(
-    "flat_groups",
     "groups",
     "serious",
     charts=("reward/flat_groups", "reward/score_mean"),
     settings=("rollout.n", "rollout.dynamic_sampling", "data.files", "data.task"),
-    explains=_AFTER_FLAT,
 )
 def flat_groups(run: Curves) -> Sign | None:
     """In most groups all scores are equal, so that no answer is better than another."""
-    flat = run.get("reward/flat_groups", least=PERSIST)
-    if flat is None:
-        return None
-    share = flat.trail(SMOOTH)
-    place = onset((share > FLAT_GROUPS) & ~run.solved(flat.steps), PERSIST)
-    if place is None:
-        return None
+    flat = run.need("reward/flat_groups")
+    share = flat.running_median()
+    place = onset((share > limits.FLAT_GROUPS) & ~run.solved(flat.steps))
     return _flat_sign(run, int(flat.steps[place]), float(share[-1]))
 
 
@@ -68,7 +46,7 @@ def _flat_sign(run: Curves, since: int, share: float) -> Sign:
     return Sign(
         since=since,
         numbers={"share": share},
-        severity="serious" if share >= FLAT_SERIOUS else "warning",
+        severity="serious" if share >= limits.FLAT_SERIOUS else "warning",
         confidence=0.9,
         change={"rollout.n": 2 * n, "rollout.dynamic_sampling": 4} if n else {},
     )
@@ -81,7 +59,7 @@ def recorded_flat_groups(run: Curves, recorded: Recorded) -> Sign | None:
         return None
     shares = [(step.step, _flat_share(step, run.top_score)) for step in recorded.steps()]
     known = [(step, share) for step, share in shares if share is not None]
-    over = [(step, share) for step, share in known if share > FLAT_GROUPS]
+    over = [(step, share) for step, share in known if share > limits.FLAT_GROUPS]
     if len(over) < 2 or 2 * len(over) < len(known):
         return None
     return _flat_sign(run, over[0][0], float(np.mean([share for _, share in over])))
@@ -93,19 +71,19 @@ def _flat_share(step: RecordedStep, top: float | None) -> float | None:
     groups = [rows for rows in step.groups.values() if len(rows) > 1]
     if not scores or len(groups) < _LEAST_GROUPS:
         return None
-    if top is not None and float(np.mean(scores)) >= SOLVED * top:
+    if _is_solved(scores, top):
         return None
     spreads = [np.ptp([scores[row] for row in rows]) for rows in groups]
     return float(np.mean([spread < 1e-9 for spread in spreads]))
 
 
+def _is_solved(scores: list[float], top: float | None) -> bool:
+    """Whether nearly every answer of a step is right."""
+    return bool(scores) and top is not None and float(np.mean(scores)) >= limits.SOLVED * top
+
+
 @ledger_check(
-    "copied_answers",
-    "groups",
-    "serious",
-    charts=("reward/flat_groups",),
-    settings=("rollout.n", "rollout.engine"),
-    explains=("flat_groups", *_AFTER_FLAT),
+    "groups", "serious", charts=("reward/flat_groups",), settings=("rollout.n", "rollout.engine")
 )
 def copied_answers(run: Curves, recorded: Recorded) -> Sign | None:
     """Answers of a group are equal more often than their own probabilities allow."""
@@ -113,9 +91,9 @@ def copied_answers(run: Curves, recorded: Recorded) -> Sign | None:
         return None  # log-probs are those of all tokens, so that the probabilities are too low
     steps = recorded.steps()
     twins = [twin for step in steps for twin in _twins(step)]
-    if len(twins) >= COPIED_LEAST:
+    if len(twins) >= limits.COPIED_LEAST:
         share, expected = np.mean(twins, axis=0)
-        if share - expected >= COPIED:
+        if share - expected >= limits.COPIED:
             return Sign(
                 since=steps[0].step,
                 numbers={"share": float(share), "expected": float(expected)},
@@ -133,7 +111,8 @@ def _copied_pair(steps: list[RecordedStep]) -> Sign | None:
             found.setdefault(pair, []).append((same, chance))
     for (first, second), each in found.items():
         share, expected = np.mean(each, axis=0)
-        if len(each) >= PAIRS_LEAST and share >= PAIR_COPIED and share - expected >= COPIED:
+        is_enough = len(each) >= limits.PAIRS_LEAST and share >= limits.PAIR_COPIED
+        if is_enough and share - expected >= limits.COPIED:
             rows = next(rows for rows in steps[0].groups.values() if len(rows) > second)
             return Sign(
                 since=steps[0].step,
@@ -144,7 +123,7 @@ def _copied_pair(steps: list[RecordedStep]) -> Sign | None:
                     "expected": float(expected),
                 },
                 variant="pair",
-                places=tuple(steps[0].response_place(rows[at]) for at in (first, second)),
+                places=steps[0].response_places((rows[first], rows[second])),
                 confidence=0.9,
             )
     return None
@@ -153,84 +132,71 @@ def _copied_pair(steps: list[RecordedStep]) -> Sign | None:
 def _pairs(step: RecordedStep) -> Iterator[tuple[tuple[int, int], bool, float]]:
     """Of each pair of places in a group: whether its answers are one, and the chance of that."""
     ids = step.rows("responses")
-    logs = step.tokens_of("rollout_log_probs")
-    if not logs or not all(np.isfinite(row).all() for row in logs):
-        return
-    for rows in step.groups.values():
+    chances = _chances(step)
+    for rows in step.groups.values() if chances else ():
         for (i, first), (j, second) in combinations(enumerate(rows), 2):
-            chance = float(np.exp(min(logs[first].sum(), 0.0)))
-            yield (i, j), ids[first] == ids[second], chance
+            yield (i, j), ids[first] == ids[second], chances[first]
 
 
-def _twins(step: RecordedStep) -> list[tuple[bool, float]]:
+def _twins(step: RecordedStep) -> Iterator[tuple[bool, float]]:
     """Of each answer in a group: whether another one is the same, and the chance of that."""
     ids = step.rows("responses")
-    logs = step.tokens_of("rollout_log_probs")
-    if not logs or not all(np.isfinite(row).all() for row in logs):
-        return []
-    found = []
-    for rows in step.groups.values():
+    chances = _chances(step)
+    for rows in step.groups.values() if chances else ():
         for row in rows:
             others = [other for other in rows if other != row]
-            p = float(np.exp(min(logs[row].sum(), 0.0)))
             if others:
                 same = any(ids[other] == ids[row] for other in others)
-                found.append((same, 1 - (1 - p) ** len(others)))
-    return found
+                yield same, 1 - (1 - chances[row]) ** len(others)
+
+
+def _chances(step: RecordedStep) -> list[float]:
+    """The probability of each response; none if some are not known."""
+    logs = step.tokens_of("rollout_log_probs")
+    if not all(np.isfinite(row).all() for row in logs):
+        return []
+    return [float(np.exp(min(row.sum(), 0.0))) for row in logs]
 
 
 @ledger_check(
-    "same_response",
     "groups",
     "serious",
     charts=("actor/entropy", "reward/score_mean"),
     settings=("actor.entropy_coef", "credit.kl_coef", "actor.lr"),
-    explains=("flat_groups", "no_gradient"),
 )
-def same_response(run: Curves, recorded: Recorded) -> Sign | None:
+@first_step
+def same_response(run: Curves, step: RecordedStep) -> Sign | None:
     """Different prompts get the same answer, and it is not right."""
-    for step in recorded.steps():
-        texts = step.known_rows("response")
-        prompts = step.known_rows("prompt")
-        if len(set(prompts)) < _LEAST_PROMPTS:
-            continue
-        text, count = Counter(texts).most_common(1)[0]
-        share = count / len(texts)
-        scores = step.known_rows("score")
-        top = run.top_score
-        good = bool(scores) and top is not None and float(np.mean(scores)) >= SOLVED * top
-        if share >= SAME_RESPONSE and not good:
-            rows = [row for row, each in enumerate(texts) if each == text][:3]
-            places = tuple(step.response_place(row) for row in rows)
-            return Sign(
-                since=step.step,
-                numbers={"share": share, "text": text.strip()[:40]},
-                variant="" if text.strip() else "empty",
-                places=places,
-                confidence=0.85,
-            )
-    return None
+    texts = step.known_rows("response")
+    if len(set(step.known_rows("prompt"))) < _LEAST_PROMPTS:
+        return None
+    text, count = Counter(texts).most_common(1)[0]
+    share = count / len(texts)
+    if share < limits.SAME_RESPONSE or _is_solved(step.known_rows("score"), run.top_score):
+        return None
+    return Sign(
+        since=step.step,
+        numbers={"share": share, "text": text.strip()[:40]},
+        variant="" if text.strip() else "empty",
+        places=step.response_places(row for row, each in enumerate(texts) if each == text),
+        confidence=0.85,
+    )
 
 
 @ledger_check(
-    "looping",
     "groups",
     "warning",
     charts=("response/length_mean", "response/truncated"),
     settings=("actor.lr", "credit.kl_coef", "reward.overlong_tokens"),
-    explains=("mostly_truncated", "length_drift"),
 )
-def looping(run: Curves, recorded: Recorded) -> Sign | None:
+@first_step
+def looping(run: Curves, step: RecordedStep) -> Sign | None:
     """Many responses say the same few tokens over and over."""
-    for step in recorded.steps():
-        rows = [
-            row for row, ids in enumerate(step.rows("responses")) if _distinct(ids) < LOOP_DISTINCT
-        ]
-        if len(rows) >= LOOPING * len(step):
-            places = tuple(step.response_place(row) for row in rows[:3])
-            numbers = {"share": len(rows) / len(step)}
-            return Sign(since=step.step, numbers=numbers, places=places, confidence=0.8)
-    return None
+    distinct = [_distinct(ids) for ids in step.rows("responses")]
+    rows = [row for row, share in enumerate(distinct) if share < limits.LOOP_DISTINCT]
+    if len(rows) < limits.LOOPING * len(step):
+        return None
+    return Sign(step.step, {"share": len(rows) / len(step)}, places=step.response_places(rows))
 
 
 def _distinct(ids: list[int]) -> float:
@@ -243,18 +209,14 @@ def _distinct(ids: list[int]) -> float:
 
 @witness("flat_groups")
 def flat_examples(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
-    """The answers of the first group with equal scores."""
-    step = recorded.near(finding.since)
-    return () if step is None else flat_places(step)
+    return flat_places(recorded.near(finding.since))
 
 
 def flat_places(step: RecordedStep) -> tuple[Place, ...]:
     """The answers of the first group with equal scores."""
     scores = step.known_rows("score")
-    if not scores:
-        return ()
-    for rows in step.groups.values():
+    for rows in step.groups.values() if scores else ():
         own = [scores[row] for row in rows]
         if len(rows) > 1 and max(own) == min(own):
-            return tuple(step.response_place(row, score=scores[row]) for row in rows[:3])
+            return tuple(step.response_place(row, score=scores[row]) for row in rows[:SHOWN])
     return ()

@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from telescope.doctor.check import LedgerFunction, Sign, curve_check, ledger_check
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_check
 from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    CREDIT_LOST,
-    LAW_SAMPLES,
-    LAW_STEPS,
-)
+from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
 from telescope.errors import TelescopeError
 from telescope.explain.trace import Tracer
 from telescope.peers.faults import find_faults
 from telescope.peers.given import Fault, Given
 
-LEADS_TO = (
-    "critic_useless",
-    "value_scale",
-    "value_clip_binds",
-    "lr_too_high",
-    "lr_too_low",
-    "collapse",
-    "kl_runaway",
-    "kl_negative",
-    "entropy_explosion",
-    "whitening_flips",
-    "no_gradient",
-    "grad_spike",
-    "not_finite",
-    "flat_groups",
-    "same_response",
-    "length_drift",
-    "mostly_truncated",
-    "constant_reward",
-    "reward_scale",
-    "looping",
-    "partial_credit",
-    "over_optimisation",
-    "overfitting",
-    "sampler_mismatch",
-    "first_ratio",
-    "part_constant",
-    "label_mismatch",
-)
 ENDS = (
     b"</s>",
     b"<eos>",
@@ -79,29 +45,25 @@ FAULTS = {
 """Fault of a batch -> settings that it is about."""
 
 
-def _fault_check(fault_id: str) -> LedgerFunction:
-    def check(run: Curves, recorded: Recorded) -> Sign | None:
-        for step in recorded.steps():
-            for fault in _faults_of(step, run.setting("model.dtype")):
-                if fault.id == fault_id:
-                    return _sign_of(step, fault)
-        return None
+def _check_fault(id: str, settings: tuple[str, ...]) -> None:
+    """Registers the check of one of these faults."""
 
-    return check
+    def look(run: Curves, step: RecordedStep) -> Sign | None:
+        faults = _faults_of(step, run.setting("model.dtype"))
+        return next((_sign_of(step, fault) for fault in faults if fault.id == id), None)
+
+    look.__name__ = id
+    ledger_check("laws", "serious", settings=settings)(first_step(look))
 
 
 for _id, _settings in FAULTS.items():
-    ledger_check(_id, "laws", "serious", settings=_settings, explains=LEADS_TO)(_fault_check(_id))
+    _check_fault(_id, _settings)
 
 
 def _sign_of(step: RecordedStep, fault: Fault) -> Sign:
-    inside = (
-        fault.row < len(step)
-        and fault.token < step.offsets[fault.row + 1] - step.offsets[fault.row]
-    )
-    places: tuple[Place, ...] = ()
-    if inside:
-        places = (step.place(int(step.offsets[fault.row]) + fault.token),)
+    spans = list(step.spans())
+    start, end = spans[fault.row] if fault.row < len(spans) else (0, 0)
+    places = (step.place(start + fault.token),) if fault.token < end - start else ()
     numbers = {"said_en": fault.en[:1].upper() + fault.en[1:], "said_zh": fault.zh}
     return Sign(since=step.step, numbers=numbers, places=places, confidence=0.95)
 
@@ -114,12 +76,11 @@ def _faults_of(step: RecordedStep, dtype: str | None) -> list[Fault]:
 
 
 def _given(step: RecordedStep) -> Given:
-    columns = {}
     names = ("values", "returns", "whitened", "token_level_rewards", "token_level_scores")
-    for name in (*names, "old_log_probs", "rollout_log_probs"):
-        rows = step.tokens_of(name)
-        if rows:
-            columns[name] = rows
+    recorded = {
+        name: step.tokens_of(name) for name in (*names, "old_log_probs", "rollout_log_probs")
+    }
+    columns = {name: rows for name, rows in recorded.items() if rows}
     if not step.settings.estimator_definition.needs.critic:
         columns.pop("values", None)
     prompts = step.known_rows("prompt_ids") or step.known_rows("prompt")
@@ -154,17 +115,11 @@ def eos_of(step: RecordedStep) -> int | None:
 # ---- every formula recomputed ----
 
 
-@ledger_check(
-    "law_broken",
-    "laws",
-    "serious",
-    settings=("credit.estimator", "credit.gamma", "credit.lam"),
-    explains=LEADS_TO,
-)
+@ledger_check("laws", "serious", settings=("credit.estimator", "credit.gamma", "credit.lam"))
 def law_broken(run: Curves, recorded: Recorded) -> Sign | None:
     """A recorded number does not follow from the recorded numbers that it is made of."""
     steps = recorded.steps()
-    stride = max(1, -(-len(steps) // LAW_STEPS))
+    stride = max(1, -(-len(steps) // limits.LAW_STEPS))
     for step in steps[::stride]:
         wrong = _wrong_numbers(step)
         if wrong:
@@ -172,7 +127,7 @@ def law_broken(run: Curves, recorded: Recorded) -> Sign | None:
             return Sign(
                 since=step.step,
                 numbers={"names": ", ".join(names), "count": len(wrong)},
-                places=tuple(place for _, place in wrong[:3]),
+                places=tuple(place for _, place in wrong[:SHOWN]),
                 confidence=0.9,
             )
     return None
@@ -183,7 +138,7 @@ def _wrong_numbers(step: RecordedStep) -> list[tuple[str, Place]]:
     if step.meta.get("rules"):  # another trainer, whose rules differ from ours
         return []
     found: list[tuple[str, Place]] = []
-    for row in range(min(len(step), LAW_SAMPLES)):
+    for row in range(min(len(step), limits.LAW_SAMPLES)):
         sample = step.sample(row)
         try:
             tracer = Tracer(sample)
@@ -198,88 +153,70 @@ def _wrong_numbers(step: RecordedStep) -> list[tuple[str, Place]]:
     return found
 
 
-@ledger_check(
-    "score_lost",
-    "laws",
-    "serious",
-    settings=("reward.functions",),
-    explains=LEADS_TO,
-)
-def score_lost(run: Curves, recorded: Recorded) -> Sign | None:
+@ledger_check("laws", "serious", settings=("reward.functions",))
+@first_step
+def score_lost(run: Curves, step: RecordedStep) -> Sign | None:
     """The scores on a response's tokens do not add up to the score of the response."""
     shaped = ("reward.normalise", "reward.clip", "reward.overlong_tokens", "reward.shift")
     if any(run.setting(key) for key in shaped) or run.setting("reward.scale") not in (None, 1):
         return None
-    for step in recorded.steps():
-        scores = step.rows("score")
-        tokens = step.tokens_of("token_level_scores")
-        paid = [float(row.sum()) for row in tokens]
-        lost = [
-            row
-            for row, (score, given) in enumerate(zip(scores, paid, strict=False))
-            if score is not None and len(tokens[row])  # an answer without tokens is not paid
-            if abs(score - given) > 1e-4 * max(1.0, abs(score))
-        ]
-        if lost:
-            row = lost[0]
-            return Sign(
-                since=step.step,
-                numbers={"share": len(lost) / len(step), "score": scores[row], "paid": paid[row]},
-                places=(step.response_place(row, score=scores[row], paid=paid[row]),),
-                confidence=0.9,
-            )
-    return None
+    scores = step.rows("score")
+    tokens = step.tokens_of("token_level_scores")
+    paid = [float(row.sum()) for row in tokens]
+    lost = [
+        row
+        for row, (score, given) in enumerate(zip(scores, paid, strict=False))
+        if score is not None and len(tokens[row])  # an answer without tokens is not paid
+        if abs(score - given) > 1e-4 * max(1.0, abs(score))
+    ]
+    if not lost:
+        return None
+    row = lost[0]
+    return Sign(
+        since=step.step,
+        numbers={"share": len(lost) / len(step), "score": scores[row], "paid": paid[row]},
+        places=(step.response_place(row, score=scores[row], paid=paid[row]),),
+        confidence=0.9,
+    )
 
 
-@ledger_check(
-    "score_early",
-    "laws",
-    "serious",
-    settings=("reward.functions",),
-    explains=LEADS_TO,
-)
-def score_early(run: Curves, recorded: Recorded) -> Sign | None:
+@ledger_check("laws", "serious", settings=("reward.functions",))
+@first_step
+def score_early(run: Curves, step: RecordedStep) -> Sign | None:
     """Every score is paid on one token, and always as far before the last one, or on the first."""
-    for step in recorded.steps():
-        tokens = step.tokens_of("token_level_scores")
-        paid = [(row, np.flatnonzero(each)) for row, each in enumerate(tokens) if each.any()]
-        if len(paid) < LAW_SAMPLES or any(len(at) > 1 for _, at in paid):
-            continue
-        written = [np.flatnonzero(mask) for mask in step.tokens_of("response_mask")]
-        before_end = {int(written[row][-1] - at[0]) for row, at in paid if len(written[row])}
-        is_first = all(at[0] == 0 and len(tokens[row]) > 1 for row, at in paid)
-        before = before_end.pop() if len(before_end) == 1 else 0
-        if is_first or before > 0:
-            row, at = paid[0]
-            place = step.place(int(step.offsets[row] + at[0]), score=float(tokens[row][at[0]]))
-            return Sign(
-                since=step.step,
-                numbers={"count": len(paid), "before": before},
-                variant="" if is_first else "before",
-                places=(place,),
-                confidence=0.9 if is_first else 0.8,
-            )
-    return None
+    tokens = step.tokens_of("token_level_scores")
+    paid = [(row, np.flatnonzero(each)) for row, each in enumerate(tokens) if each.any()]
+    if len(paid) < limits.LAW_SAMPLES or any(len(at) > 1 for _, at in paid):
+        return None
+    written = [np.flatnonzero(mask) for mask in step.tokens_of("response_mask")]
+    before_end = {int(written[row][-1] - at[0]) for row, at in paid if len(written[row])}
+    is_first = all(at[0] == 0 and len(tokens[row]) > 1 for row, at in paid)
+    before = before_end.pop() if len(before_end) == 1 else 0
+    if not is_first and before <= 0:
+        return None
+    row, at = paid[0]
+    place = step.place(int(step.offsets[row] + at[0]), score=float(tokens[row][at[0]]))
+    return Sign(
+        since=step.step,
+        numbers={"count": len(paid), "before": before},
+        variant="" if is_first else "before",
+        places=(place,),
+        confidence=0.9 if is_first else 0.8,
+    )
 
 
-@curve_check(
-    "credit_fades",
-    "laws",
-    "warning",
-    charts=("response/length_mean",),
-    settings=("credit.gamma",),
-    explains=("critic_useless", "partial_credit", "over_optimisation", "lr_too_low"),
-)
+@curve_check("laws", "warning", charts=("response/length_mean",), settings=("credit.gamma",))
 def credit_fades(run: Curves) -> Sign | None:
     """γ discounts the score so much that the first tokens get next to nothing of it."""
-    length = run.get("response/length_mean", least=3)
+    length = run.need("response/length_mean", least=3)
     gamma = run.setting("credit.gamma")
-    if length is None or not isinstance(gamma, int | float) or gamma >= 1:
+    if not isinstance(gamma, int | float) or gamma >= 1:
         return None
     share = float(gamma ** float(np.median(length.values)))
-    if share > CREDIT_LOST:
+    if share > limits.CREDIT_LOST:
         return None
-    numbers: dict[str, Any] = {"gamma": gamma, "share": share, "length": length.start(3)}
     return Sign(
-        since=int(length.steps[0]), numbers=numbers, confidence=0.8, change={"credit.gamma": 1.0}
+        since=int(length.steps[0]),
+        numbers={"gamma": gamma, "share": share, "length": length.start(3)},
+        change={"credit.gamma": 1.0},
     )

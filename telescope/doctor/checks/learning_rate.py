@@ -6,64 +6,23 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_sign
-from telescope.doctor.curves import Curve, Curves, onset
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, attempt, curve_check, ledger_sign
+from telescope.doctor.curves import Curve, Curves, find_onset, onset
 from telescope.doctor.recorded import Recorded
-from telescope.doctor.thresholds import (
-    APPROX_KL_GOOD,
-    APPROX_KL_HIGH,
-    APPROX_KL_LOW,
-    CLIP_CALM,
-    CLIP_HIGH,
-    KL_JUMP,
-    KL_PINNED,
-    LOW_STEPS,
-    LR_PERSIST,
-    NO_RATIO,
-    NORM_CUT,
-    PERSIST,
-    RATE_ENDED,
-    RATE_LOW,
-    RATE_NONE,
-    RATIO_FAR,
-    RATIO_TAIL,
-    SMOOTH,
-)
 
 
 @curve_check(
-    "lr_too_high",
     "learning_rate",
     "serious",
     charts=("actor/approx_kl", "actor/pg_clipfrac", "actor/lr", "actor/grad_norm"),
     settings=("actor.lr", "actor.epochs", "actor.minibatches", "actor.target_kl"),
-    explains=(
-        "collapse",
-        "entropy_explosion",
-        "over_optimisation",
-        "kl_runaway",
-        "kl_negative",
-        "same_response",
-        "looping",
-        "grad_spike",
-        "critic_useless",
-        "value_scale",
-        "value_clip_binds",
-        "length_drift",
-        "mostly_truncated",
-        "flat_groups",
-        "constant_reward",
-        "no_gradient",
-        "whitening_flips",
-        "lr_too_low",
-        "label_mismatch",
-    ),
 )
 def lr_too_high(run: Curves) -> Sign | None:
     """One update moves the policy too far: by approximate KL, clipping or the reference."""
     signs = [
-        _above(run.get("actor/approx_kl"), APPROX_KL_HIGH),
-        None if _is_tight(run) else _above(run.get("actor/pg_clipfrac"), CLIP_HIGH),
+        _above(run.get("actor/approx_kl"), limits.APPROX_KL_HIGH),
+        None if _is_tight(run) else _above(run.get("actor/pg_clipfrac"), limits.CLIP_HIGH),
         _jump(run),
     ]
     since = [step for step in signs if step is not None]
@@ -79,7 +38,7 @@ def lr_too_high(run: Curves) -> Sign | None:
             "approx_kl": moved,
             "clipped": _largest(run.get("actor/pg_clipfrac"), begin),
             "lr": lr if lr is not None else _largest(run.get("actor/lr"), begin),
-            "kl": math.nan if kl is None else kl.value_at(begin + LR_PERSIST),
+            "kl": math.nan if kl is None else kl.value_at(begin + limits.LR_PERSIST),
         },
         variant="jump" if signs[2] == begin else "",
         confidence=0.7 + 0.1 * (len(since) - 1),
@@ -89,35 +48,31 @@ def lr_too_high(run: Curves) -> Sign | None:
 
 def _is_tight(run: Curves) -> bool:
     """Whether tokens are clipped though the updates are small: then it is not the learning rate."""
-    moved = run.get("actor/approx_kl", least=LR_PERSIST)
-    clipped = run.get("actor/pg_clipfrac", least=LR_PERSIST)
+    moved = run.get("actor/approx_kl", least=limits.LR_PERSIST)
+    clipped = run.get("actor/pg_clipfrac", least=limits.LR_PERSIST)
     if moved is None or clipped is None:
         return False
-    many = clipped.trail(LR_PERSIST) > CLIP_HIGH
-    return bool(many.any()) and float(moved.at(clipped.steps)[many].max()) < CLIP_CALM
+    many = clipped.running_median(limits.LR_PERSIST) > limits.CLIP_HIGH
+    return bool(many.any()) and float(moved.at(clipped.steps)[many].max()) < limits.CLIP_CALM
 
 
 @curve_check(
-    "clip_too_tight",
     "learning_rate",
     "warning",
     charts=("actor/pg_clipfrac", "actor/approx_kl"),
     settings=("actor.loss", "actor.epochs"),
-    explains=("lr_too_low",),
 )
 def clip_too_tight(run: Curves) -> Sign | None:
     """Many tokens are clipped though the policy hardly moves."""
-    clipped = run.get("actor/pg_clipfrac", least=PERSIST)
-    if clipped is None or not _is_tight(run):
+    clipped = run.need("actor/pg_clipfrac")
+    if not _is_tight(run):
         return None
-    place = onset(clipped.trail(SMOOTH) > CLIP_HIGH, PERSIST)
-    if place is None:
-        return None
+    place = onset(clipped.running_median() > limits.CLIP_HIGH)
     moved = _largest(run.get("actor/approx_kl"), int(clipped.steps[place]))
     known = [key for key in ("actor.clip_low", "actor.clip_high") if run.setting(key)]
     return Sign(
         since=int(clipped.steps[place]),
-        numbers={"clipped": float(clipped.trail(SMOOTH)[-1]), "approx_kl": moved},
+        numbers={"clipped": float(clipped.running_median()[-1]), "approx_kl": moved},
         confidence=0.8,
         change=dict.fromkeys(known, 0.2),
     )
@@ -128,7 +83,7 @@ def _lower(run: Curves, lr: float, since: int, moved: float) -> float:
     rates = run.get("actor/lr")
     there = rates.value_at(since) if rates is not None else lr
     there = lr if math.isnan(there) or there <= 0 else there
-    factor = math.sqrt(APPROX_KL_GOOD / moved) if moved > 0 else 0.1
+    factor = math.sqrt(limits.APPROX_KL_GOOD / moved) if moved > 0 else 0.1
     return _two_digits(min(there * factor, lr / 3))
 
 
@@ -138,9 +93,10 @@ def _two_digits(value: float) -> float:
 
 def _above(curve: Curve | None, limit: float) -> int | None:
     """Since when the running median over LR_PERSIST steps is above a limit."""
-    if curve is None or len(curve) < LR_PERSIST:
+    if curve is None or len(curve) < limits.LR_PERSIST:
         return None
-    place = onset(curve.trail(LR_PERSIST)[LR_PERSIST - 1 :] > limit, 1)
+    high = curve.running_median(limits.LR_PERSIST)[limits.LR_PERSIST - 1 :] > limit
+    place = find_onset(high, 1)
     return None if place is None else int(curve.steps[place])
 
 
@@ -149,12 +105,12 @@ def _jump(run: Curves) -> int | None:
 
     Only where approximate KL says nothing: with one update per step the ratio is always 1.
     """
-    kl = run.get("reward/kl", least=2 * LR_PERSIST)
+    kl = run.get("reward/kl", least=2 * limits.LR_PERSIST)
     moved = run.get("actor/approx_kl")
-    if kl is None or (moved is not None and float(np.median(moved.values)) > NO_RATIO):
+    if kl is None or (moved is not None and float(np.median(moved.values)) > limits.NO_RATIO):
         return None
-    smooth = kl.trail(LR_PERSIST)
-    grown = smooth[LR_PERSIST:] - smooth[:-LR_PERSIST] > KL_JUMP
+    smooth = kl.running_median(limits.LR_PERSIST)
+    grown = smooth[limits.LR_PERSIST :] - smooth[: -limits.LR_PERSIST] > limits.KL_JUMP
     return int(kl.steps[int(grown.argmax()) + 1]) if grown.any() else None
 
 
@@ -162,7 +118,7 @@ def _largest(curve: Curve | None, since: int) -> float:
     """The largest value of the SMOOTH steps from `since` on."""
     if curve is None:
         return math.nan
-    near = curve.values[(curve.steps >= since) & (curve.steps < since + 2 * SMOOTH)]
+    near = curve.values[(curve.steps >= since) & (curve.steps < since + 2 * limits.SMOOTH)]
     return float(near.max()) if len(near) else math.nan
 
 
@@ -175,15 +131,15 @@ def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
         if terms is None or not step.mask.any():
             continue
         moved = np.abs(terms["log_probs"] - terms["old_log_probs"])[step.mask]
-        share = float((moved > math.log(RATIO_FAR)).mean())
-        if share > RATIO_TAIL:
+        share = float((moved > math.log(limits.RATIO_FAR)).mean())
+        if share > limits.RATIO_TAIL:
             far.append((step.step, share))
     if len(far) < 2:
         return None
     lr = run.setting("actor.lr")
     return Sign(
         since=far[0][0],
-        numbers={"tail": max(share for _, share in far), "lr": lr if lr else math.nan},
+        numbers={"tail": max(share for _, share in far), "lr": lr or math.nan},
         variant="tails",
         confidence=0.7,
         change={"actor.lr": _two_digits(lr / 10)} if lr else {},
@@ -191,7 +147,6 @@ def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
 
 
 @curve_check(
-    "lr_too_low",
     "learning_rate",
     "warning",
     charts=("actor/approx_kl", "actor/lr", "reward/kl", "reward/score_mean"),
@@ -199,38 +154,34 @@ def ratio_tails(run: Curves, recorded: Recorded) -> Sign | None:
 )
 def lr_too_low(run: Curves) -> Sign | None:
     """The policy stays where it began: next to no movement, and no gain."""
-    ended = _rate_ended(run) or _never_trained(run)
+    ended = attempt(_rate_ended, run) or _never_trained(run)
     if ended is not None:
         return ended
-    moved = run.get("actor/approx_kl", least=LOW_STEPS)
-    kl = run.get("reward/kl", least=LOW_STEPS)
+    moved = run.get("actor/approx_kl", least=limits.LOW_STEPS)
+    kl = run.get("reward/kl", least=limits.LOW_STEPS)
     if kl is not None:  # until then only the critic is trained
         kl = kl.after(run.setting("critic_warmup") or 0)
-        kl = kl if len(kl) >= LOW_STEPS else None
+        kl = kl if len(kl) >= limits.LOW_STEPS else None
     basis = moved or kl
     if basis is None:
         return None
     steps = basis.steps
     still = np.ones(len(steps), bool)
     if moved is not None:
-        still &= moved.trail(SMOOTH) < APPROX_KL_LOW
+        still &= moved.running_median() < limits.APPROX_KL_LOW
     if kl is not None:
-        still &= np.abs(kl.at(steps, kl.trail(SMOOTH))) < KL_PINNED
-    elif moved is None:
-        return None
-    place = onset(still & ~run.learned(steps) & ~run.solved(steps), LOW_STEPS)
-    if place is None:
-        return None
+        still &= np.abs(kl.at(steps, kl.running_median())) < limits.KL_PINNED
+    place = onset(still & ~run.learned(steps) & ~run.solved(steps), limits.LOW_STEPS)
     lr = run.setting("actor.lr")
     limit = run.setting("actor.max_grad_norm")
     rate = _typical(run.get("actor/lr"))
     norm = _typical(run.get("actor/grad_norm"))
     variant = ""
     change = {"actor.lr": _higher(lr, moved)} if lr else {}
-    if lr and rate < RATE_LOW * lr:
+    if lr and rate < limits.RATE_LOW * lr:
         variant = "rate"
         change = {"actor.warmup_steps": 0}
-    elif limit and norm > NORM_CUT * limit:
+    elif limit and norm > limits.NORM_CUT * limit:
         variant = "cut"
         change = {"actor.max_grad_norm": 1.0}
     return Sign(
@@ -240,7 +191,7 @@ def lr_too_low(run: Curves) -> Sign | None:
             "lr": lr if lr is not None else math.nan,
             "rate": rate,
             "norm": norm,
-            "limit": limit if limit else math.nan,
+            "limit": limit or math.nan,
         },
         variant=variant,
         confidence=0.75,
@@ -250,16 +201,13 @@ def lr_too_low(run: Curves) -> Sign | None:
 
 def _rate_ended(run: Curves) -> Sign | None:
     """The learning rate is at 0 long before the last step: the schedule counts other steps."""
-    rates = run.get("actor/lr", least=RATE_ENDED)
-    if rates is None:
-        return None
+    rates = run.need("actor/lr", least=limits.RATE_ENDED)
     highest = float(rates.values.max())
-    ended = rates.values < RATE_NONE * highest
-    least = max(RATE_ENDED, math.ceil(len(rates) / 10))
+    ended = rates.values < limits.RATE_NONE * highest
+    least = max(limits.RATE_ENDED, math.ceil(len(rates) / 10))
     place = onset(ended & ~run.solved(rates.steps), least)
-    warming = place is not None and not (rates.values[:place] > RATE_NONE * highest).any()
-    if place is None or warming:
-        return None
+    if not (rates.values[:place] > limits.RATE_NONE * highest).any():
+        return None  # it is warming up
     return Sign(
         since=int(rates.steps[place]),
         numbers={"highest": highest, "rate": float(rates.values[place])},
@@ -288,5 +236,5 @@ def _typical(curve: Curve | None) -> float:
 def _higher(lr: float, moved: Curve | None) -> float:
     """A learning rate for a good update, from the KL of these."""
     now = _typical(moved)
-    factor = math.sqrt(APPROX_KL_GOOD / 5 / now) if now > 0 else 10.0
+    factor = math.sqrt(limits.APPROX_KL_GOOD / 5 / now) if now > 0 else 10.0
     return _two_digits(lr * min(max(factor, 3.0), 1000.0))

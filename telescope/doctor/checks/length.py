@@ -4,48 +4,17 @@ from __future__ import annotations
 
 import math
 
-from telescope.doctor.check import Sign, curve_check, ledger_check
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_check
 from telescope.doctor.checks.laws import ENDS, eos_of
-from telescope.doctor.curves import Curves, onset
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    EOS_IGNORED,
-    EOS_LEAST,
-    EOS_MISSING,
-    LONGER,
-    PERSIST,
-    SCORE_START,
-    SHORTER,
-    SMOOTH,
-    TRUNCATED,
-)
+from telescope.doctor.curves import Curves, earliest, find_onset, onset
+from telescope.doctor.recorded import SHOWN, RecordedStep
 
 _LENGTH = "response/length_mean"
 _CUT = "response/truncated"
 
 
-_AFTER_CUTS = (
-    "part_constant",
-    "label_mismatch",
-    "length_drift",
-    "looping",
-    "constant_reward",
-    "flat_groups",
-    "critic_useless",
-    "prompt_format",
-    "partial_credit",
-    "lr_too_low",
-    "kl_runaway",
-    "collapse",
-    "no_gradient",
-    "same_response",
-    "over_optimisation",
-)
-"""What may follow where responses do not end."""
-
-
 @curve_check(
-    "mostly_truncated",
     "length",
     "serious",
     charts=(_CUT, _LENGTH),
@@ -54,72 +23,59 @@ _AFTER_CUTS = (
         "reward.overlong_tokens",
         "credit.bootstrap_truncated",
     ),
-    explains=_AFTER_CUTS,
 )
 def mostly_truncated(run: Curves) -> Sign | None:
     """Most responses reach the limit: they are scored before they are finished."""
-    cut = run.get(_CUT, least=PERSIST)
-    if cut is None:
-        return None
-    share = cut.trail(SMOOTH)
-    place = onset(share > TRUNCATED, PERSIST)
-    if place is None or not (share[-1] > TRUNCATED or place == 0):
+    cut = run.need(_CUT)
+    share = cut.running_median()
+    place = onset(share > limits.TRUNCATED)
+    is_cut = share[-1] > limits.TRUNCATED
+    if not is_cut and place > 0:
         return None
     limit = run.setting("rollout.max_response_tokens")
     return Sign(
         since=int(cut.steps[place]),
-        numbers={"share": float(share[max(place, len(share) - 1)]), "limit": limit or math.nan},
-        severity="serious" if share[-1] > TRUNCATED else "note",
+        numbers={"share": float(share[-1]), "limit": limit or math.nan},
+        severity="serious" if is_cut else "note",
         confidence=0.9,
         change={"rollout.max_response_tokens": 2 * limit} if limit else {},
     )
 
 
-@ledger_check(
-    "eos_ignored",
-    "length",
-    "serious",
-    charts=(_CUT, _LENGTH),
-    settings=("model.path",),
-    explains=("mostly_truncated", *_AFTER_CUTS),
-)
-def eos_ignored(run: Curves, recorded: Recorded) -> Sign | None:
+@ledger_check("length", "serious", charts=(_CUT, _LENGTH), settings=("model.path",))
+@first_step
+def eos_ignored(run: Curves, step: RecordedStep) -> Sign | None:
     """Responses go on behind EOS: the sampler stops at something else."""
-    for step in recorded.steps():
-        eos = eos_of(step)
-        rows = [row for row, ids in enumerate(step.rows("responses")) if eos in ids[:-1]]
-        share = len(rows) / len(step)
-        if share > EOS_IGNORED:
-            places = tuple(step.response_place(row) for row in rows[:3])
-            return Sign(since=step.step, numbers={"share": share}, places=places, confidence=0.9)
-    return None
+    eos = eos_of(step)
+    rows = [row for row, ids in enumerate(step.rows("responses")) if eos in ids[:-1]]
+    share = len(rows) / len(step)
+    if share <= limits.EOS_IGNORED:
+        return None
+    return Sign(step.step, {"share": share}, places=step.response_places(rows), confidence=0.9)
 
 
 @ledger_check(
-    "eos_missing",
     "length",
     "serious",
     charts=(_LENGTH, _CUT, "reward/score_mean"),
     settings=("model.path", "model.tokenizer_path"),
-    explains=_AFTER_CUTS,
 )
-def eos_missing(run: Curves, recorded: Recorded) -> Sign | None:
+@first_step
+def eos_missing(run: Curves, step: RecordedStep) -> Sign | None:
     """Answers count as finished and do not end with EOS: it is cut off, or something else stops."""
-    for step in recorded.steps():
-        eos = step.meta.get("tokens", {}).get("eos")
-        finished = _finished(step) if eos is not None else []
-        pieces = step.rows("token_bytes")
-        without = [
-            row
-            for row, ids in finished
-            if ids[-1] != eos and not (pieces and pieces[row] and pieces[row][-1] in ENDS)
-        ]
-        if len(finished) >= EOS_LEAST and len(without) > EOS_MISSING * len(finished):
-            last = step.offsets[1:] - 1
-            places = tuple(step.place(int(last[row])) for row in without[:3])
-            numbers = {"share": len(without) / len(finished), "last": places[0].text}
-            return Sign(since=step.step, numbers=numbers, places=places, confidence=0.9)
-    return None
+    eos = step.meta.get("tokens", {}).get("eos")
+    finished = _finished(step) if eos is not None else []
+    pieces = step.rows("token_bytes")
+    without = [
+        row
+        for row, ids in finished
+        if ids[-1] != eos and not (pieces and pieces[row] and pieces[row][-1] in ENDS)
+    ]
+    if len(finished) < limits.EOS_LEAST or len(without) <= limits.EOS_MISSING * len(finished):
+        return None
+    places = tuple(step.place(int(step.offsets[row + 1]) - 1) for row in without[:SHOWN])
+    numbers = {"share": len(without) / len(finished), "last": places[0].text}
+    return Sign(step.step, numbers, places=places, confidence=0.9)
 
 
 def _finished(step: RecordedStep) -> list[tuple[int, list[int]]]:
@@ -133,30 +89,24 @@ def _finished(step: RecordedStep) -> list[tuple[int, list[int]]]:
 
 
 @curve_check(
-    "length_drift",
     "length",
     "warning",
     charts=(_LENGTH, _CUT, "reward/score_mean"),
     settings=("actor.aggregation", "rollout.max_response_tokens", "reward.overlong_tokens"),
-    explains=("mostly_truncated", "looping"),
 )
 def length_drift(run: Curves) -> Sign | None:
     """Responses become much longer or shorter, and the score gains nothing by it."""
-    length = run.get(_LENGTH, least=PERSIST + SCORE_START)
-    if length is None:
-        return None
-    start = length.start(SCORE_START)
+    length = run.need(_LENGTH, least=limits.PERSIST + limits.SCORE_START)
+    start = length.start(limits.SCORE_START)
     steps = length.steps
-    now = length.trail(SMOOTH)
+    now = length.running_median()
     free = ~run.learned(steps) & ~run.solved(steps)
-    places = {
-        "longer": onset((now > LONGER * start) & free, PERSIST),
-        "shorter": onset((now < SHORTER * start) & free, PERSIST),
-    }
-    found = {variant: place for variant, place in places.items() if place is not None}
-    if not found:
-        return None
-    variant, place = min(found.items(), key=lambda pair: pair[1])
+    variant, place = earliest(
+        {
+            "longer": find_onset((now > limits.LONGER * start) & free),
+            "shorter": find_onset((now < limits.SHORTER * start) & free),
+        }
+    )
     aggregation = run.setting("actor.aggregation")
     return Sign(
         since=int(steps[place]),

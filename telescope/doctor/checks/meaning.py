@@ -6,50 +6,30 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check
-from telescope.doctor.curves import Curve, Curves, onset, part_names
-from telescope.doctor.thresholds import (
-    ACCURACY_FALL,
-    ACCURACY_FLAT,
-    EXPLOITED_GAIN,
-    FALL_ERRORS,
-    HELD_OUT,
-    HELD_OUT_BETTER,
-    HELD_OUT_SAME,
-    OVERFIT_GAP,
-    PERSIST,
-    SCORE_START,
-    SCORE_WINDOW,
-    SOLVED,
-    WORSE,
-)
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, attempt, curve_check
+from telescope.doctor.curves import Curve, Curves, NoSign, find_onset, onset, part_names
 
 _SCORE = "reward/score_mean"
 
 
 @curve_check(
-    "partial_credit",
     "reward",
     "serious",
     charts=(_SCORE, "eval/greedy_accuracy", "eval/sampled_accuracy"),
     settings=("reward.weights", "reward.functions", "eval.correct_score"),
-    explains=("collapse", "kl_runaway", "length_drift", "same_response", "looping"),
 )
 def partial_credit(run: Curves) -> Sign | None:
     """The score rises and held-out accuracy does not: the policy earns something else."""
-    shaped = _rise_by_shaping(run)
+    shaped = attempt(_rise_by_shaping, run)
     if shaped is not None:
         return shaped
-    gap = _rise_without_accuracy(run)
-    if gap is None:
-        return None
-    accuracy, step, gained = gap
+    accuracy, step, gained = _rise_without_accuracy(run)
     best = float(accuracy.values[accuracy.steps <= step].max())
-    if best - accuracy.values[0] > max(ACCURACY_FLAT, 2 * run.accuracy_error(best)):
+    if best - accuracy.values[0] > max(limits.ACCURACY_FLAT, 2 * run.accuracy_error(best)):
         return None
     part, part_gain = _part_that_rose(run, step)
-    score = run.get(_SCORE)
-    highest = float(score.values.max()) if score is not None else math.nan
+    highest = float(run.need(_SCORE).values.max())
     numbers = {
         "gained": gained,
         "before": float(accuracy.values[0]),
@@ -63,26 +43,22 @@ def partial_credit(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "over_optimisation",
     "reward",
     "serious",
     charts=(_SCORE, "eval/greedy_accuracy", "eval/sampled_accuracy", "reward/kl"),
     settings=("credit.kl_coef", "reward.model", "steps"),
-    explains=("kl_runaway", "collapse", "length_drift", "same_response", "looping"),
 )
 def over_optimisation(run: Curves) -> Sign | None:
     """Held-out accuracy falls from its best while the score does not."""
+    score = run.need(_SCORE, least=limits.SCORE_WINDOW)
     accuracy = run.accuracy()
-    score = run.get(_SCORE, least=SCORE_WINDOW)
-    if accuracy is None or score is None or len(accuracy) < 3:
+    if accuracy is None or len(accuracy) < 3:
         return None
     best = np.maximum.accumulate(accuracy.values)
-    error = np.array([FALL_ERRORS * run.accuracy_error(float(each)) for each in best])
-    fell = best - accuracy.values > np.maximum(ACCURACY_FALL, error)
-    smooth = score.trail(SCORE_WINDOW, "mean")
+    error = np.array([limits.FALL_ERRORS * run.accuracy_error(float(each)) for each in best])
+    fell = best - accuracy.values > np.maximum(limits.ACCURACY_FALL, error)
+    smooth = score.running_mean()
     place = onset(fell, min(2, len(fell)))
-    if place is None:
-        return None
     at_best = float(accuracy.steps[int(accuracy.values[: place + 1].argmax())])
     score_then = float(score.at(np.array([at_best]), smooth)[0])
     score_now = float(score.at(accuracy.steps[-1:], smooth)[0])
@@ -103,29 +79,27 @@ def over_optimisation(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "overfitting",
     "reward",
     "warning",
     charts=(_SCORE, "eval/sampled_score", "eval/greedy_score"),
     settings=("data.size", "data.files", "steps", "credit.kl_coef"),
-    explains=("collapse",),
 )
 def overfitting(run: Curves) -> Sign | None:
     """The training score is far above the held-out one, which does not rise any more."""
-    few = (run.setting("eval.samples") or HELD_OUT) < HELD_OUT / 4
-    held_out = run.get("eval/greedy_score" if few else "eval/sampled_score", least=2)
-    score = run.get(_SCORE, least=SCORE_WINDOW)
+    few = (run.setting("eval.samples") or limits.HELD_OUT) < limits.HELD_OUT / 4
+    held_out = run.need("eval/greedy_score" if few else "eval/sampled_score", least=2)
+    score = run.need(_SCORE, least=limits.SCORE_WINDOW)
     top = run.top_score
-    if held_out is None or score is None or top is None:
+    if top is None:
         return None
-    trained = score.at(held_out.steps, score.trail(SCORE_WINDOW, "mean"))
-    apart = trained - held_out.values > OVERFIT_GAP * top
+    trained = score.at(held_out.steps, score.running_mean())
+    apart = trained - held_out.values > limits.OVERFIT_GAP * top
     apart[0] = False
     if not apart[-1]:
         return None
     first = int(np.flatnonzero(apart)[0])
-    before = score.start(SCORE_START)
-    at_once = held_out.steps[0] <= 1 and before - held_out.values[0] > OVERFIT_GAP * top
+    before = score.start(limits.SCORE_START)
+    at_once = held_out.steps[0] <= 1 and before - held_out.values[0] > limits.OVERFIT_GAP * top
     return Sign(
         since=int(held_out.steps[0 if at_once else first]),
         numbers={
@@ -140,27 +114,25 @@ def overfitting(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "label_mismatch",
     "reward",
     "warning",
     charts=(_SCORE, "eval/sampled_score", "eval/greedy_score"),
     settings=("data.files", "data.answer", "reward.functions"),
-    explains=("noisy_reward", "critic_useless"),
 )
 def label_mismatch(run: Curves) -> Sign | None:
     """The same policy earns far more on held-out prompts than on those that it is trained on."""
-    held_out = run.get("eval/sampled_score", least=2)
-    score = run.get(_SCORE, least=SCORE_WINDOW)
+    held_out = run.need("eval/sampled_score", least=2)
+    score = run.need(_SCORE, least=limits.SCORE_WINDOW)
     top = run.top_score
-    if held_out is None or score is None or top is None:
+    if top is None:
         return None
-    smooth = score.trail(SCORE_WINDOW, "mean")
+    smooth = score.running_mean()
     trained = score.at(held_out.steps, smooth)
-    before = score.at(held_out.steps - SCORE_WINDOW, smooth)
+    before = score.at(held_out.steps - limits.SCORE_WINDOW, smooth)
     trained = trained + np.maximum(np.nan_to_num(trained - before), 0) / 2  # a mean lags behind
-    error = FALL_ERRORS * run.accuracy_error(0.5) / math.sqrt(2) * top
-    better = held_out.values - trained > max(HELD_OUT_BETTER * top, error)
-    better[held_out.steps < 2 * SCORE_WINDOW] = False
+    error = limits.FALL_ERRORS * run.accuracy_error(0.5) / math.sqrt(2) * top
+    better = held_out.values - trained > max(limits.HELD_OUT_BETTER * top, error)
+    better[held_out.steps < 2 * limits.SCORE_WINDOW] = False
     if not better[-1]:
         return None
     first = int(np.flatnonzero(better)[0])
@@ -168,38 +140,35 @@ def label_mismatch(run: Curves) -> Sign | None:
     return Sign(since=int(held_out.steps[first]), numbers=numbers, confidence=0.6)
 
 
-def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float] | None:
+def _rise_without_accuracy(run: Curves) -> tuple[Curve, int, float]:
     """Accuracy, the step, and the gain of the score, where only the score rose."""
+    score = run.need(_SCORE, least=limits.SCORE_WINDOW)
     accuracy = run.accuracy()
-    score = run.get(_SCORE, least=SCORE_WINDOW)
-    if accuracy is None or score is None or len(accuracy) < 2:
-        return None
-    scale = run.top_score or abs(score.start(SCORE_START)) or 1.0
+    if accuracy is None or len(accuracy) < 2:
+        raise NoSign
+    scale = run.top_score or abs(score.start(limits.SCORE_START)) or 1.0
     steps = accuracy.steps[1:]
     gains = run.gain(steps)
     error = 2 * run.accuracy_error(float(accuracy.values[0]))
     better = accuracy.values[1:] - accuracy.values[0]
-    flat = better <= max(ACCURACY_FLAT, error)
-    rose = (gains > max(EXPLOITED_GAIN * scale, run.chance())) & (gains / scale - better > error)
-    bad = flat & rose & (accuracy.values[1:] < SOLVED)
+    flat = better <= max(limits.ACCURACY_FLAT, error)
+    rose = gains > max(limits.EXPLOITED_GAIN * scale, run.chance())
+    rose &= gains / scale - better > error
+    bad = flat & rose & (accuracy.values[1:] < limits.SOLVED)
     if not bad[-1] or _stays_on_held_out(run, float(gains[-1])):
-        return None
+        raise NoSign
     return accuracy, int(steps[-1]), float(gains[-1])
 
 
 def _rise_by_shaping(run: Curves) -> Sign | None:
     """The shaped score rises, and the score that is shaped falls by a good part."""
-    shaped = run.get("reward/shaped_mean", least=2 * SCORE_WINDOW)
-    score = run.get(_SCORE, least=2 * SCORE_WINDOW)
-    if shaped is None or score is None:
-        return None
-    before = score.start(SCORE_START)
-    lost = before - score.trail(SCORE_WINDOW, "mean")
-    gained = shaped.at(score.steps, shaped.trail(SCORE_WINDOW, "mean"))
-    gained = gained - shaped.start(SCORE_START)
-    place = onset((lost > max(WORSE * abs(before), run.chance())) & (gained > lost), PERSIST)
-    if place is None:
-        return None
+    shaped = run.need("reward/shaped_mean", least=2 * limits.SCORE_WINDOW)
+    score = run.need(_SCORE, least=2 * limits.SCORE_WINDOW)
+    before = score.start(limits.SCORE_START)
+    lost = before - score.running_mean()
+    gained = shaped.at(score.steps, shaped.running_mean())
+    gained = gained - shaped.start(limits.SCORE_START)
+    place = onset((lost > max(limits.WORSE * abs(before), run.chance())) & (gained > lost))
     numbers = {"gained": float(gained[-1]), "before": before, "now": before - float(lost[-1])}
     return Sign(since=int(score.steps[place]), numbers=numbers, variant="shaped", confidence=0.8)
 
@@ -207,23 +176,22 @@ def _rise_by_shaping(run: Curves) -> Sign | None:
 def _stays_on_held_out(run: Curves, gained: float) -> bool:
     """Whether held-out scores gained nothing of it: then nothing is exploited there either."""
     held_out = run.get("eval/sampled_score", least=2) or run.get("eval/greedy_score", least=2)
-    return held_out is not None and float(np.ptp(held_out.values)) < HELD_OUT_SAME * gained
+    return held_out is not None and float(np.ptp(held_out.values)) < limits.HELD_OUT_SAME * gained
 
 
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
     """The part of the score that gained most since the start; no name if there is one part."""
     found = []
     for part in part_names(run):
-        curve = run.get(f"reward/{part}", least=SCORE_START)
+        curve = run.get(f"reward/{part}", least=limits.SCORE_START)
         if curve is not None:
-            now = float(curve.at(np.array([float(step)]), curve.trail(SCORE_WINDOW, "mean"))[0])
-            found.append((part, now - curve.start(SCORE_START)))
+            now = float(curve.at(np.array([float(step)]), curve.running_mean())[0])
+            found.append((part, now - curve.start(limits.SCORE_START)))
     return max(found, key=lambda pair: pair[1]) if len(found) > 1 else ("", 0.0)
 
 
 def _since_rise(run: Curves) -> int:
     """When the score first was above its start by more than chance."""
-    score = run.get(_SCORE)
-    assert score is not None
-    place = onset(run.learned(score.steps), min(PERSIST, len(score)))
+    score = run.need(_SCORE)
+    place = find_onset(run.learned(score.steps), min(limits.PERSIST, len(score)))
     return int(score.steps[place or 0])

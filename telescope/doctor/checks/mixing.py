@@ -7,23 +7,18 @@ from itertools import pairwise
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, ledger_check
 from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import MIXED, MIXED_SHARE, PAIRS_LEAST
 
 _GROUP_MEANS = ("grpo", "dr_grpo", "rloo", "reinforce++_baseline")
 """Estimators whose baseline is made of the scores of the group alone."""
 
 
 @ledger_check(
-    "groups_mixed",
-    "groups",
-    "serious",
-    charts=("reward/flat_groups",),
-    settings=("rollout.n", "credit.estimator"),
-    explains=("lr_too_low", "partial_credit", "whitening_flips"),
+    "groups", "serious", charts=("reward/flat_groups",), settings=("rollout.n", "credit.estimator")
 )
 def groups_mixed(run: Curves, recorded: Recorded) -> Sign | None:
     """A group has answers to several prompts, or its equal answers have different baselines."""
@@ -34,14 +29,14 @@ def groups_mixed(run: Curves, recorded: Recorded) -> Sign | None:
             since=step.step,
             numbers={"share": len(several) / len(step.groups)},
             variant="prompts",
-            places=tuple(step.response_place(row) for row in several[0][:3]),
+            places=step.response_places(several[0]),
             confidence=0.95,
         )
     if run.setting("credit.estimator") not in _GROUP_MEANS:
         return None
     pairs = [pair for step in recorded.steps() for pair in _baselines_of_equals(step)]
-    differ = [places for places, apart in pairs if apart > MIXED]
-    if len(pairs) < PAIRS_LEAST or len(differ) < MIXED_SHARE * len(pairs):
+    differ = [places for places, apart in pairs if apart > limits.MIXED]
+    if len(pairs) < limits.PAIRS_LEAST or len(differ) < limits.MIXED_SHARE * len(pairs):
         return None
     return Sign(
         since=recorded.chosen[0],

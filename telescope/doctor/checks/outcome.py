@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check
 from telescope.doctor.curves import Curves, onset
-from telescope.doctor.thresholds import (
-    LOST,
-    NO_PROGRESS_STEPS,
-    PERSIST,
-    SCORE_START,
-    SCORE_WINDOW,
-    WORSE,
-)
 
 _SCORE = "reward/score_mean"
 
 
 @curve_check(
-    "reward_falls",
     "outcome",
     "serious",
     charts=(_SCORE, "eval/greedy_accuracy", "actor/entropy", "reward/kl"),
@@ -27,19 +19,15 @@ _SCORE = "reward/score_mean"
 )
 def reward_falls(run: Curves) -> Sign | None:
     """The score fell below its start, or lost most of what it had gained."""
-    score = run.get(_SCORE, least=SCORE_WINDOW)
-    if score is None:
-        return None
-    start = score.start(SCORE_START)
-    now = score.trail(SCORE_WINDOW, "mean")
+    score = run.need(_SCORE, least=limits.SCORE_WINDOW)
+    start = score.start(limits.SCORE_START)
+    now = score.running_mean()
     best = np.maximum.accumulate(now)
     chance = 1.5 * run.chance()
-    lost = (best - now > LOST * (best - start)) & (best - start > 2 * chance)
-    worse = start - now > WORSE * abs(start)
+    lost = (best - now > limits.LOST * (best - start)) & (best - start > 2 * chance)
+    worse = start - now > limits.WORSE * abs(start)
     beyond = np.maximum(best, start) - now > chance
-    place = onset((lost | worse) & beyond, PERSIST)
-    if place is None:
-        return None
+    place = onset((lost | worse) & beyond)
     return Sign(
         since=int(score.steps[place]),
         numbers={"best": float(best[place]), "now": float(now[-1])},
@@ -48,7 +36,6 @@ def reward_falls(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "no_progress",
     "outcome",
     "warning",
     charts=(_SCORE, "actor/approx_kl", "reward/kl"),
@@ -56,17 +43,15 @@ def reward_falls(run: Curves) -> Sign | None:
 )
 def no_progress(run: Curves) -> Sign | None:
     """Many steps, and the score is where it was."""
-    score = run.get(_SCORE, least=NO_PROGRESS_STEPS)
-    if score is None:
-        return None
+    score = run.need(_SCORE, least=limits.NO_PROGRESS_STEPS)
     steps = score.steps
     flat = ~run.learned(steps) & ~run.solved(steps)
-    place = onset(flat, NO_PROGRESS_STEPS)
-    if place is None or not flat[-1]:
+    place = onset(flat, limits.NO_PROGRESS_STEPS)
+    if not flat[-1]:
         return None
     numbers = {
-        "steps": NO_PROGRESS_STEPS,
-        "start": score.start(SCORE_START),
-        "now": float(score.trail(SCORE_WINDOW, "mean")[-1]),
+        "steps": limits.NO_PROGRESS_STEPS,
+        "start": score.start(limits.SCORE_START),
+        "now": float(score.running_mean()[-1]),
     }
     return Sign(since=int(steps[place]), numbers=numbers, confidence=0.7)

@@ -6,27 +6,10 @@ import math
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign
-from telescope.doctor.checks.laws import LEADS_TO
-from telescope.doctor.curves import Curves, Floats, onset
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    BACKWARDS,
-    BACKWARDS_FAR,
-    BACKWARDS_ROWS,
-    BACKWARDS_STEPS,
-    EQUALS_LEAST,
-    FIRST_RATIO,
-    FIRST_RATIO_EXACT,
-    KL_FAR_UNLEARNED,
-    KL_PINNED,
-    MISMATCH,
-    OTHER_REFERENCE,
-    OTHER_REFERENCE_OWN,
-    PERSIST,
-    RATIO_ONE,
-    SMOOTH,
-)
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, ledger_sign
+from telescope.doctor.curves import Curves, Floats, find_onset
+from telescope.doctor.recorded import Recorded, RecordedStep, State
 
 _PREFIX = 16
 """Tokens of an answer whose log-probs are compared."""
@@ -35,48 +18,40 @@ Visit = tuple[RecordedStep, int, float]
 
 
 @ledger_check(
-    "first_ratio",
     "laws",
     "serious",
     charts=("actor/approx_kl", "rollout/logprob_diff"),
     settings=("actor.old_log_probs", "rollout.temperature", "model.dtype"),
-    explains=("lr_too_high", "collapse", "kl_runaway", "grad_spike", "not_finite"),
 )
-def first_ratio(run: Curves, recorded: Recorded) -> Sign | None:
+@first_step
+def first_ratio(run: Curves, step: RecordedStep) -> Sign | None:
     """In the first minibatch of a step the policy is still the old one: ρ must be 1."""
     local = run.setting("rollout.engine") == "torch" and run.setting("backend") == "local"
     exact = local and run.setting("model.dtype") == "float32"
-    for step in recorded.steps():
-        terms = step.updates(0, "old_log_probs", "log_probs")
-        first = step.first_minibatch()
-        if terms is None or first is None or not first.any():
-            continue
-        at = step.mask & first[step.row_of]
-        logs = terms["log_probs"] - terms["old_log_probs"]
-        rollout = step.flat("old_log_probs")
-        if exact and rollout is not None:  # what the step began with
-            logs = np.where(np.isfinite(rollout), terms["log_probs"] - rollout, logs)
-        apart = np.abs(logs)
-        least = FIRST_RATIO_EXACT if exact else FIRST_RATIO
-        if at.any() and float(apart[at].mean()) > least:
-            worst = int(np.where(at, apart, 0.0).argmax())
-            ratio = float(np.exp(logs[worst]))
-            return Sign(
-                since=step.step,
-                numbers={"apart": float(apart[at].mean()), "ratio": ratio},
-                places=(step.place(worst, ratio=ratio),),
-                confidence=0.9,
-            )
-    return None
+    terms = step.updates(0, "old_log_probs", "log_probs")
+    first = step.first_minibatch()
+    if terms is None or first is None:
+        return None
+    logs = terms["log_probs"] - terms["old_log_probs"]
+    rollout = step.flat("old_log_probs")
+    if exact and rollout is not None:  # what the step began with
+        logs = np.where(np.isfinite(rollout), terms["log_probs"] - rollout, logs)
+    at = step.mask & first[step.row_of]
+    apart = float(np.abs(logs[at]).mean()) if at.any() else 0.0
+    if not apart > (limits.FIRST_RATIO_EXACT if exact else limits.FIRST_RATIO):
+        return None
+    worst = int(np.where(at, np.abs(logs), 0.0).argmax())
+    ratio = float(np.exp(logs[worst]))
+    return Sign(
+        since=step.step,
+        numbers={"apart": apart, "ratio": ratio},
+        places=(step.place(worst, ratio=ratio),),
+        confidence=0.9,
+    )
 
 
 @ledger_check(
-    "update_backwards",
-    "laws",
-    "serious",
-    charts=("actor/pg_loss", "reward/score_mean"),
-    settings=("actor.loss",),
-    explains=LEADS_TO,
+    "laws", "serious", charts=("actor/pg_loss", "reward/score_mean"), settings=("actor.loss",)
 )
 def update_backwards(run: Curves, recorded: Recorded) -> Sign | None:
     """Updates lower the probability of tokens with positive advantages, and raise the others.
@@ -86,11 +61,11 @@ def update_backwards(run: Curves, recorded: Recorded) -> Sign | None:
     found: list[tuple[RecordedStep, float]] = []
     for step in recorded.steps():
         gains = _gains(step)
-        if len(gains) >= BACKWARDS_ROWS and gains.std() > 0:
+        if len(gains) >= limits.BACKWARDS_ROWS and gains.std() > 0:
             error = gains.std(ddof=1) / math.sqrt(len(gains))
             found.append((step, float(gains.mean() / error)))
             z = sum(each for _, each in found) / math.sqrt(len(found))
-            if len(found) >= BACKWARDS_STEPS and z < -BACKWARDS:
+            if len(found) >= limits.BACKWARDS_STEPS and z < -limits.BACKWARDS:
                 numbers = {"errors": -z, "steps": len(found)}
                 return Sign(since=found[0][0].step, numbers=numbers, confidence=0.85)
     return None
@@ -107,54 +82,40 @@ def _gains(step: RecordedStep) -> Floats:
     later = np.array([len(each) > 1 for each in step.rows("actor_updates")]) | ~first
     rows = [row for row, (start, end) in enumerate(step.spans()) if later[row] and end > start]
     spans = list(step.spans())
-    if not rows or float(np.abs(moved[later[step.row_of]]).mean()) > BACKWARDS_FAR:
+    if not rows or float(np.abs(moved[later[step.row_of]]).mean()) > limits.BACKWARDS_FAR:
         return np.zeros(0)
     gain = np.where(step.mask, used, 0.0) * moved
     return np.array([gain[slice(*spans[row])].sum() for row in rows])
 
 
-@curve_check(
-    "other_reference",
-    "laws",
-    "serious",
-    charts=("reward/kl",),
-    settings=("model.path",),
-    explains=LEADS_TO,
-)
+@curve_check("laws", "serious", charts=("reward/kl",), settings=("model.path",))
 def other_reference(run: Curves) -> Sign | None:
     """Before the first update the policy is the reference: their KL must be 0."""
-    kl = run.get("reward/kl")
+    kl = run.need("reward/kl")
     is_own = run.setting("model.path") is not None  # others may log a mean over the first updates
-    least = OTHER_REFERENCE_OWN if is_own else OTHER_REFERENCE
-    if kl is None or kl.steps[0] > 1 or abs(kl.values[0]) < least:
+    least = limits.OTHER_REFERENCE_OWN if is_own else limits.OTHER_REFERENCE
+    if kl.steps[0] > 1 or abs(kl.values[0]) < least:
         return None
     chosen = run.setting("model.reference_path")
     return Sign(
         since=int(kl.steps[0]),
         numbers={"kl": float(kl.values[0]), "path": chosen},
-        severity="warning" if chosen and kl.values[0] < KL_FAR_UNLEARNED else "serious",
+        severity="warning" if chosen and kl.values[0] < limits.KL_FAR_UNLEARNED else "serious",
         variant="chosen" if chosen else "",
         confidence=0.9,
     )
 
 
 @curve_check(
-    "ratio_stuck",
-    "laws",
-    "warning",
-    charts=("actor/approx_kl", "reward/kl"),
-    settings=("actor.old_log_probs",),
-    explains=("lr_too_high", "kl_runaway", "collapse"),
+    "laws", "warning", charts=("actor/approx_kl", "reward/kl"), settings=("actor.old_log_probs",)
 )
 def ratio_stuck(run: Curves) -> Sign | None:
     """Later updates of a step move away from π_old, but the ratio stays 1."""
-    moved = run.get("actor/approx_kl", least=2 * PERSIST)
-    kl = run.get("reward/kl", least=2 * PERSIST)
+    moved = run.need("actor/approx_kl", least=2 * limits.PERSIST)
+    kl = run.need("reward/kl", least=2 * limits.PERSIST)
     updates = (run.setting("actor.epochs") or 1) * (run.setting("actor.minibatches") or 1)
-    if moved is None or kl is None or updates < 2:
-        return None
-    has_moved = np.abs(kl.trail(SMOOTH)) > KL_PINNED
-    if float(moved.values.max()) > RATIO_ONE or onset(has_moved, PERSIST) is None:
+    has_moved = find_onset(np.abs(kl.running_median()) > limits.KL_PINNED) is not None
+    if updates < 2 or float(moved.values.max()) > limits.RATIO_ONE or not has_moved:
         return None
     return Sign(
         since=int(moved.steps[0]),
@@ -164,21 +125,16 @@ def ratio_stuck(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "reference_moves",
-    "laws",
-    "serious",
-    charts=("reward/kl", "actor/approx_kl"),
-    settings=("model.reference_path",),
-    explains=("lr_too_high", "kl_runaway", "collapse"),
+    "laws", "serious", charts=("reward/kl", "actor/approx_kl"), settings=("model.reference_path",)
 )
 def reference_moves(run: Curves) -> Sign | None:
     """The policy moves, and its KL to the reference stays exactly 0: the two are one model."""
-    kl = run.get("reward/kl", least=2 * PERSIST)
-    moved = run.get("actor/approx_kl", least=2 * PERSIST)
-    if kl is None or moved is None or float(np.abs(kl.values).max()) > RATIO_ONE:
+    kl = run.need("reward/kl", least=2 * limits.PERSIST)
+    moved = run.need("actor/approx_kl", least=2 * limits.PERSIST)
+    if float(np.abs(kl.values).max()) > limits.RATIO_ONE:
         return None
     total = float(moved.values[:-1].sum())
-    if total < KL_PINNED:
+    if total < limits.KL_PINNED:
         return None
     return Sign(since=int(kl.steps[0]), numbers={"moved": total}, confidence=0.9)
 
@@ -186,23 +142,20 @@ def reference_moves(run: Curves) -> Sign | None:
 @ledger_sign("reference_moves")
 def reference_of_equals(run: Curves, recorded: Recorded) -> Sign | None:
     """The reference gives the same answer to the same prompt another log-prob at another step."""
-    seen: dict[tuple[str, tuple[int, ...]], Visit] = {}
+    seen: dict[State, Visit] = {}
     pairs: list[tuple[Visit, Visit]] = []
     for step in recorded.steps():
         logs = step.flat("ref_log_prob")
         if logs is None or not any(step.known_rows("prompt")):
             continue
-        answers = zip(step.known_rows("prompt"), step.rows("responses"), step.spans(), strict=True)
-        for prompt, ids, (start, end) in answers:
-            for at in range(start, min(end, start + _PREFIX)):
-                state = (prompt, tuple(ids[: at - start + 1]))
-                now = (step, at, float(logs[at]))
-                before = seen.setdefault(state, now)
-                known = step.mask[at] and math.isfinite(now[2] - before[2])
-                if known and before[0] is not step:
-                    pairs.append((before, now))
+        for state, at in step.states(_PREFIX):
+            now = (step, at, float(logs[at]))
+            before = seen.setdefault(state, now)
+            known = step.mask[at] and math.isfinite(now[2] - before[2])
+            if known and before[0] is not step:
+                pairs.append((before, now))
     apart = [abs(now[2] - before[2]) for before, now in pairs]
-    if len(pairs) < EQUALS_LEAST or np.mean(apart) < MISMATCH:
+    if len(pairs) < limits.EQUALS_LEAST or np.mean(apart) < limits.MISMATCH:
         return None
     worst = pairs[int(np.argmax(apart))]
     return Sign(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, ledger_check
 from telescope.doctor.curves import Curves
 from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import LEAK_STEPS, LEAKED, PROMPTS_DIFFER, PROMPTS_EQUAL
 
 _LEAST_PROMPTS = 8
 _SHOWN = 40
@@ -26,36 +26,12 @@ _TEMPLATES = {
 """Chat formats and what marks a turn in each."""
 _CHAT_MODEL = re.compile(r"instruct|chat|-it\b|smollm2$", re.IGNORECASE)
 
-_AFTER_BAD_PROMPTS = (
-    "mostly_truncated",
-    "constant_reward",
-    "flat_groups",
-    "looping",
-    "length_drift",
-    "same_response",
-    "kl_runaway",
-    "no_gradient",
-    "critic_useless",
-    "lr_too_high",
-    "collapse",
-    "noisy_reward",
-    "partial_credit",
-    "over_optimisation",
-    "overfitting",
-    "entropy_explosion",
-    "repeated_data",
-    "part_constant",
-    "label_mismatch",
-)
-
 
 @ledger_check(
-    "prompt_format",
     "data",
     "serious",
     charts=("response/truncated", "reward/score_mean"),
     settings=("data.prompt_key", "data.instruction", "model.path"),
-    explains=_AFTER_BAD_PROMPTS,
 )
 def prompt_format(run: Curves, recorded: Recorded) -> Sign | None:
     """Prompts show a template that was not filled in, two formats at once, or none."""
@@ -67,32 +43,30 @@ def prompt_format(run: Curves, recorded: Recorded) -> Sign | None:
         if not variant and _have_unknown_tokens(step):
             variant, shown = "unknown", prompts[0].strip()[:_SHOWN]
         if variant:
+            is_plain = variant == "plain"
             return Sign(
                 since=step.step,
                 numbers={"shown": shown},
                 variant=variant,
-                severity="warning" if variant == "plain" else "serious",
+                severity="warning" if is_plain else "serious",
                 places=(step.response_place(0),),
-                confidence=0.6 if variant == "plain" else 0.85,
+                confidence=0.6 if is_plain else 0.85,
             )
     return None
 
 
 def _format_problem(prompts: list[str], run: Curves) -> tuple[str, str]:
     """Which problem most prompts have, and what shows it; two empty texts if none."""
-    most = len(prompts) / 2
     left = [found[0] for text in prompts if (found := _UNRENDERED.search(text))]
-    if len(left) > most:
-        return "unrendered", left[0]
-    twice = [text for text in prompts if _is_templated_twice(text)]
-    if len(twice) > most:
-        return "twice", twice[0][:_SHOWN]
-    doubled = [text for text in prompts if _is_doubled(text)]
-    if len(doubled) > most:
-        return "doubled", doubled[0][:_SHOWN]
-    unknown = [text for text in prompts if "<unk>" in text or "�" in text]
-    if len(unknown) > most:
-        return "unknown", unknown[0][:_SHOWN]
+    problems = {
+        "unrendered": left,
+        "twice": [text[:_SHOWN] for text in prompts if _is_templated_twice(text)],
+        "doubled": [text[:_SHOWN] for text in prompts if _is_doubled(text)],
+        "unknown": [text[:_SHOWN] for text in prompts if "<unk>" in text or "�" in text],
+    }
+    for problem, shown in problems.items():
+        if len(shown) > len(prompts) / 2:
+            return problem, shown[0]
     model = str(run.setting("model.path") or "")
     plain = [text for text in prompts if not any(mark in text for mark in _TEMPLATES.values())]
     if _CHAT_MODEL.search(model) and len(plain) == len(prompts) and "<" not in plain[0]:
@@ -124,13 +98,7 @@ def _have_unknown_tokens(step: RecordedStep) -> bool:
     return 2 * sum(unknown in ids for ids in prompts) > len(prompts)
 
 
-@ledger_check(
-    "prompt_ids",
-    "data",
-    "serious",
-    settings=("model.tokenizer_path", "data.max_prompt_tokens"),
-    explains=("prompt_format", *_AFTER_BAD_PROMPTS),
-)
+@ledger_check("data", "serious", settings=("model.tokenizer_path", "data.max_prompt_tokens"))
 def prompt_ids(run: Curves, recorded: Recorded) -> Sign | None:
     """The ids that the model read are not those of the prompt's text, or only a part of it."""
     if run.setting("rollout.environment"):
@@ -144,19 +112,19 @@ def prompt_ids(run: Curves, recorded: Recorded) -> Sign | None:
             continue
         others = [row for row in range(len(ids)) if not _spells(ids[row], texts[row], pieces)]
         others = others or _without_end(ids, texts, pieces)
-        if len(others) > PROMPTS_DIFFER * len(ids):
+        if len(others) > limits.PROMPTS_DIFFER * len(ids):
             return Sign(
                 since=step.step,
                 numbers={"share": len(others) / len(ids), "shown": texts[others[0]][:_SHOWN]},
-                places=tuple(step.response_place(row) for row in others[:2]),
+                places=step.response_places(others[:2]),
                 confidence=0.85,
             )
-        if len(set(ids)) < PROMPTS_EQUAL * len(set(texts)):
+        if len(set(ids)) < limits.PROMPTS_EQUAL * len(set(texts)):
             return Sign(
                 since=step.step,
                 numbers={"texts": len(set(texts)), "ids": len(set(ids))},
                 variant="equal",
-                places=tuple(step.response_place(row) for row in _with_equal_ids(ids, texts)),
+                places=step.response_places(_with_equal_ids(ids, texts)),
                 confidence=0.9,
             )
     return None
@@ -209,12 +177,10 @@ def _with_equal_ids(ids: list[tuple[int, ...]], texts: list[str]) -> list[int]:
 
 
 @ledger_check(
-    "eval_leak",
     "data",
     "warning",
     charts=("eval/greedy_accuracy", "eval/sampled_accuracy"),
     settings=("data.eval_files", "data.files"),
-    explains=("overfitting",),
 )
 def eval_leak(run: Curves, recorded: Recorded) -> Sign | None:
     """Held-out prompts stand in the training data too."""
@@ -222,11 +188,11 @@ def eval_leak(run: Curves, recorded: Recorded) -> Sign | None:
     if len(held_out) < _LEAST_PROMPTS:
         return None
     found = {}
-    for number, row, prompt in recorded.prompts(LEAK_STEPS):
+    for number, row, prompt in recorded.prompts(limits.LEAK_STEPS):
         if prompt in held_out and prompt not in found:
             found[prompt] = (number, row)
     share = len(found) / len(held_out)
-    if share <= LEAKED:
+    if share <= limits.LEAKED:
         return None
     first, row = min(found.values())
     step = recorded.step(first)

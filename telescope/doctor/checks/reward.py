@@ -6,99 +6,52 @@ import math
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign
 from telescope.doctor.curves import Curves, onset, part_names
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded
-from telescope.doctor.thresholds import (
-    CONSTANT_STEPS,
-    NOISY,
-    NOISY_LEAST,
-    NOISY_SPREAD,
-    NOISY_STEPS,
-    OUTLIER,
-    OUTLIERS_LEAST,
-    PART_DOMINATES,
-    PERSIST,
-    SATURATED_STEPS,
-    SCALE_LARGE,
-    SCALE_SMALL,
-    SCALE_STEPS,
-    SCALE_TIMES,
-    SCORES_CLIPPED,
-    SMOOTH,
-    SOLVED,
-)
 
 _SCORE = "reward/score_mean"
 
 
 @curve_check(
-    "constant_reward",
     "reward",
     "serious",
     charts=(_SCORE, "credit/advantage_std"),
     settings=("reward.functions", "reward.weights", "data.answer", "eval.correct_score"),
-    explains=(
-        "no_gradient",
-        "flat_groups",
-        "critic_useless",
-        "lr_too_low",
-        "collapse",
-        "kl_runaway",
-        "entropy_explosion",
-        "whitening_flips",
-        "reward_scale",
-        "same_response",
-        "length_drift",
-    ),
 )
 def constant_reward(run: Curves) -> Sign | None:
     """Every step has exactly the same mean score, and not because the task is solved."""
-    score = run.get(_SCORE, least=CONSTANT_STEPS)
-    if score is None:
-        return None
+    score = run.need(_SCORE, least=limits.CONSTANT_STEPS)
     size = np.maximum(np.abs(score.values[1:]), 1e-9)
     same = np.abs(np.diff(score.values)) <= 1e-7 * size
-    place = onset(same & ~run.solved(score.steps[1:]), CONSTANT_STEPS - 1)
-    if place is None:
-        return None
+    place = onset(same & ~run.solved(score.steps[1:]), limits.CONSTANT_STEPS - 1)
     value = float(score.values[place])
     return Sign(
         since=int(score.steps[place]),
-        numbers={"score": value, "steps": CONSTANT_STEPS},
+        numbers={"score": value, "steps": limits.CONSTANT_STEPS},
         variant="zero" if abs(value) < 1e-9 else "",
         confidence=0.95,
     )
 
 
 @curve_check(
-    "saturated_reward",
     "reward",
     "note",
     charts=(_SCORE, "credit/advantage_std"),
     settings=("steps", "data.files", "data.task"),
-    explains=(
-        "whitening_flips",
-        "critic_useless",
-        "lr_too_low",
-        "no_gradient",
-        "entropy_explosion",
-        "kl_runaway",
-    ),
 )
 def saturated_reward(run: Curves) -> Sign | None:
     """All answers get the top score: the run has nothing left to learn from."""
-    score = run.get(_SCORE, least=SATURATED_STEPS)
+    score = run.need(_SCORE, least=limits.SATURATED_STEPS)
     top = run.top_score
-    if score is None or top is None:
+    if top is None:
         return None
-    place = onset(score.values >= top - 1e-6, SATURATED_STEPS)
-    if place is None:
-        return None
+    place = onset(score.values >= top - 1e-6, limits.SATURATED_STEPS)
     begin = int(score.steps[place])
     accuracy = run.accuracy()
-    poor = accuracy is not None and accuracy.values[-1] < SOLVED
+    poor = accuracy is not None and accuracy.values[-1] < limits.SOLVED
     variant = "poor" if poor else "start" if begin <= 1 else ""
     return Sign(
         since=begin,
@@ -110,36 +63,25 @@ def saturated_reward(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "reward_scale",
     "reward",
     "serious",
     charts=("credit/advantage_std", _SCORE, "critic/vf_loss", "critic/grad_norm"),
     settings=("reward.normalise", "reward.clip", "reward.weights", "critic.clip_value"),
-    explains=(
-        "value_clip_binds",
-        "critic_useless",
-        "value_scale",
-        "grad_spike",
-        "lr_too_high",
-        "lr_too_low",
-        "kl_runaway",
-        "kl_too_strong",
-        "whitening_flips",
-        "collapse",
-    ),
 )
 def reward_scale(run: Curves) -> Sign | None:
     """Raw advantages far larger or smaller than 1, from the start on."""
-    spread = run.get("credit/advantage_std", least=SCALE_STEPS)
-    if spread is None:
-        return None
-    first = spread.values[:SCALE_STEPS]
+    spread = run.need("credit/advantage_std", least=limits.SCALE_STEPS)
+    first = spread.values[: limits.SCALE_STEPS]
     typical = float(np.median(first))
-    small = typical < SCALE_SMALL and typical > 0 and float(spread.values.max()) < 4 * SCALE_SMALL
+    small = (
+        typical < limits.SCALE_SMALL
+        and typical > 0
+        and float(spread.values.max()) < 4 * limits.SCALE_SMALL
+    )
     score = run.get(_SCORE)
-    if typical <= SCALE_LARGE and not small:
+    if typical <= limits.SCALE_LARGE and not small:
         return None
-    if score is not None and not small and typical > SCALE_TIMES * run.score_size():
+    if score is not None and not small and typical > limits.SCALE_TIMES * run.score_size():
         return None  # it comes from V or from the KL penalty
     return Sign(
         since=int(spread.steps[0]),
@@ -154,12 +96,12 @@ def reward_scale(run: Curves) -> Sign | None:
 @ledger_sign("reward_scale")
 def recorded_scale(run: Curves, recorded: Recorded) -> Sign | None:
     """All scores are tiny, or a few prompts are paid far off all others, whatever the answer."""
-    answers = list(recorded.answers(NOISY_STEPS))
+    answers = list(recorded.answers(limits.NOISY_STEPS))
     scores = np.array([score for _, _, score, _ in answers])
-    if len(scores) < OUTLIERS_LEAST:
+    if len(scores) < limits.OUTLIERS_LEAST:
         return None
     largest = float(np.abs(scores).max())
-    if 0 < largest < SCALE_SMALL and run.setting("credit.kl_coef"):
+    if 0 < largest < limits.SCALE_SMALL and run.setting("credit.kl_coef"):
         return Sign(
             since=answers[0][3].step,
             numbers={"score": largest},
@@ -169,7 +111,7 @@ def recorded_scale(run: Curves, recorded: Recorded) -> Sign | None:
             change={"reward.normalise": True},
         )
     low, middle, high = np.quantile(scores, (0.05, 0.5, 0.95))
-    far = np.abs(scores - middle) > OUTLIER * (high - low)
+    far = np.abs(scores - middle) > limits.OUTLIER * (high - low)
     prompts = {answers[i][0] for i in np.flatnonzero(far)}
     of_prompts = [i for i, (prompt, *_) in enumerate(answers) if prompt in prompts]
     texts = {answers[i][1] for i in of_prompts}
@@ -191,34 +133,19 @@ def recorded_scale(run: Curves, recorded: Recorded) -> Sign | None:
     )
 
 
-@ledger_check(
-    "noisy_reward",
-    "reward",
-    "serious",
-    charts=(_SCORE,),
-    settings=("reward.functions", "reward.model"),
-    explains=(
-        "critic_useless",
-        "lr_too_low",
-        "collapse",
-        "kl_runaway",
-        "partial_credit",
-        "overfitting",
-        "over_optimisation",
-    ),
-)
+@ledger_check("reward", "serious", charts=(_SCORE,), settings=("reward.functions", "reward.model"))
 def noisy_reward(run: Curves, recorded: Recorded) -> Sign | None:
     """The same answer to the same prompt gets another score."""
     seen: dict[tuple[str, str], list[tuple[float, Place]]] = {}
-    for prompt, response, score, place in recorded.answers(NOISY_STEPS):
+    for prompt, response, score, place in recorded.answers(limits.NOISY_STEPS):
         seen.setdefault((prompt, response), []).append((score, place))
     scores = [score for each in seen.values() for score, _ in each]
     again = [each for (prompt, _), each in seen.items() if prompt and len(each) > 1]
-    if len(again) < NOISY_LEAST or np.ptp(scores) < 1e-9:
+    if len(again) < limits.NOISY_LEAST or np.ptp(scores) < 1e-9:
         return None
-    least = NOISY_SPREAD * float(np.ptp(scores))
+    least = limits.NOISY_SPREAD * float(np.ptp(scores))
     differ = [each for each in again if np.ptp([score for score, _ in each]) > least]
-    if len(differ) < NOISY * len(again):
+    if len(differ) < limits.NOISY * len(again):
         return None
     shown = differ[0]
     low = min(shown, key=lambda pair: pair[0])
@@ -231,13 +158,7 @@ def noisy_reward(run: Curves, recorded: Recorded) -> Sign | None:
     )
 
 
-@ledger_check(
-    "part_dominates",
-    "reward",
-    "warning",
-    charts=(_SCORE,),
-    settings=("reward.weights",),
-)
+@ledger_check("reward", "warning", charts=(_SCORE,), settings=("reward.weights",))
 def part_dominates(run: Curves, recorded: Recorded) -> Sign | None:
     """One part of the reward varies so much more than another that the other does not count."""
     weights = run.setting("reward.weights") or {}
@@ -253,22 +174,16 @@ def part_dominates(run: Curves, recorded: Recorded) -> Sign | None:
     large = max(known, key=lambda name: known[name])
     small = min(known, key=lambda name: known[name])
     times = known[large] / known[small]
-    if times < PART_DOMINATES:
+    if times < limits.PART_DOMINATES:
         return None
     numbers = {"large": large, "small": small, "times": times}
     return Sign(since=recorded.chosen[0], numbers=numbers, confidence=0.8)
 
 
-@curve_check(
-    "part_constant",
-    "reward",
-    "warning",
-    charts=(_SCORE,),
-    settings=("reward.functions", "reward.weights"),
-)
+@curve_check("reward", "warning", charts=(_SCORE,), settings=("reward.functions", "reward.weights"))
 def part_constant(run: Curves) -> Sign | None:
     """One part of the reward is the same for every answer of the run, while another one varies."""
-    parts = {name: run.get(f"reward/{name}", least=CONSTANT_STEPS) for name in part_names(run)}
+    parts = {name: run.get(f"reward/{name}", limits.CONSTANT_STEPS) for name in part_names(run)}
     known = {name: curve for name, curve in parts.items() if curve is not None}
     still = [name for name, curve in known.items() if np.ptp(curve.values) < 1e-9]
     if len(known) < 2 or not still or len(still) == len(known):
@@ -284,26 +199,20 @@ def part_constant(run: Curves) -> Sign | None:
 
 
 @curve_check(
-    "score_clipped",
     "reward",
     "warning",
     charts=("reward/clipped", _SCORE),
     settings=("reward.clip", "reward.scale", "reward.normalise"),
-    explains=("reward_scale", "partial_credit", "flat_groups", "lr_too_low"),
 )
 def score_clipped(run: Curves) -> Sign | None:
     """Most scores lie beyond the limit: good and very good answers are paid the same."""
-    clipped = run.get("reward/clipped", least=PERSIST)
-    if clipped is None:
-        return None
-    share = clipped.trail(SMOOTH)
-    place = onset(share > SCORES_CLIPPED, PERSIST)
-    if place is None:
-        return None
+    clipped = run.need("reward/clipped")
+    share = clipped.running_median()
+    place = onset(share > limits.SCORES_CLIPPED)
     limit = run.setting("reward.clip")
     return Sign(
         since=int(clipped.steps[place]),
-        numbers={"share": float(share[-1]), "limit": limit if limit else math.nan},
+        numbers={"share": float(share[-1]), "limit": limit or math.nan},
         confidence=0.85,
         change={"reward.clip": "none"},
     )

@@ -6,77 +6,45 @@ from dataclasses import replace
 
 import numpy as np
 
-from telescope.doctor.check import Sign, curve_check, ledger_sign, witness
-from telescope.doctor.curves import Curves, onset
-from telescope.doctor.finding import Finding, Place, Severity
+from telescope.doctor import thresholds as limits
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_sign, witness
+from telescope.doctor.curves import Curves, find_onset, onset
+from telescope.doctor.finding import Finding, Place
 from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import (
-    MISMATCH,
-    MISMATCH_FAR,
-    MISMATCH_SERIOUS,
-    MISMATCH_START,
-    PADDED,
-    PERSIST,
-    SMOOTH,
-    STALE,
-    STALE_SERIOUS,
-    UNPADDED,
-)
 
 _DIFFERENCE = "rollout/logprob_diff"
 _PROBABILITIES = "rollout/prob_diff"
 """verl's: of probabilities. It is never larger than that of log-probs, so its limits serve too."""
-_LEADS_TO = (
-    "lr_too_high",
-    "collapse",
-    "kl_runaway",
-    "kl_negative",
-    "entropy_explosion",
-    "grad_spike",
-    "critic_useless",
-    "length_drift",
-    "mostly_truncated",
-    "first_ratio",
-    "not_finite",
-    "over_optimisation",
-    "partial_credit",
-    "overfitting",
-    "part_constant",
-    "label_mismatch",
-)
 _SHOWN = 5
 """Tokens named as evidence."""
 
 
 @curve_check(
-    "sampler_mismatch",
     "sampler",
     "serious",
     charts=(_DIFFERENCE,),
     settings=("rollout.engine", "rollout.temperature", "model.dtype", "actor.importance"),
-    explains=_LEADS_TO,
 )
 def sampler_mismatch(run: Curves) -> Sign | None:
     """Sampler and trainer give the same tokens different log-probs, from the first step on."""
     for name, variant in ((_DIFFERENCE, ""), (_PROBABILITIES, "probabilities")):
-        difference = run.get(name, least=SMOOTH)
-        if difference is None or difference.start() < MISMATCH_START:
+        difference = run.get(name, least=limits.SMOOTH)
+        if difference is None or difference.start() < limits.MISMATCH_START:
             continue
-        now = difference.trail(SMOOTH)
-        place = onset(now > MISMATCH, PERSIST)
+        now = difference.running_median()
+        place = find_onset(now > limits.MISMATCH)
         if place is not None:
             sign = _mismatch(int(difference.steps[place]), float(now[place]))
-            return replace(sign, variant=variant) if variant else sign
+            return replace(sign, variant=variant or sign.variant)
     return None
 
 
 def _mismatch(since: int, apart: float) -> Sign:
-    severity: Severity = "serious" if apart > MISMATCH_SERIOUS else "warning"
     return Sign(
         since=since,
         numbers={"apart": apart},
-        variant="far" if apart > MISMATCH_FAR else "",
-        severity=severity,
+        variant="far" if apart > limits.MISMATCH_FAR else "",
+        severity="serious" if apart > limits.MISMATCH_SERIOUS else "warning",
         confidence=0.9,
         change={"actor.importance": "token"},
     )
@@ -95,7 +63,7 @@ def tokens_mismatch(run: Curves, recorded: Recorded) -> Sign | None:
         return None
     apart = [(step.step, _mean_gap(step)) for step in steps]
     known = [(step, gap) for step, gap in apart if gap is not None]
-    over = [(step, gap) for step, gap in known if gap > MISMATCH]
+    over = [(step, gap) for step, gap in known if gap > limits.MISMATCH]
     if not over or len(over) < len(known) / 2:
         return None
     return _mismatch(*over[0])
@@ -113,36 +81,32 @@ def _is_of_padding(step: RecordedStep) -> bool:
     shorter = gaps[step.mask & ~longest]
     if not len(full) or not len(shorter):
         return False
-    return float(shorter.mean()) > PADDED and float(full.mean()) < UNPADDED
+    return float(shorter.mean()) > limits.PADDED and float(full.mean()) < limits.UNPADDED
 
 
 @curve_check(
-    "stale_samples",
     "sampler",
     "warning",
     charts=("rollout/staleness", _DIFFERENCE),
     settings=("rollout.one_step_off_policy", "ray.samplers", "actor.importance"),
-    explains=(*_LEADS_TO, "sampler_mismatch", "other_temperature"),
 )
 def stale_samples(run: Curves) -> Sign | None:
     """Responses are several updates old, or the sampler falls behind the trainer step by step."""
-    age = run.get("rollout/staleness", least=SMOOTH)
+    age = run.get("rollout/staleness", least=limits.SMOOTH)
     if age is not None:
-        now = age.trail(SMOOTH)
-        place = onset(now > STALE, PERSIST)
+        now = age.running_median()
+        place = find_onset(now > limits.STALE)
         if place is not None:
             return _stale(run, int(age.steps[place]), float(now[-1]))
-    difference = run.get(_DIFFERENCE, least=SMOOTH)
-    if difference is None or difference.start() >= MISMATCH_START:
+    difference = run.need(_DIFFERENCE, least=limits.SMOOTH)
+    if difference.start() >= limits.MISMATCH_START:
         return None
-    apart = difference.trail(SMOOTH)
-    place = onset(apart > MISMATCH, PERSIST)
-    if place is None:
-        return None
+    apart = difference.running_median()
+    place = onset(apart > limits.MISMATCH)
     return Sign(
         since=int(difference.steps[place]),
         numbers={"before": difference.start(), "apart": float(apart[-1])},
-        severity="serious" if apart[-1] > MISMATCH_SERIOUS else "warning",
+        severity="serious" if apart[-1] > limits.MISMATCH_SERIOUS else "warning",
         variant="behind",
         confidence=0.85,
     )
@@ -153,32 +117,28 @@ def _stale(run: Curves, since: int, age: float) -> Sign:
     return Sign(
         since=since,
         numbers={"age": age},
-        severity="serious" if age > STALE_SERIOUS else "warning",
+        severity="serious" if age > limits.STALE_SERIOUS else "warning",
         confidence=0.9,
         change={"rollout.one_step_off_policy": False} if asynchronous else {},
     )
 
 
 @ledger_sign("stale_samples")
-def old_versions(run: Curves, recorded: Recorded) -> Sign | None:
+@first_step
+def old_versions(run: Curves, step: RecordedStep) -> Sign | None:
     """The same from the recorded versions of the policy."""
+    versions = step.known_rows("policy_version")
     warmup = run.setting("critic_warmup") or 0
-    for step in recorded.steps():
-        versions = step.known_rows("policy_version")
-        if not versions:
-            continue
-        age = float(step.step - 1 - warmup - np.mean(versions))
-        if age > STALE:
-            return _stale(run, step.step, age)
-    return None
+    age = float(step.step - 1 - warmup - np.mean(versions)) if versions else 0.0
+    return _stale(run, step.step, age) if age > limits.STALE else None
 
 
 @witness("sampler_mismatch", "stale_samples")
 def tokens_apart(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
     """The tokens on which sampler and trainer are furthest apart."""
     step = recorded.near(finding.since)
-    logs = None if step is None else _log_probs(step)
-    if step is None or logs is None:
+    logs = _log_probs(step)
+    if logs is None:
         return ()
     sampled, trained = logs
     apart = np.where(step.mask, np.abs(sampled - trained), 0.0)
@@ -186,7 +146,7 @@ def tokens_apart(finding: Finding, recorded: Recorded) -> tuple[Place, ...]:
     return tuple(
         step.place(int(at), rollout_log_prob=sampled[at], log_prob=trained[at])
         for at in worst
-        if apart[at] > MISMATCH
+        if apart[at] > limits.MISMATCH
     )
 
 

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import numpy as np
 
+from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, ledger_check
 from telescope.doctor.curves import Curves
-from telescope.doctor.recorded import Recorded, RecordedStep
-from telescope.doctor.thresholds import FLIP_STEPS, FLIPPED
-
-_SHOWN = 3
+from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
 
 
 @ledger_check(
-    "whitening_flips",
     "whitening",
     "warning",
     charts=("credit/advantage_mean", "credit/advantage_std"),
     settings=("credit.whiten", "critic.lr", "critic_warmup"),
-    explains=("collapse",),
 )
 def whitening_flips(run: Curves, recorded: Recorded) -> Sign | None:
     """Most advantages have another sign after whitening than before."""
     shares = [(step, _flipped(step)) for step in recorded.steps()]
-    over = [(step, flips) for step, flips in shares if flips is not None and flips.mean() > FLIPPED]
-    if len(over) < FLIP_STEPS:
+    over = [
+        (step, flips)
+        for step, flips in shares
+        if flips is not None and flips.mean() > limits.FLIPPED
+    ]
+    if len(over) < limits.FLIP_STEPS:
         return None
     step, flips = over[0]
-    raw = step.flat("advantages")
-    used = step.flat("whitened")
-    assert raw is not None
-    assert used is not None
+    raw = step.need("advantages")
+    used = step.need("whitened")
     mean = float(raw[step.mask].mean())
     at = np.flatnonzero(step.mask)[flips]
-    worst = at[np.argsort(-np.abs(raw[at]))][:_SHOWN]
+    worst = at[np.argsort(-np.abs(raw[at]))][:SHOWN]
     return Sign(
         since=step.step,
         numbers={"share": float(np.mean([flips.mean() for _, flips in over])), "mean": mean},
