@@ -6,55 +6,40 @@ _doctor_more_cases.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import _doctor_patches as patches
+from _doctor_patches import CREDIT, GENERATE, around
 
 # ---- what is sampled
 
 
-def answers_rolled(trainer: Any) -> None:
+@around(GENERATE)
+def answers_rolled(trainer: Any, generate: Any, *given: Any, **named: Any) -> Any:
     """The sampler returns the answers in another order than the prompts: one row later."""
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def rolled(*given: Any, **named: Any) -> Any:
-        found = generate(*given, **named)
-        names = ("responses", "lengths", "log_probs", "truncated")
-        return replace(found, **{name: getattr(found, name).roll(1, 0) for name in names})
-
-    sampler.generate = rolled
+    found = generate(*given, **named)
+    names = ("responses", "lengths", "log_probs", "truncated")
+    return replace(found, **{name: getattr(found, name).roll(1, 0) for name in names})
 
 
-def eos_stripped(trainer: Any) -> None:
+@around(GENERATE)
+def eos_stripped(trainer: Any, generate: Any, *given: Any, **named: Any) -> Any:
     """EOS is cut off from every answer before it is scored and trained."""
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def stripped(*given: Any, **named: Any) -> Any:
-        found = generate(*given, **named)
-        shorter = (found.lengths - (~found.truncated).long()).clamp(min=1)
-        return replace(found, lengths=shorter)
-
-    sampler.generate = stripped
+    found = generate(*given, **named)
+    shorter = (found.lengths - (~found.truncated).long()).clamp(min=1)
+    return replace(found, lengths=shorter)
 
 
-def eos_forced(trainer: Any) -> None:
+@around(GENERATE)
+def eos_forced(trainer: Any, generate: Any, *given: Any, **named: Any) -> Any:
     """The last token of an answer that reached the limit is replaced by EOS."""
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def forced(*given: Any, **named: Any) -> Any:
-        found = generate(*given, **named)
-        last = found.lengths - 1
-        rows = found.truncated.nonzero().squeeze(1)
-        responses = found.responses.clone()
-        responses[rows, last[rows]] = int(sampler.stop[0])
-        return replace(found, responses=responses, truncated=found.truncated & False)
-
-    sampler.generate = forced
+    found = generate(*given, **named)
+    last = found.lengths - 1
+    rows = found.truncated.nonzero().squeeze(1)
+    responses = found.responses.clone()
+    responses[rows, last[rows]] = int(trainer.roles.actor.sampler.stop[0])
+    return replace(found, responses=responses, truncated=found.truncated & False)
 
 
 def comma_stops(trainer: Any) -> None:
@@ -72,29 +57,21 @@ def never_synced(trainer: Any) -> None:
     sampler.model = copy.deepcopy(sampler.model)
 
 
-def padding_seen(trainer: Any) -> None:
+@around(GENERATE)
+def padding_seen(trainer: Any, generate: Any, ids: Any, mask: Any, **named: Any) -> Any:
     """The sampler's attention sees the padding on the left of shorter prompts."""
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def unmasked(input_ids: Any, attention_mask: Any, **named: Any) -> Any:
-        return generate(input_ids, attention_mask * 0 + 1, **named)
-
-    sampler.generate = unmasked
+    return generate(ids, mask * 0 + 1, **named)
 
 
-def pair_copied(trainer: Any) -> None:
+@around(GENERATE)
+def pair_copied(
+    trainer: Any, generate: Any, ids: Any, mask: Any, *, rows: Any = None, **named: Any
+) -> Any:
     """In each group the second answer is a copy of the first."""
-    sampler = trainer.roles.actor.sampler
     size = trainer.config.rollout.n
-    generate = sampler.generate
-
-    def copies(input_ids: Any, attention_mask: Any, *, rows: Any = None, **named: Any) -> Any:
-        numbers = range(len(input_ids)) if rows is None else rows
-        drawn = [number - (number % size == 1) for number in numbers]
-        return generate(input_ids, attention_mask, rows=drawn, **named)
-
-    sampler.generate = copies
+    numbers = range(len(ids)) if rows is None else rows
+    drawn = [number - (number % size == 1) for number in numbers]
+    return generate(ids, mask, rows=drawn, **named)
 
 
 # ---- prompts
@@ -130,11 +107,10 @@ def bare_prompts(trainer: Any) -> None:
         data.ids = [tokenizer(text, add_special_tokens=False).input_ids for text in data.texts]
 
 
-def same_batch(trainer: Any) -> None:
+@around("dataloader.at")
+def same_batch(trainer: Any, at: Any, step: int, *given: Any, **named: Any) -> Any:
     """The loader starts again at every step: each gets the first batch."""
-    loader = trainer.dataloader
-    at = loader.at
-    loader.at = lambda step, *given, **named: replace(at(0, *given, **named), seed=at(step).seed)
+    return replace(at(0, *given, **named), seed=at(step).seed)
 
 
 def always_true(trainer: Any) -> None:
@@ -153,65 +129,36 @@ def held_out_trained(trainer: Any) -> None:
 # ---- credit
 
 
-def _around_credit(trainer: Any, change: Any) -> Iterator[None]:
-    import telescope.trainer as module
-
-    right = module.compute_advantages
-
-    def changed(batch: Any, config: Any, **named: Any) -> Any:
-        return change(right, batch, config, **named)
-
-    module.compute_advantages = changed
-    yield
-    module.compute_advantages = right
-
-
-def groups_mixed(trainer: Any) -> Iterator[None]:
+@around(CREDIT)
+def groups_mixed(trainer: Any, right: Any, batch: Any, config: Any, **named: Any) -> Any:
     """Answers are interleaved, so that a group has answers to several prompts."""
-
-    def change(right: Any, batch: Any, config: Any, **named: Any) -> Any:
-        groups = batch["group"]
-        size = trainer.config.rollout.n
-        mixed = groups.view(-1, size).T.reshape(-1)
-        return right(batch.with_columns(group=mixed), config, **named)
-
-    return _around_credit(trainer, change)
+    mixed = batch["group"].view(-1, trainer.config.rollout.n).T.reshape(-1)
+    return right(batch.with_columns(group=mixed), config, **named)
 
 
-def kl_paid(trainer: Any) -> Iterator[None]:
+@around(CREDIT)
+def kl_paid(trainer: Any, right: Any, batch: Any, config: Any, *, kl_coef: float) -> Any:
     """The KL penalty has the wrong sign: the policy is paid for leaving the reference."""
-
-    def change(right: Any, batch: Any, config: Any, *, kl_coef: float) -> Any:
-        return right(batch, config, kl_coef=-kl_coef)
-
-    return _around_credit(trainer, change)
+    return right(batch, config, kl_coef=-kl_coef)
 
 
-def whitened_with_padding(trainer: Any) -> Iterator[None]:
+@around(CREDIT)
+def whitened_with_padding(trainer: Any, right: Any, *given: Any, **named: Any) -> Any:
     """Mean and deviation of whitening count the zeros of the padding."""
-
-    def change(right: Any, batch: Any, config: Any, **named: Any) -> Any:
-        found = right(batch, config, **named)
-        raw = found["advantages"]
-        whitened = (raw - raw.mean()) / (raw.std() + 1e-8) * found.mask
-        return found.with_columns(whitened=whitened)
-
-    return _around_credit(trainer, change)
+    found = right(*given, **named)
+    raw = found["advantages"]
+    whitened = (raw - raw.mean()) / (raw.std() + 1e-8) * found.mask
+    return found.with_columns(whitened=whitened)
 
 
-def score_on_first(trainer: Any) -> None:
+@around("roles.reward.compute_reward")
+def score_on_first(trainer: Any, compute: Any, batch: Any) -> Any:
     """The score is paid on the first token of an answer instead of the last."""
-    reward = trainer.roles.reward
-    compute = reward.compute_reward
-
-    def early(batch: Any) -> Any:
-        scored = compute(batch)
-        scores = scored["token_level_scores"]
-        moved = scores.new_zeros(scores.shape)
-        moved[:, 0] = scores.sum(1)
-        return scored.with_columns(token_level_scores=moved)
-
-    reward.compute_reward = early
+    scored = compute(batch)
+    scores = scored["token_level_scores"]
+    moved = scores.new_zeros(scores.shape)
+    moved[:, 0] = scores.sum(1)
+    return scored.with_columns(token_level_scores=moved)
 
 
 def scores_of_last_step(trainer: Any) -> None:
@@ -246,60 +193,39 @@ def reference_follows(trainer: Any) -> None:
     trainer.roles.reference.model = trainer.roles.actor.model
 
 
-def head_frozen(trainer: Any) -> None:
+@around("roles.critic.learner.step")
+def head_frozen(trainer: Any, step: Any) -> Any:
     """The value head is not among the trained weights."""
+    return _without_moving(list(trainer.roles.critic.model.head.parameters()), step)
+
+
+@around("roles.actor.learner.step")
+def actor_frozen(trainer: Any, step: Any) -> Any:
+    """The optimizer holds the weights of another copy of the policy."""
+    return _without_moving(trainer.roles.actor.learner.weights, step)
+
+
+def _without_moving(weights: Any, step: Any) -> Any:
+    """Takes a step of the optimizer, and undoes it for some weights."""
     import torch
 
-    learner = trainer.roles.critic.learner
-    step = learner.step
-    head = trainer.roles.critic.model.head
-    kept = [weight.detach().clone() for weight in head.parameters()]
-
-    def without_head() -> Any:
-        norm = step()
-        with torch.no_grad():
-            for weight, old in zip(head.parameters(), kept, strict=True):
-                weight.copy_(old)
-        return norm
-
-    learner.step = without_head
+    before = [weight.detach().clone() for weight in weights]
+    norm = step()
+    with torch.no_grad():
+        for weight, old in zip(weights, before, strict=True):
+            weight.copy_(old)
+    return norm
 
 
-def actor_frozen(trainer: Any) -> None:
-    """The optimizer holds the weights of another copy of the policy."""
-    learner = trainer.roles.actor.learner
-    step = learner.step
-
-    def nowhere() -> Any:
-        import torch
-
-        before = [weight.detach().clone() for weight in learner.weights]
-        norm = step()
-        with torch.no_grad():
-            for weight, old in zip(learner.weights, before, strict=True):
-                weight.copy_(old)
-        return norm
-
-    learner.step = nowhere
-
-
-def dropout_in_update(trainer: Any) -> None:
+@around("roles.actor._loss")
+def dropout_in_update(trainer: Any, loss: Any, *given: Any, **named: Any) -> Any:
     """Dropout is on while the loss is computed."""
     import torch
 
-    actor = trainer.roles.actor
-    loss = actor._loss
-
-    def drop(_: Any, given: Any) -> Any:
-        return (torch.nn.functional.dropout(given[0], patches.DROPOUT), *given[1:])
-
-    def noisy(*given: Any, **named: Any) -> Any:
-        hook = actor.model.model.norm.register_forward_hook(
-            lambda module, args, out: torch.nn.functional.dropout(out, patches.DROPOUT)
-        )
-        try:
-            return loss(*given, **named)
-        finally:
-            hook.remove()
-
-    actor._loss = noisy
+    hook = trainer.roles.actor.model.model.norm.register_forward_hook(
+        lambda module, args, out: torch.nn.functional.dropout(out, patches.DROPOUT)
+    )
+    try:
+        return loss(*given, **named)
+    finally:
+        hook.remove()

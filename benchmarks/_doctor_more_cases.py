@@ -11,6 +11,7 @@ from _doctor_cases import (
     BLIND,
     EARLIER,
     FAULTS,
+    GROUPS,
     GRPO,
     HEALTHY,
     LOOKED_AT,
@@ -20,7 +21,6 @@ from _doctor_cases import (
 )
 
 SEEDS = (0, 1, 2)
-FOUR = {"rollout.batch_size": 8, "rollout.n": 4}
 
 REPORTED = (
     Case(
@@ -151,11 +151,11 @@ SETTINGS = (
         "GRPO, 8 per prompt",
         settings={"credit.estimator": "grpo", "rollout.batch_size": 4, "rollout.n": 8},
     ),
-    Case("dr-grpo", "Dr. GRPO", settings={"credit.estimator": "dr_grpo", **FOUR}),
+    Case("dr-grpo", "Dr. GRPO", settings={"credit.estimator": "dr_grpo", **GROUPS}),
     Case(
         "group-baseline",
         "REINFORCE++ with a group baseline",
-        settings={"credit.estimator": "reinforce++_baseline", **FOUR},
+        settings={"credit.estimator": "reinforce++_baseline", **GROUPS},
     ),
     Case(
         "lambda-1-raw", "λ = 1, not whitened", settings={"credit.lam": 1.0, "credit.whiten": False}

@@ -6,17 +6,51 @@ A patch breaks one line of the trainer, the way that the bug would in somebody's
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
+from unittest import mock
 
 STALE_UPDATES = 8
 SAMPLER_TEMPERATURE = 1.5
 DROPOUT = 0.2
 OTHER_GAMMA = 0.9
 
-Patch = Callable[[Any], "Iterator[None] | None"]
-"""Breaks a trainer; a generator function also mends what it broke outside of the trainer."""
+Patch = Callable[[Any], AbstractContextManager[Any] | None]
+"""Breaks a trainer, in some cases only for as long as a context is entered."""
+
+GENERATE = "roles.actor.sampler.generate"
+CREDIT = "telescope.trainer.compute_advantages"
+
+
+def around(place: str) -> Callable[[Callable[..., Any]], Patch]:
+    """Makes a patch of a function that is called in the place of another one.
+
+    `place`: attributes of the trainer, or a module and its function. Called as
+    `change(trainer, right, ...)`, where `right` is what it replaces.
+    """
+    path, _, name = place.rpartition(".")
+
+    def as_patch(change: Callable[..., Any]) -> Patch:
+        def patch(trainer: Any) -> AbstractContextManager[Any]:
+            in_package = path.startswith("telescope.")
+            owner = importlib.import_module(path) if in_package else attrgetter(path)(trainer)
+            return mock.patch.object(owner, name, partial(change, trainer, getattr(owner, name)))
+
+        return patch
+
+    return as_patch
+
+
+def drop(_: Any, given: Any) -> Any:
+    """A hook of a module: dropout of its input."""
+    import torch
+
+    return (torch.nn.functional.dropout(given[0], DROPOUT), *given[1:])
 
 
 def sampler_temperature(trainer: Any) -> None:
@@ -25,26 +59,17 @@ def sampler_temperature(trainer: Any) -> None:
     sampler.config = sampler.config.model_copy(update={"temperature": SAMPLER_TEMPERATURE})
 
 
-def value_after_token(trainer: Any) -> Iterator[None]:
+@around("telescope.roles.critic.value_forward")
+def value_after_token(trainer: Any, right: Any, model: Any, batch: Any) -> Any:
     """The critic's shift by one is missing: V[i] has seen token i."""
-    from telescope.models.forward import ValueOutput
-    from telescope.roles import critic
-
-    right = critic.value_forward
-
-    def unshifted(model: Any, batch: Any) -> ValueOutput:
-        found = right(model, batch)
-        lengths = batch["response_mask"].sum(1).long()
-        values = found.values.roll(-1, dims=1)
-        rows = lengths > 0
-        last = (lengths - 1).clamp(min=0)
-        index = rows.nonzero().squeeze(1)
-        values = values.index_put((index, last[index]), found.final[index])
-        return found._replace(values=values)
-
-    critic.value_forward = unshifted
-    yield
-    critic.value_forward = right
+    found = right(model, batch)
+    lengths = batch["response_mask"].sum(1).long()
+    values = found.values.roll(-1, dims=1)
+    rows = lengths > 0
+    last = (lengths - 1).clamp(min=0)
+    index = rows.nonzero().squeeze(1)
+    values = values.index_put((index, last[index]), found.final[index])
+    return found._replace(values=values)
 
 
 def stale_samples(trainer: Any) -> None:
@@ -65,19 +90,11 @@ def stale_samples(trainer: Any) -> None:
     sampler.load_weights = load_weights
 
 
-def sign_flipped(trainer: Any) -> Iterator[None]:
+@around(CREDIT)
+def sign_flipped(trainer: Any, right: Any, *given: Any, **named: Any) -> Any:
     """The advantage reaches the loss with the wrong sign."""
-    import telescope.trainer as module
-
-    right = module.compute_advantages
-
-    def flipped(batch: Any, *given: Any, **named: Any) -> Any:
-        credited = right(batch, *given, **named)
-        return credited.with_columns(whitened=-credited["whitened"])
-
-    module.compute_advantages = flipped
-    yield
-    module.compute_advantages = right
+    credited = right(*given, **named)
+    return credited.with_columns(whitened=-credited["whitened"])
 
 
 def one_prompt(trainer: Any) -> None:
@@ -95,17 +112,11 @@ def foreign_form(trainer: Any) -> None:
         data.ids = [tokenizer(text).input_ids for text in data.texts]
 
 
-def broken_tool(trainer: Any) -> None:
+@around("roles.actor.tools.environment.step")
+def broken_tool(trainer: Any, answer: Any, state: Any, text: str) -> None:
     """Every call of the tool raises."""
-    environment = trainer.roles.actor.tools.environment
-    answer = environment.step
-
-    def fail(state: Any, text: str) -> str | None:
-        if answer(state, text) is not None:
-            raise ConnectionError("the service is not reachable")
-        return None
-
-    environment.step = fail
+    if answer(state, text) is not None:
+        raise ConnectionError("the service is not reachable")
 
 
 def random_reference(trainer: Any) -> None:
@@ -118,29 +129,20 @@ def random_reference(trainer: Any) -> None:
             weight.normal_(0, 0.02, generator=generator)
 
 
-def copied_answers(trainer: Any) -> None:
+@around(GENERATE)
+def copied_answers(
+    trainer: Any, generate: Any, ids: Any, mask: Any, *, rows: Any = None, **named: Any
+) -> Any:
     """The sampler's seed depends on the prompt alone: a group's answers are one answer."""
-    sampler = trainer.roles.actor.sampler
     size = trainer.config.rollout.n
-    generate = sampler.generate
-
-    def copies(input_ids: Any, attention_mask: Any, *, rows: Any = None, **named: Any) -> Any:
-        numbers = range(len(input_ids)) if rows is None else rows
-        first = [number - number % size for number in numbers]
-        return generate(input_ids, attention_mask, rows=first, **named)
-
-    sampler.generate = copies
+    numbers = range(len(ids)) if rows is None else rows
+    return generate(ids, mask, rows=[number - number % size for number in numbers], **named)
 
 
-def old_after_update(trainer: Any) -> None:
+@around("roles.actor._loss")
+def old_after_update(trainer: Any, loss: Any, rows: Any, over: Any, *, report: Any) -> Any:
     """Old log-probs are those of the current weights in every minibatch: ρ is always 1."""
-    actor = trainer.roles.actor
-    loss = actor._loss
-
-    def recomputed(rows: Any, over: Any, *, report: Any) -> Any:
-        return loss(rows, over, report=replace(report, on_policy=True))
-
-    actor._loss = recomputed
+    return loss(rows, over, report=replace(report, on_policy=True))
 
 
 def eos_ignored(trainer: Any) -> None:
@@ -149,55 +151,32 @@ def eos_ignored(trainer: Any) -> None:
     sampler.stop = sampler.stop.new_tensor([-1])
 
 
-def eos_masked(trainer: Any) -> None:
+@around(GENERATE)
+def eos_masked(trainer: Any, generate: Any, *given: Any, **named: Any) -> Any:
     """The mask ends one token early, before EOS."""
     import torch
 
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def masked(*given: Any, **named: Any) -> Any:
-        found = generate(*given, **named)
-        places = torch.arange(found.responses.shape[1])
-        is_end = torch.isin(found.responses, sampler.stop)
-        return replace(found, chosen=(places < found.lengths[:, None]) & ~is_end)
-
-    sampler.generate = masked
+    found = generate(*given, **named)
+    places = torch.arange(found.responses.shape[1])
+    is_end = torch.isin(found.responses, trainer.roles.actor.sampler.stop)
+    return replace(found, chosen=(places < found.lengths[:, None]) & ~is_end)
 
 
-def other_gamma(trainer: Any) -> Iterator[None]:
+@around(CREDIT)
+def other_gamma(trainer: Any, right: Any, batch: Any, config: Any, **named: Any) -> Any:
     """The critic's targets are computed with another γ than the advantages."""
-    import telescope.trainer as module
-
-    right = module.compute_advantages
-
-    def mixed(batch: Any, config: Any, **named: Any) -> Any:
-        other = right(batch, config.model_copy(update={"gamma": OTHER_GAMMA}), **named)
-        return right(batch, config, **named).with_columns(returns=other["returns"])
-
-    module.compute_advantages = mixed
-    yield
-    module.compute_advantages = right
+    other = right(batch, config.model_copy(update={"gamma": OTHER_GAMMA}), **named)
+    return right(batch, config, **named).with_columns(returns=other["returns"])
 
 
-def sampler_dropout(trainer: Any) -> None:
+@around(GENERATE)
+def sampler_dropout(trainer: Any, generate: Any, *given: Any, **named: Any) -> Any:
     """Dropout is on while sampling, and off in training."""
-    import torch
-
-    sampler = trainer.roles.actor.sampler
-    generate = sampler.generate
-
-    def drop(_: Any, given: Any) -> Any:
-        return (torch.nn.functional.dropout(given[0], DROPOUT), *given[1:])
-
-    def noisy(*given: Any, **named: Any) -> Any:
-        hook = sampler.model.lm_head.register_forward_pre_hook(drop)
-        try:
-            return generate(*given, **named)
-        finally:
-            hook.remove()
-
-    sampler.generate = noisy
+    hook = trainer.roles.actor.sampler.model.lm_head.register_forward_pre_hook(drop)
+    try:
+        return generate(*given, **named)
+    finally:
+        hook.remove()
 
 
 def labels_of_next_row(trainer: Any) -> None:
