@@ -20,7 +20,7 @@ from typing import Any, Literal
 from telescope.config import Config, load_saved_config
 from telescope.config.paths import check_no_link
 from telescope.doctor import Finding, examine
-from telescope.doctor.words import Lang, name_of
+from telescope.doctor.words import Lang, name_of, ui
 from telescope.errors import TelescopeError
 from telescope.ledger import reader as ledger
 from telescope.run.manifest import list_checkpoints, step_of
@@ -39,39 +39,6 @@ LAST_STEPS = 5
 MOST_CHARTS = 2
 SCORE = "reward/score_mean"
 _CLOCKS = ("timing/", "perf/")
-
-WORDS: dict[str, dict[Lang, str]] = {
-    "unchanged": {"en": "unchanged", "zh": "照旧"},
-    "changed": {"en": "changed", "zh": "改过"},
-    "confirmed": {
-        "en": "Confirmed: as it was, «{name}» comes back at step {again}. With {change} it does "
-        "not.",
-        "zh": "得到证实：照旧训练，第 {again} 步又出现「{name}」；{change} 之后没有再出现。",
-    },
-    "refuted": {
-        "en": "Not confirmed: with {change}, «{name}» is still there (step {still}).",
-        "zh": "没有证实：{change} 之后，「{name}」仍然出现（第 {still} 步）。",
-    },
-    "not_reproduced": {
-        "en": "Nothing shown: in {steps} steps «{name}» did not come back as it was either. "
-        "Give it more: --steps {more}.",
-        "zh": "什么也没有说明：照旧训练 {steps} 步，「{name}」也没有再出现。"
-        "可以多跑几步：--steps {more}。",
-    },
-    "ends": {
-        "en": "{metric} ends at {before:.3g} unchanged and {after:.3g} changed.",
-        "zh": "{metric} 最后：照旧 {before:.3g}，改过 {after:.3g}。",
-    },
-    "same": {
-        "en": "The unchanged side repeats the recorded run bit for bit ({count} steps).",
-        "zh": "照旧的一边与记录的训练逐位相同（{count} 步）。",
-    },
-    "differs": {
-        "en": "The unchanged side differs from the recorded run from step {step} on: something "
-        "besides the settings was at work.",
-        "zh": "照旧的一边从第 {step} 步起与记录的训练不同：除了设置，还有别的原因。",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -111,12 +78,14 @@ class Proof:
     def curves(self, metric: str, lang: Lang) -> list[Curve]:
         """The two curves of a metric."""
         sides = (("unchanged", self.unchanged), ("changed", self.changed))
-        return [Curve(WORDS[name][lang], _curve(rows, metric)) for name, rows in sides]
+        return [Curve(ui(name, lang), _curve(rows, metric)) for name, rows in sides]
 
     def sentences(self, lang: Lang) -> list[str]:
         """What the experiment showed, then the ends of the curves and whether it repeats."""
         steps = self.steps
-        first = WORDS[self.outcome][lang].format(
+        first = ui(
+            self.outcome,
+            lang,
             name=name_of(self.finding.id, lang),
             change=" · ".join(f"{key} = {value}" for key, value in self.change.items()),
             again=self.again.since if self.again else 0,
@@ -132,7 +101,7 @@ class Proof:
             before = _end(self.unchanged, metric)
             after = _end(self.changed, metric)
             if before is not None and after is not None:
-                said.append(WORDS["ends"][lang].format(metric=metric, before=before, after=after))
+                said.append(ui("ends", lang, metric=metric, before=before, after=after))
         return said
 
     def _repeats(self, lang: Lang) -> list[str]:
@@ -142,8 +111,8 @@ class Proof:
         common = [row for row in common if row["step"] in known]
         for row in common:
             if _numbers(row) != _numbers(known[row["step"]]):
-                return [WORDS["differs"][lang].format(step=row["step"])]
-        return [WORDS["same"][lang].format(count=len(common))] if common else []
+                return [ui("differs", lang, step=row["step"])]
+        return [ui("same", lang, count=len(common))] if common else []
 
     def terminal(self, lang: Lang, width: int = 72) -> str:
         """The plots and the sentences."""

@@ -90,6 +90,7 @@ def test_what_a_check_explains_exists() -> None:
 
 def test_every_finding_has_all_words_in_both_languages() -> None:
     assert set(texts()) - {"ui"} == set(CHECKS)
+    assert all(set(label) == {"en", "zh"} for label in texts()["ui"].values())
     for id in CHECKS:
         for part in PARTS:
             said = texts()[id][part]

@@ -11,7 +11,6 @@ import pytest
 from telescope.config import Config, load_saved_config
 from telescope.doctor import Finding
 from telescope.errors import TelescopeError
-from telescope.run import proof as module
 from telescope.run.folder import write_config
 from telescope.run.metrics import read_metrics
 from telescope.run.proof import Proof, checkpoint_before, prove
@@ -155,10 +154,6 @@ def test_a_finding_that_does_not_come_back_shows_nothing() -> None:
     proof = outcome_of(None, None)
     assert proof.outcome == "not_reproduced"
     assert "--steps 4" in proof.sentences("en")[0]
-
-
-def test_every_sentence_is_in_both_languages() -> None:
-    assert all(set(texts) == {"en", "zh"} for texts in module.WORDS.values())
 
 
 def test_the_plot_puts_the_largest_value_on_top() -> None:
