@@ -181,10 +181,7 @@ LOOKED_AT = (
         settings={"reward.weights": {"verdict": 0.99, "sum": 0.01}},
     ),
     Case(
-        "cold",
-        "sampling at temperature 0.1",
-        ("collapse",),
-        settings={"rollout.temperature": 0.1},
+        "cold", "sampling at temperature 0.1", ("collapse",), settings={"rollout.temperature": 0.1}
     ),
 )
 """Faults that were invented before tuning, and whose runs were read to find rules that are missing.

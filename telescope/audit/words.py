@@ -33,7 +33,7 @@ def report(audit: Audit, lang: Lang, width: int = WIDTH) -> str:
     """The whole audit for a terminal."""
     return "\n\n".join(
         "\n".join(fold(line, width) for line in lines)
-        for lines in _Report(audit, lang).blocks()
+        for lines in _Words(audit, lang).blocks()
         if lines
     )
 
@@ -62,11 +62,8 @@ class _Words:
     def say(self, key: str, *values: Any, **named: Any) -> str:
         return _texts()["said"][key][self.lang].format(*values, **self.names, **named)
 
-
-class _Report(_Words):
-    """What the terminal shows, block by block."""
-
     def blocks(self) -> list[list[str]]:
+        """What the terminal shows, block by block."""
         audit = self.audit
         summary = summarise(audit)
         title = self.say(f"title {audit.estimate}", run=audit.run, step=audit.step)

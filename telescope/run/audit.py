@@ -85,7 +85,7 @@ def audit_run(
     samples = {row: reader.sample_of(table, row) for row in range(table.num_rows)}
     if not any(len(sample) for sample in samples.values()):
         raise TelescopeError(f"step {step} of {run} has no response with a token: choose another")
-    roles = _load_roles(run, config, policies.path(policy.used), reward, step)
+    roles = _load_roles(run, config, policies.paths[policy.used], reward, step)
     prompts, _ = build_data(config, roles.actor.tokenizer)
     _check_prompts(prompts, table.select(["prompt_index", "prompt_ids"]).to_pylist(), run, step)
 
@@ -139,12 +139,9 @@ class Policies:
         self.run = run
         self.config = config
         self.paths: dict[int, Path | None] = {0: None}
+        """The folders of the checkpoints by step; None for the model before training."""
         for path in list_checkpoints(run / "checkpoints"):
             self.paths[step_of(path)] = path
-
-    def path(self, number: int) -> Path | None:
-        """The checkpoint's folder; None for the model before training."""
-        return self.paths[number]
 
     def last_step(self) -> int:
         """The last recorded step whose policy is on disk."""

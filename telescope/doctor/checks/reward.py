@@ -73,11 +73,8 @@ def reward_scale(run: Curves) -> Sign | None:
     spread = run.need("credit/advantage_std", least=limits.SCALE_STEPS)
     first = spread.values[: limits.SCALE_STEPS]
     typical = float(np.median(first))
-    small = (
-        typical < limits.SCALE_SMALL
-        and typical > 0
-        and float(spread.values.max()) < 4 * limits.SCALE_SMALL
-    )
+    largest = float(spread.values.max())
+    small = 0 < typical < limits.SCALE_SMALL and largest < 4 * limits.SCALE_SMALL
     score = run.get(_SCORE)
     if typical <= limits.SCALE_LARGE and not small:
         return None

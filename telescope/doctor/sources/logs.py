@@ -27,12 +27,12 @@ def find(folder: Path) -> Path | None:
     return None
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings, of which there are none, and one row per step."""
+def read(path: Path) -> list[dict[str, Any]]:
+    """One row per step."""
     rows = _rows(path)
     if not rows:
         raise TelescopeError(f"{path} has no steps: no line with `step:N - name:number`, no jsonl")
-    return {}, rows
+    return rows
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

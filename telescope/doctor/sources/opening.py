@@ -78,11 +78,11 @@ def open_source(path: Path) -> Source:
         for reader in (trl, wandb, tensorboard, logs):
             found = reader.find(path)
             if found is not None:
-                return Source(*reader.read(found))
+                return Source({}, reader.read(found))
     elif path.is_file():
         for reader in (trl, wandb, tensorboard, logs):
             if reader.is_mine(path):
-                return Source(*reader.read(path))
+                return Source({}, reader.read(path))
     raise TelescopeError(
         f"{path} has no metrics: give a run folder (metrics.jsonl or a ledger), TRL's "
         "trainer_state.json, TensorBoard events, an offline W&B file, or a console or jsonl log "

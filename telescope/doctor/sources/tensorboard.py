@@ -18,8 +18,8 @@ def find(folder: Path) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings, of which there are none, and one row per step."""
+def read(path: Path) -> list[dict[str, Any]]:
+    """One row per step."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
@@ -33,4 +33,4 @@ def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     for tag in events.Tags()["scalars"]:
         for event in events.Scalars(tag):
             rows.setdefault(event.step, {"step": event.step})[tag] = event.value
-    return {}, [rows[step] for step in sorted(rows)]
+    return [rows[step] for step in sorted(rows)]

@@ -23,11 +23,11 @@ def find(folder: Path) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings, of which there are none, and one row per logged step."""
+def read(path: Path) -> list[dict[str, Any]]:
+    """One row per logged step."""
     try:
         state = json.loads(path.read_text("utf-8"))
         rows = [dict(row) for row in state["log_history"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TelescopeError(f"{path} is not a trainer state that can be read: {error}") from None
-    return {}, rows
+    return rows

@@ -32,14 +32,14 @@ def find(folder: Path) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings, of which there are none, and one row per step."""
+def read(path: Path) -> list[dict[str, Any]]:
+    """One row per step."""
     try:
         data = path.read_bytes()
         rows = [_row(value) for record in _records(data) for value in _history(record)]
     except (OSError, ValueError, IndexError) as error:
         raise TelescopeError(f"{path} is not a W&B file that can be read: {error}") from None
-    return {}, [row for row in rows if "step" in row]
+    return [row for row in rows if "step" in row]
 
 
 def _records(data: bytes) -> Iterator[bytes]:
