@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from telescope.explain.sample import Sample
 from telescope.explain.story import Story
-from telescope.explain.tables import ANCHORS, MADE_BY, QUANTITIES, columns_of, meaning_of, metaphors
+from telescope.explain.tables import QUANTITIES, columns_of, metaphors
 from telescope.explain.terminal import Screen
 from telescope.explain.tex import prose, safe, tex
 from telescope.explain.trace import Trace
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, meaning_of, texts, ui
 
 
 def page(
@@ -73,13 +73,13 @@ def fenced(drawing: str) -> str:
 def columns(lang: Lang) -> str:
     """The list of telescope.explain.tables.columns."""
     blocks: list[str] = []
-    for anchor, head in ANCHORS.items():
+    for anchor, head in texts()["anchor"].items():
         lines = [f"### {prose(head[lang])}", ""]
         for column in columns_of(anchor):
             symbol = f" ${tex(column.formula)}$" if column.formula else ""
             lines.append(f"- `{column.name}`{symbol}  ")
             lines.append(f"  {prose(meaning_of(column, lang))}  ")
-            lines.append(f"  {MADE_BY[lang]} `{column.maker}`")
+            lines.append(f"  {ui('maker', lang, 'expert', f'`{column.maker}`')}")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

@@ -37,23 +37,6 @@ _END = re.compile(r"[。！？](?![」）])|[.?!](?=\s|$)")
 _SHARED = ("when", "claim", "simulated", "paragraph")
 """Fields that the expert's sentence and the child's have in common."""
 _FOLDER = Path(__file__).with_name("answers")
-_STANDS_IN: dict[tuple[Lang, Level], str] = {
-    ("zh", "expert"): "（这条样本没有 {}；下面用内置例子「是的，等于2！」的数。）",
-    ("en", "expert"): (
-        "(This sample has no {}; the numbers are of the built-in example «是的，等于2！».)"
-    ),
-    ("zh", "kid"): "（这条回答缺几个数，下面讲的是另一条：「是的，等于2！」。）",
-    (
-        "en",
-        "kid",
-    ): "(This answer lacks some numbers; what follows is about another: «是的，等于2！».)",
-}
-_NOT_SAID: dict[tuple[Lang, Level], str] = {
-    ("zh", "expert"): "（这条样本没有 {}，所以说不了。）",
-    ("en", "expert"): "(This sample has no {}, so nothing can be said.)",
-    ("zh", "kid"): "（这条回答缺几个数，所以说不了。）",
-    ("en", "kid"): "(This answer lacks some numbers, so nothing can be said.)",
-}
 
 
 @dataclass(frozen=True)
@@ -162,13 +145,10 @@ def _question(key: str, entry: dict[str, Any]) -> Question:
     return Question(
         id=key,
         titles=titles,
-        needs=tuple(entry.get("needs", ())),
         critic=entry.get("critic", False),
         own=entry.get("own", False),
-        asked=tuple(entry.get("asked", ())),
-        terms=tuple(entry.get("terms", ())),
-        related=tuple(entry.get("related", ())),
         sentences=tuple(sentences),
+        **{name: tuple(entry.get(name, ())) for name in ("needs", "asked", "terms", "related")},
     )
 
 
@@ -216,11 +196,11 @@ def answer(
     question = find_question(name)
     missing = missing_for(question, sample)
     if missing and question.own:
-        return Answer((_NOT_SAID[lang, level].format(", ".join(missing)),))
+        return Answer((ui("not_said", lang, level, ", ".join(missing)),))
     used = EXAMPLE if missing else sample
     if missing:
         token = None
-    elif token is not None and not _is_written(sample, token):
+    elif token is not None and token not in sample.written:
         raise TelescopeError(
             f"token {token} was not written by the policy, so no answer is about it: choose another"
         )
@@ -234,7 +214,7 @@ def answer(
         said = [each for each in said if not each.simulated]
     blocks = _blocks(said, used, known, lang, level)
     if missing:
-        blocks.insert(0, _STANDS_IN[lang, level].format(", ".join(missing)))
+        blocks.insert(0, ui("stands_in", lang, level, ", ".join(missing)))
     elif level == "expert" and any(each.claim for each in said):
         blocks[:0] = [note for note in (assumed(sample, lang, level),) if note]
     return Answer(tuple(blocks))
@@ -304,9 +284,6 @@ class _Numbers(string.Formatter):
             return str(value)
         if self.level == "expert" or isinstance(value, int):
             return num(float(value))
-        return self.one_decimal(value)
-
-    def one_decimal(self, value: float) -> str:
         shown = round(value, 1)
         if shown == 0 and abs(value) > 1e-9:
             return ui("almost", self.lang, "kid")
@@ -328,7 +305,3 @@ def missing_for(question: Question, sample: Sample, columns: Set[str] | None = N
 def filled_columns(sample: Sample) -> set[str]:
     """The columns that the sample has, or that follow from those it has."""
     return set(fill(sample).columns) if any(sample.mask) else set()
-
-
-def _is_written(sample: Sample, token: int) -> bool:
-    return 0 <= token < len(sample) and bool(sample.mask[token])

@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
-from pathlib import Path
-
 from telescope.batch import COLUMNS, Column
 from telescope.explain.text import wrap
-from telescope.explain.words import Lang
-
-ANCHORS: dict[str, dict[Lang, str]] = {
-    "state": {
-        "zh": "状态的视角：属于 s_i，写 token i 之前（栅栏的柱子），[B, T]",
-        "en": "State view: of s_i, before token i is written (the fence posts), [B, T]",
-    },
-    "action": {
-        "zh": (
-            "动作的视角：属于 token i，即 s_i 中的动作 a_i 和转移 s_i → s_{i+1}"
-            "（柱子之间的格子），[B, T]"
-        ),
-        "en": (
-            "Action view: of token i, the action a_i in s_i and the transition s_i → s_{i+1} "
-            "(the gaps), [B, T]"
-        ),
-    },
-    "sequence": {"zh": "整个序列：提示和回答", "en": "Whole sequences: prompt and response"},
-    "row": {"zh": "每条回答一个，[B]", "en": "One for each response, [B]"},
-}
-"""Heads of the list of columns, by what a column is anchored to."""
-
-MADE_BY: dict[Lang, str] = {"zh": "由谁算出：", "en": "made by"}
+from telescope.explain.words import Lang, meaning_of, texts, toml, ui
 
 QUANTITIES = (
     ("V", "value"),
@@ -47,27 +21,22 @@ def columns_of(anchor: str) -> list[Column]:
     return [column for column in COLUMNS.values() if column.anchor == anchor]
 
 
-def meaning_of(column: Column, lang: Lang) -> str:
-    return column.zh if lang == "zh" else column.en
-
-
 def columns(lang: Lang, width: int) -> str:
     """The columns of telescope.batch: name, formula and meaning, by what they are anchored to."""
     blocks: list[str] = []
-    for anchor, head in ANCHORS.items():
+    for anchor, head in texts()["anchor"].items():
         lines = wrap(head[lang], width)
         for column in columns_of(anchor):
             lines += wrap(f"  {column.name}   {column.formula}", width, "      ")
             lines += wrap(f"      {meaning_of(column, lang)}", width, "      ")
-            lines += wrap(f"      {MADE_BY[lang]} {column.maker}", width, "      ")
+            lines += wrap(f"      {ui('maker', lang, 'expert', column.maker)}", width, "      ")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
-@functools.cache
 def metaphors() -> dict[str, dict[str, dict[str, str]]]:
     """Metaphor -> quantity -> its text in zh and en."""
-    return tomllib.loads(Path(__file__).with_name("metaphors.toml").read_text("utf-8"))
+    return toml("metaphors.toml")
 
 
 def metaphor_list(lang: Lang, width: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from telescope.algorithms.definitions.base import Words
 from telescope.algorithms.definitions.notation import num
-from telescope.batch import COLUMNS
+from telescope.batch import COLUMNS, Column
 from telescope.explain.sample import Sample
 from telescope.explain.trace import COLUMN_OF_TERM, Trace
 
@@ -34,8 +34,13 @@ _ASSUMED = {"kl_coef": "beta", "gamma": "gamma", "lam": "lam", "clip_low": "epsi
 
 
 @functools.cache
+def toml(name: str) -> dict[str, Any]:
+    """The content of a file of this folder, such as ask/replies.toml."""
+    return tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
+
+
 def texts() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+    return toml("words.toml")
 
 
 def ui(key: str, lang: Lang, level: Level, *values: object) -> str:
@@ -74,7 +79,7 @@ def formula(trace: Trace, lang: Lang, level: Level) -> str:
     """The trace's formula; for a child, in words."""
     if level == "kid":
         for words in words_of(trace):
-            in_words = words.kid_formula_zh if lang == "zh" else words.kid_formula_en
+            in_words: str = getattr(words, f"kid_formula_{lang}")
             if in_words:
                 return in_words
     return trace.formula
@@ -82,13 +87,8 @@ def formula(trace: Trace, lang: Lang, level: Level) -> str:
 
 def meaning(trace: Trace, lang: Lang, level: Level) -> str:
     """What the number says, in a sentence or two; empty where there is nothing to say."""
-    for words in words_of(trace):
-        own = _in(words, lang, level)
-        if own:
-            break
-    else:
-        words = Words()
-        own = ""
+    words = next((each for each in words_of(trace) if _in(each, lang, level)), Words())
+    own = _in(words, lang, level)
     if level == "kid" or words.whole:
         return own
     if trace.name in ("clip", "surrogate"):
@@ -96,15 +96,17 @@ def meaning(trace: Trace, lang: Lang, level: Level) -> str:
     column = COLUMNS.get(COLUMN_OF.get(trace.name, ""))
     if column is None:
         return own
-    if not own:
-        return column.zh if lang == "zh" else column.en
-    return f"{column.zh}；{own}" if lang == "zh" else f"{column.en}; {own}"
+    between = "；" if lang == "zh" else "; "
+    return between.join(filter(None, [meaning_of(column, lang), own]))
+
+
+def meaning_of(column: Column, lang: Lang) -> str:
+    return column.zh if lang == "zh" else column.en
 
 
 def _in(words: Words, lang: Lang, level: Level) -> str:
-    if level == "kid":
-        return words.kid_zh if lang == "zh" else words.kid_en
-    return words.zh if lang == "zh" else words.en
+    text: str = getattr(words, f"kid_{lang}" if level == "kid" else lang)
+    return text
 
 
 def words_of(trace: Trace) -> Iterator[Words]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, toml
 
 Kind = Literal["again", "example", "code", "why", "more"]
 _KINDS: tuple[Kind, ...] = ("example", "code", "why", "more", "again")
@@ -60,7 +58,7 @@ class _Patterns:
     """The expressions of follow_ups.toml, compiled."""
 
     def __init__(self) -> None:
-        data = tomllib.loads(Path(__file__).with_name("follow_ups.toml").read_text("utf-8"))
+        data = toml("ask/follow_ups.toml")
         self.wishes = {name: _any_of(each) for name, each in data["wishes"].items()}
         self.settings = {
             name: re.compile(

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 import unicodedata
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS, POLICY_LOSSES, VALUE_LOSSES
-from telescope.algorithms.definitions.base import Definition
 from telescope.algorithms.definitions.registry import Registry
-from telescope.batch import COLUMNS, Column
+from telescope.batch import COLUMNS
 from telescope.config import fields
 from telescope.explain.ask.tokens import words
 from telescope.explain.symbols import symbols
-from telescope.explain.words import Lang
+from telescope.explain.words import Lang, toml
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_/.@+]+[A-Za-z0-9]+)*(?:\+\+)?")
 _ASKS_FOR_MEANING = "meaning how why compute setting code output choose need shape formula affect \
@@ -52,17 +49,33 @@ def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for kind, registry in _REGISTRIES.items():
         for name, definition in registry.built_in.items():
-            found[name] = _of_definition(kind, definition)
+            said = definition.words
+            found[name] = Entry(
+                f"{kind}:{name}",
+                f"`{name}`：{said.zh}。公式：{definition.formula}",
+                f"`{name}`: {said.en}. Formula: {definition.formula}",
+            )
     for key, form, default, description in fields():
-        entry = _of_setting(key, form, default, description)
+        entry = Entry(
+            f"setting:{key}",
+            f"设置 `{key}`（{form}，默认 {default}）：{description}",
+            f"Setting `{key}` ({form}, default {default}): {description}",
+        )
         found.setdefault(key.split(".")[-1], entry)
         found[key] = entry
     for column in COLUMNS.values():
-        found[column.name] = _of_column(column)
-    for name, texts in _metrics().items():
-        zh = f"指标 `{name}`：{texts['zh']}"
-        en = f"Metric `{name}`: {texts['en']}"
-        found[name] = Entry(f"metric:{name}", zh, en)
+        formula = f"   {column.formula}" if column.formula else ""
+        found[column.name] = Entry(
+            f"column:{column.name}",
+            f"列 `{column.name}`{formula}\n{column.zh}。由 `{column.maker}` 产生。",
+            f"Column `{column.name}`{formula}\n{column.en}. Made by `{column.maker}`.",
+        )
+    for name, texts in toml("ask/metrics.toml").items():
+        found[name] = Entry(
+            f"metric:{name}",
+            f"指标 `{name}`：{texts['zh']}",
+            f"Metric `{name}`: {texts['en']}",
+        )
     return found
 
 
@@ -71,36 +84,6 @@ _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": POLICY_LOSSES,
     "value_loss": VALUE_LOSSES,
 }
-
-
-def _metrics() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
-
-
-def _of_definition(kind: str, definition: Definition) -> Entry:
-    name = definition.name
-    return Entry(
-        f"{kind}:{name}",
-        f"`{name}`：{definition.words.zh}。公式：{definition.formula}",
-        f"`{name}`: {definition.words.en}. Formula: {definition.formula}",
-    )
-
-
-def _of_setting(key: str, form: str, default: object, description: str) -> Entry:
-    return Entry(
-        f"setting:{key}",
-        f"设置 `{key}`（{form}，默认 {default}）：{description}",
-        f"Setting `{key}` ({form}, default {default}): {description}",
-    )
-
-
-def _of_column(column: Column) -> Entry:
-    formula = f"   {column.formula}" if column.formula else ""
-    return Entry(
-        f"column:{column.name}",
-        f"列 `{column.name}`{formula}\n{column.zh}。由 `{column.maker}` 产生。",
-        f"Column `{column.name}`{formula}\n{column.en}. Made by `{column.maker}`.",
-    )
 
 
 _SYMBOL = re.compile(
@@ -114,8 +97,9 @@ _SYMBOL = re.compile(
 def symbol_of(text: str) -> Entry | None:
     """The symbol of the notation table whose meaning is asked for."""
     match = _SYMBOL.fullmatch(text)
-    for row in symbols() if match else ():
-        assert match is not None
+    if match is None:
+        return None
+    for row in symbols():
         if match["symbol"] in (row.symbol, *row.also):
             zh = f"{row.symbol}（{row.name['zh']}）：{row.meaning['zh']}。"
             en = f"{row.symbol} ({row.name['en']}): {row.meaning['en']}."

@@ -18,35 +18,13 @@ from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.explain.ask.checking import foreign_number, moved_number
+from telescope.explain.ask.replies import say
 from telescope.explain.words import Lang
 
 TIMEOUT = 30.0
 """Seconds to wait for the server."""
 MOST_BYTES = 1_000_000
 """A longer reply of the server is refused."""
-_SYSTEM = {
-    "zh": "你改写一段关于强化学习的回答，让提问的人更容易读懂。只用给出的事实，不加新的事实和数字，"
-    "数字照抄，不编号。用中文回答。",
-    "en": "You rewrite an answer about reinforcement learning so that the person who asked can "
-    "read it easily. Use only the facts given. Add no facts and no numbers, copy numbers as they "
-    "are, and do not number your sentences. Answer in English.",
-}
-_USER = {"zh": "问题：{}\n\n事实：\n{}", "en": "Question: {}\n\nFacts:\n{}"}
-_NOTES = {
-    "numbers": {
-        "zh": "（模型的改写里有数字 {} 不在我们的数据里，所以显示原文。）",
-        "en": "(The model's wording has the number {}, which is not ours: this is our own text.)",
-    },
-    "moved": {
-        "zh": "（模型的改写里写着「{}」，这个数在我们的数据里不是它的，所以显示原文。）",
-        "en": "(The model's wording says «{}», a number that is not its own in our facts: this is "
-        "our own text.)",
-    },
-    "error": {
-        "zh": "（模型没有可用的回答：{}。下面是原文。）",
-        "en": "(No usable reply from the model: {}. This is our own text.)",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -74,12 +52,12 @@ def reworded(endpoint: Endpoint, question: str, text: str, lang: Lang) -> str:
     try:
         answer = _complete(endpoint, address, question, text, lang)
     except _ServerError as error:
-        return f"{_NOTES['error'][lang].format(error)}\n{text}"
+        return f"{say('model error', lang, error)}\n{text}"
     facts = f"{question}\n{text}"
     for kind, found in (("numbers", foreign_number), ("moved", moved_number)):
         wrong = found(answer, facts)
         if wrong is not None:
-            return f"{_NOTES[kind][lang].format(wrong)}\n{text}"
+            return f"{say(f'model {kind}', lang, wrong)}\n{text}"
     return answer
 
 
@@ -89,8 +67,8 @@ class _ServerError(Exception):
 
 def _complete(endpoint: Endpoint, address: str, question: str, text: str, lang: Lang) -> str:
     messages = [
-        {"role": "system", "content": _SYSTEM[lang]},
-        {"role": "user", "content": _USER[lang].format(question, text)},
+        {"role": "system", "content": say("model system", lang)},
+        {"role": "user", "content": say("model user", lang, question, text)},
     ]
     body = {"model": endpoint.model, "messages": messages, "temperature": 0}
     headers = {"Content-Type": "application/json"}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
+
+from telescope.explain.words import toml
 
 _GREEK = {
     "λ": " lam ",
@@ -86,7 +86,7 @@ class _Lexicon:
     """The synonyms and stop words of words.toml."""
 
     def __init__(self) -> None:
-        data = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+        data = toml("ask/words.toml")
         self.concepts: dict[str, list[str]] = {}
         for concept, phrases in data["concepts"].items():
             for phrase in phrases:
@@ -194,9 +194,12 @@ def _chinese(normal: str) -> Iterator[str]:
 def _pairs(text: str) -> Iterator[str]:
     """Pairs of neighbouring Chinese characters; a lone character by itself."""
     for run in _CHINESE.findall(text):
-        if len(run) == 1:
-            yield run
-        yield from (run[i : i + 2] for i in range(len(run) - 1))
+        yield from _parts(run, 2) or [run]
+
+
+def _parts(text: str, length: int) -> list[str]:
+    """Every part of this length."""
+    return [text[i : i + length] for i in range(len(text) - length + 1)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -205,11 +208,9 @@ def pieces(text: str) -> tuple[str, ...]:
     normal = normalise(text)
     found: list[str] = []
     for run in _CHINESE.findall(normal):
-        found += list(run)
-        found += [run[i : i + 2] for i in range(len(run) - 1)]
+        found += [*run, *_parts(run, 2)]
     for word in _WORD.findall(normal):
-        edged = f"<{word}>"
-        found += [edged[i : i + 3] for i in range(len(edged) - 2)]
+        found += _parts(f"<{word}>", 3)
     return tuple(found)
 
 

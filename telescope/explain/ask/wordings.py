@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Any
-
 from telescope.explain.questions import questions
+from telescope.explain.words import toml
 
 ELSEWHERE = "elsewhere"
 """Owner of wordings about things that no text of ours answers."""
@@ -14,7 +11,7 @@ ELSEWHERE = "elsewhere"
 
 def all_wordings() -> dict[str, list[str]]:
     """Question id -> its wordings."""
-    data = _more()
+    data = toml("ask/wordings.toml")
     found: dict[str, list[str]] = {}
     for key, question in questions().items():
         titles = [question.title(lang, level) for lang, level in question.titles]
@@ -23,7 +20,3 @@ def all_wordings() -> dict[str, list[str]]:
         found[key] = list(dict.fromkeys(wordings))
     found[ELSEWHERE] = data["elsewhere"]
     return found
-
-
-def _more() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("wordings.toml").read_text("utf-8"))
