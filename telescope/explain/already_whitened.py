@@ -10,43 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from telescope.algorithms.definitions.base import Lang
-from telescope.explain.arithmetic import fill, moments
+from telescope.explain.arithmetic import columns_from, fill, moments
 from telescope.explain.sample import Sample
 from telescope.explain.typed import bound_of, half_unit_of
+from telescope.explain.words import Lang, ui
 
-NOTE = {
-    "zh": (
-        "给出的 advantages 已经白化过（均值约 0、标准差约 1，或与 R − V 只差平移和缩放），"
-        "所以当作 Â，不再白化。{raw}要自己说明：把这一行叫作 whitened，或写 whiten = false。"
-    ),
-    "en": (
-        "The given advantages are already whitened (mean near 0 and σ near 1, or R − V shifted and "
-        "scaled), so they are taken as Â and not whitened again. {raw}To say it yourself, name "
-        "the row `whitened`, or set `whiten = false`."
-    ),
-}
-BRIEF = {
-    "zh": (
-        "给出的 advantages 已经白化过：当作 Â，不再白化。"
-        "要自己说明，把这一行叫作 whitened，或写 whiten = false。"
-    ),
-    "en": (
-        "The given advantages are already whitened: taken as Â, not whitened again. To say it "
-        "yourself, name the row `whitened`, or set `whiten = false`."
-    ),
-}
-"""For the first screen."""
-RAW = {
-    True: {
-        "zh": "未白化的 A 由其他列得出。",
-        "en": "The raw A come from the other columns. ",
-    },
-    False: {
-        "zh": "未白化的 A 没有给出，也推不出来。",
-        "en": "The raw A were not given and do not follow from the other numbers. ",
-    },
-}
 NEAR = 0.02
 """How far the mean of whitened advantages may be from 0, and their σ from 1."""
 FEWEST = 3
@@ -87,18 +55,16 @@ def note(sample: Sample, lang: Lang, *, brief: bool = False) -> str:
     if not sample.already_whitened:
         return ""
     if brief:
-        return BRIEF[lang]
-    knows_raw = "advantages" in fill(sample).columns
-    return NOTE[lang].format(raw=RAW[knows_raw][lang])
+        return ui("already_whitened_brief", lang, "expert")
+    raw = "raw_known" if "advantages" in fill(sample).columns else "raw_unknown"
+    return ui("already_whitened", lang, "expert", ui(raw, lang, "expert"))
 
 
 def _raw(sample: Sample) -> list[float] | None:
     """Raw advantages as they follow from the other columns, or None."""
-    columns = {name: column for name, column in sample.columns.items() if name != "advantages"}
-    bare = fill(replace(sample, columns=columns, actor_updates=[], critic_updates=[]))
-    if "advantages" not in bare.columns:
-        return None
-    return bare.numbers("advantages")
+    others = {name: column for name, column in sample.columns.items() if name != "advantages"}
+    made = columns_from(sample, others).get("advantages")
+    return None if made is None else [made[t] for t in sample.written]
 
 
 def _agree(expected: Sequence[float], given: Sequence[float]) -> bool:

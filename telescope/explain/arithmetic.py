@@ -6,8 +6,6 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,28 +26,6 @@ from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
 
 
-class TokenSteps:
-    """The valid tokens, as time steps."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.at = sample.written
-        self.bootstrap = sample.bootstrap
-        self._next = dict(itertools.zip_longest(self.at, self.at[1:]))
-
-    def next(self, t: int) -> int | None:
-        """The next valid token."""
-        return self._next[t]
-
-    def onwards(self, t: int) -> list[int]:
-        """Token t and all later ones that the policy wrote."""
-        return self.at[bisect.bisect_left(self.at, t) :]
-
-    def value_after(self, t: int, values: Sequence[float]) -> float:
-        """V after token t: of the next token, or the bootstrap value after the last."""
-        n = self.next(t)
-        return self.bootstrap if n is None else values[n]
-
-
 def actions_of(sample: Sample) -> Actions:
     """The sample's columns at the valid tokens."""
     return Actions(
@@ -66,32 +42,29 @@ def actions_of(sample: Sample) -> Actions:
 # ---- columns that every estimator has ----
 
 
-def _kl(x: Actions, s: Settings, k: int) -> float:
-    d = x["old_log_probs"][k] - x["ref_log_prob"][k]
-    return kl_estimate(s.credit.kl_kind).scalar(d)
-
-
-def _reward(x: Actions, s: Settings, k: int) -> float:
-    return x["token_level_scores"][k] - s.credit.kl_coef * x["kl"][k]
-
-
-def _score(x: Actions, s: Settings, k: int) -> float:
-    return x["token_level_scores"][k]
-
-
-_KL = Rule("kl", ("old_log_probs", "ref_log_prob"), _kl)
-_REWARDS = Rule("token_level_rewards", ("token_level_scores", "kl"), _reward)
-_REWARDS_WITHOUT_KL = Rule("token_level_rewards", ("token_level_scores",), _score)
-
-
-# ---- advantages, where an estimator has no rewards to compute them from ----
-
-
-def _return_less_value(x: Actions, s: Settings, k: int) -> float:
-    return x["returns"][k] - x["values"][k]
-
-
-_FROM_RETURNS = Rule("advantages", ("returns", "values"), _return_less_value)
+_KL = Rule(
+    "kl",
+    ("old_log_probs", "ref_log_prob"),
+    lambda x, s, k: kl_estimate(s.credit.kl_kind).scalar(
+        x["old_log_probs"][k] - x["ref_log_prob"][k]
+    ),
+)
+_REWARDS = Rule(
+    "token_level_rewards",
+    ("token_level_scores", "kl"),
+    lambda x, s, k: x["token_level_scores"][k] - s.credit.kl_coef * x["kl"][k],
+)
+_REWARDS_WITHOUT_KL = Rule(
+    "token_level_rewards",
+    ("token_level_scores",),
+    lambda x, s, k: x["token_level_scores"][k],
+)
+_FROM_RETURNS = Rule(
+    "advantages",
+    ("returns", "values"),
+    lambda x, s, k: x["returns"][k] - x["values"][k],
+)
+"""Where an estimator has no rewards to compute advantages from."""
 
 
 def fill(sample: Sample) -> Sample:
@@ -106,7 +79,7 @@ def fill(sample: Sample) -> Sample:
     _fill_rewards(sample, actions)
     DELTAS.apply(actions, s)
     s.estimator_definition.fill(actions, s.credit)
-    if s.estimator_definition.needs.critic and s.lam_critic is None:
+    if s.has_critic and s.lam_critic is None:
         _FROM_RETURNS.apply(actions, s)
     _undo_whitening(sample, actions)
     s.estimator_definition.fill(actions, s.credit)
@@ -122,6 +95,11 @@ def fill(sample: Sample) -> Sample:
         actor_updates=[_fill_actor(full, update) for update in sample.actor_updates],
         critic_updates=[_fill_critic(full, update) for update in sample.critic_updates],
     )
+
+
+def columns_from(sample: Sample, columns: dict[str, list[float]]) -> dict[str, list[float]]:
+    """These columns of the sample, and those that follow from them alone."""
+    return fill(replace(sample, columns=columns, actor_updates=[], critic_updates=[])).columns
 
 
 def _fill_rewards(sample: Sample, actions: Actions) -> None:

@@ -53,39 +53,28 @@ def compared(
     that exceeds 1. A typed number also agrees if rounding explains the difference: that of its own
     last digit, of the numbers that went in, and `slack`.
     """
-    ok = None
-    rounded = False
-    if recorded is not None:
-        of_result = bound_of(term.result, recorded)
-        of_inputs = bound_of_sum(term.inputs, recorded)
-        from_inputs = max(of_result, of_inputs) + slack
-        ok = close(term.result, recorded, term.inputs)
-        rounded = not ok and within_rounding(term.result, recorded, from_inputs)
-    return Trace(
+    trace = Trace(
         name=term.name,
         formula=term.formula,
         substituted=term.substituted,
         result=term.result,
-        recorded=recorded,
-        ok=ok or rounded if ok is not None else None,
-        rounded=rounded,
         state=term.state,
         variant=term.variant,
         texts=words,
     )
+    return trace if recorded is None else recheck(trace, recorded, term.inputs, slack)
 
 
-def recheck(trace: Trace, recorded: float) -> Trace:
-    """The trace compared with another record."""
-    ok = close(trace.result, recorded, ())
-    rounded = not ok and within_rounding(trace.result, recorded, bound_of(trace.result, recorded))
-    return replace(trace, recorded=recorded, ok=ok or rounded, rounded=rounded)
-
-
-def within_rounding(x: float, recorded: float, from_inputs: float) -> bool:
-    """Whether the record may be x, rounded to the digits that were typed."""
+def recheck(
+    trace: Trace, recorded: float, inputs: Sequence[float] = (), slack: float = 0.0
+) -> Trace:
+    """The trace compared with this record, see `compared`."""
+    x = trace.result
+    from_inputs = max(bound_of(x, recorded), bound_of_sum(inputs, recorded)) + slack
     allowed = half_unit_of(recorded) + from_inputs
-    return abs(x - recorded) <= allowed * (1 + 1e-9)
+    ok = close(x, recorded, inputs)
+    rounded = not ok and abs(x - recorded) <= allowed * (1 + 1e-9)
+    return replace(trace, recorded=recorded, ok=ok or rounded, rounded=rounded)
 
 
 def agree(trace: Trace, flag: str | None, flags: Sequence[str], ties: bool) -> Trace:

@@ -51,61 +51,41 @@ def place(items: Sequence[tuple[int, str]]) -> str:
 # ---- the fence picture ----
 
 
-@dataclass(frozen=True)
-class Fence:
-    """The texts of a fence picture."""
-
-    states: str
-    """Name of the row of states."""
-    end: str
-    """Name of the state after the last token."""
-    values: str
-    """Name of the row of values."""
-    posts: list[str]
-    """Values: one for each state, so one more than there are tokens."""
-    tokens: list[str]
-    rows: dict[str, list[str]]
-    """Other rows by name: one text for each token."""
-
-    def draw(self, chosen: int, width: int) -> tuple[list[str], int, int]:
-        """The lines, and first and last (exclusive) of the tokens that fit around `chosen`."""
-        names = [self.states, self.values, *self.rows]
-        left = 4 + max(cell_len(name) for name in names)
-        room = width - left - 4
-        count = len(self.tokens)
-
-        first, last = window(count, chosen, max(room // 8, 1))
-        gap = self._gap(first, last)
-        first, last = window(count, chosen, max(room // gap, 1))
-
-        at = [left + gap * k for k in range(last - first + 1)]
-        middles = [x + (gap + 1) // 2 for x in at[:-1]]
-        states = [f"s{t}" for t in range(first, last + 1)]
-        if last == count:
-            states[-1] = self.end
-        bars = ["|"] * len(at)
-        lines = [
-            _line(self.states, at, states),
-            place(
-                [*zip(at, bars, strict=True), *zip(middles, self.tokens[first:last], strict=True)]
-            ),
-            _line(self.values, at, self.posts[first : last + 1]),
-        ]
-        for name, texts in self.rows.items():
-            lines.append(_line(name, middles, texts[first:last]))
-        return lines, first, last
-
-    def _gap(self, first: int, last: int) -> int:
-        """Cells between two posts: enough for the widest text there."""
-        widest = 5
-        for texts in (self.tokens, self.posts, *self.rows.values()):
-            for text in texts[first:last]:
-                widest = max(widest, cell_len(text))
-        return widest + 2
+Row = tuple[str, Sequence[str]]
+"""A name, and the texts that stand behind it."""
 
 
-def _line(name: str, at: Sequence[int], texts: Sequence[str]) -> str:
-    return place([(0, name), *zip(at, texts, strict=True)])
+def fence(
+    states: Row, values: Row, tokens: Sequence[str], rows: Sequence[Row], chosen: int, width: int
+) -> tuple[list[str], int, int]:
+    """The lines, and first and last (exclusive) of the tokens that fit around `chosen`.
+
+    States and values are one more than there are tokens; the other rows have a text for each.
+    """
+    left = 4 + max(cell_len(name) for name, _ in (states, values, *rows))
+    room = width - left - 4
+    count = len(tokens)
+
+    first, last = window(count, chosen, max(room // 8, 1))
+    shown = [text for _, texts in (("", tokens), values, *rows) for text in texts[first:last]]
+    gap = 2 + max(5, *map(cell_len, shown))  # cells between two posts
+    first, last = window(count, chosen, max(room // gap, 1))
+
+    at = [left + gap * k for k in range(last - first + 1)]
+    middles = [x + (gap + 1) // 2 for x in at[:-1]]
+
+    def line(row: Row, at: Sequence[int], end: int) -> str:
+        name, texts = row
+        return place([(0, name), *zip(at, texts[first:end], strict=True)])
+
+    bars = [(x, "|") for x in at]
+    lines = [
+        line(states, at, last + 1),
+        place([*bars, *zip(middles, tokens[first:last], strict=True)]),
+        line(values, at, last + 1),
+        *(line(row, middles, last) for row in rows),
+    ]
+    return lines, first, last
 
 
 # ---- the token table ----

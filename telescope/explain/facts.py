@@ -18,9 +18,9 @@ from telescope.algorithms.definitions.base import clamp
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import less, num, one_step, plus, subscript
 from telescope.algorithms.definitions.outcome import COMPARED
-from telescope.explain.arithmetic import fill, policy_term, value_term
+from telescope.explain.arithmetic import columns_from, policy_term, value_term
 from telescope.explain.claims import CLOSE
-from telescope.explain.sample import ActorUpdate, Sample
+from telescope.explain.sample import Sample
 from telescope.explain.settings import UNKNOWN
 from telescope.explain.text import pieces, shorten
 from telescope.explain.trace import Tracer
@@ -58,21 +58,22 @@ class _FactFinder:
         self.tracer = Tracer(sample)
         self.full = self.tracer.full
         self.columns = self.full.columns
-        self.steps = self.tracer.steps
-        self.at = self.steps.at
+        self.at = sample.written
         self.settings = sample.settings
         self.gamma = self.settings.gamma
         self.lam = self.settings.lam(len(self.at))
         self.i = self.at[0] if token is None else token
         self.last = self.at[-1]
-        self.left = len(self.steps.onwards(self.i))
+        self.later = self.at[self.at.index(self.i) :]
+        """Token i and all later ones that the policy wrote."""
+        self.left = len(self.later)
+        self.following = self.later[1] if self.left > 1 else None
         texts = [shorten(text, 24) for text in pieces(sample.token_bytes)]
         self.texts = [text.translate(_NO_QUOTES) for text in texts]
 
     def all(self) -> Facts:
         out = self.token() | self.scalars() | self.ending() | self.shares() | self.numbers()
-        out |= self.drift()
-        out |= self.neighbours()
+        out |= self.drift() | self.neighbours()
         if "token_level_rewards" in self.columns:
             out |= self.rewards()
         if "values" in self.columns and "token_level_rewards" in self.columns:
@@ -81,7 +82,7 @@ class _FactFinder:
             out |= self.targets() | self.critic_loss()
         if "whitened" in self.columns:
             out |= self.whitening() | self.update()
-        return out | self.verdict() | self.extremes()
+        return out | self.extremes()
 
     def row(self, numbers: Sequence[float]) -> list[float]:
         """The numbers of the valid tokens."""
@@ -94,7 +95,6 @@ class _FactFinder:
         return f"{t} «{self.texts[t]}»"
 
     def token(self) -> Facts:
-        following = self.steps.next(self.i)
         return {
             "i": self.i,
             "tok": self.named(self.i),
@@ -104,7 +104,7 @@ class _FactFinder:
             "T": len(self.sample),
             "tokens": len(self.at),
             "N": self.left,
-            "next": "V_end" if following is None else f"V[{following}]",
+            "next": "V_end" if self.following is None else f"V[{self.following}]",
             "single": len(self.at) == 1,
             "is_last": self.i == self.last,
             "tools": len(self.at) < len(self.sample),
@@ -113,26 +113,9 @@ class _FactFinder:
 
     def scalars(self) -> Facts:
         s = self.settings
-        own = s.lam_critic
-        target_lam = self.lam if own is None else own
-        names = s.estimator_definition.return_name
         found: Facts = {
-            "gamma": self.gamma,
-            "lam": self.lam,
-            "gl": self.gamma * self.lam,
-            "beta": s.credit.kl_coef,
-            "lam_R": target_lam,
-            "own_R": target_lam != self.lam,
-            "has_lam": s.own_lam is not None,
-            "by_lam": s.estimator_definition.lam is not None,
-            "critic": s.estimator_definition.needs.critic,
-            "groups": s.estimator_definition.needs.groups,
-            "estimator": s.estimator,
-            "maker": _name_of(s.estimator_definition.tensor),
-            "kind": names.zh if self.lang == "zh" else names.en,
-            "whiten": s.whiten,
             "alone": self.tracer.alone,
-            "already": getattr(self.sample, "already_whitened", False),
+            "already": self.sample.already_whitened,
             "histogram": s.histogram is not None,
             "huber": s.huber_delta or 0.0,
             "eps_low": getattr(s.actor, "clip_low", 0.0),
@@ -143,15 +126,38 @@ class _FactFinder:
             "aggregation": s.actor.aggregates,
             "entropy_coef": s.actor.entropy_coef,
             "entropy_target": s.actor.entropy_target or 0.0,
-            "compared": s.estimator_definition.rules == COMPARED,
             "scaled": self.sample.scale is not None,
             "eps_value": getattr(s.critic, "clip_value", None) or 0.0,
             "given_A": "advantages" in self.sample.columns,
             "given_W": "whitened" in self.sample.columns,
         }
-        if s.estimator == UNKNOWN:
-            return {name: fact for name, fact in found.items() if name not in _OF_AN_ESTIMATOR}
-        return found
+        if self.sample.parts:
+            shown = [f"{name} {num(part)}" for name, part in self.sample.parts.items()]
+            found["parts"] = ", ".join(shown)
+        return found if s.estimator == UNKNOWN else found | self.estimator()
+
+    def estimator(self) -> Facts:
+        s = self.settings
+        definition = s.estimator_definition
+        names = definition.return_name
+        target_lam = self.lam if s.lam_critic is None else s.lam_critic
+        return {
+            "gamma": self.gamma,
+            "lam": self.lam,
+            "gl": self.gamma * self.lam,
+            "beta": s.credit.kl_coef,
+            "lam_R": target_lam,
+            "own_R": target_lam != self.lam,
+            "has_lam": s.own_lam is not None,
+            "by_lam": definition.lam is not None,
+            "critic": definition.needs.critic,
+            "groups": definition.needs.groups,
+            "estimator": s.estimator,
+            "maker": _name_of(definition.tensor),
+            "kind": names.zh if self.lang == "zh" else names.en,
+            "whiten": s.whiten,
+            "compared": definition.rules == COMPARED,
+        }
 
     def ending(self) -> Facts:
         end = self.sample.bootstrap
@@ -179,7 +185,10 @@ class _FactFinder:
 
     def neighbours(self) -> Facts:
         """Which given columns follow from the others, and what a wrong mask would let in."""
-        made = self.recomputed()
+        given = {
+            name: numbers for name, numbers in self.sample.columns.items() if name not in _MADE
+        }
+        made = columns_from(self.sample, given)
         decay = self.gamma * self.lam
         return {
             "A_follows": self.agrees("advantages", made),
@@ -187,14 +196,6 @@ class _FactFinder:
             "sutton": f"R{subscript(self.i + 1)}",
             "leak": self.gamma * (1 - self.lam) * decay ** (self.left - 1),
         }
-
-    def recomputed(self) -> dict[str, list[float]]:
-        """The columns as they follow from rewards, values and baselines alone."""
-        given = {
-            name: numbers for name, numbers in self.sample.columns.items() if name not in _MADE
-        }
-        bare = replace(self.sample, columns=given, actor_updates=[], critic_updates=[])
-        return fill(bare).columns
 
     def agrees(self, name: str, made: dict[str, list[float]]) -> bool:
         """Whether a column is what it should be, up to the rounding of typed numbers."""
@@ -215,8 +216,7 @@ class _FactFinder:
             out[f"{name}_last"] = numbers[self.last]
             out[f"{name}s"] = self.row(numbers)
         if "advantages" in self.columns:
-            later = self.steps.onwards(self.i)
-            own = [self.columns["advantages"][t] for t in later]
+            own = [self.columns["advantages"][t] for t in self.later]
             out["A_disc"] = self.discounted(own)[0]
         if "token_level_scores" in self.columns:
             out["sparse"] = not any(self.full.numbers("token_level_scores")[:-1])
@@ -256,6 +256,8 @@ class _FactFinder:
             "came": come[here],
             "Gs": sums,
             "cames": come,
+            "came_first": come[0],
+            "came_mean": math.fsum(come) / len(come),
             "r_sum": total,
             "outcome": total,
             "even": total / len(rewards),
@@ -312,12 +314,12 @@ class _FactFinder:
 
     def credit(self) -> Facts:
         values = self.columns["values"]
-        after = self.steps.value_after(self.i, values)
-        following = self.steps.next(self.i)
+        after = self.value_after(self.i)
         full = self.estimate(1.0)
         estimates = {name: self.estimate(lam) for name, lam in _LAMS.items()}
         come = full[self.i] + values[self.i]
-        pairs = list(itertools.pairwise(self.row(values)))
+        written = self.row(values)
+        pairs = list(itertools.pairwise(written))
         one = self.columns["token_level_rewards"][self.i] + self.gamma * after
         advantages = self.columns.get("advantages", [0.0] * len(self.sample))
         return {
@@ -326,7 +328,7 @@ class _FactFinder:
             "MC": full[self.i],
             "MCs": self.row(full),
             "later": full[self.i] - (one - values[self.i]),
-            "A_next": 0.0 if following is None else advantages[following],
+            "A_next": 0.0 if self.following is None else advantages[self.following],
             **{name: numbers[self.i] for name, numbers in estimates.items()},
             **{f"{name}s": self.row(numbers) for name, numbers in estimates.items()},
             "V_rises": sum(later > now for now, later in pairs),
@@ -335,29 +337,29 @@ class _FactFinder:
             "delta_last": self.delta(self.last),
             "MC_sum": f"{less(come, values[self.i])} = {num(full[self.i])}",
             "mixed": self.n_steps(),
+            "V_first": written[0],
+            "V_mean": math.fsum(written) / len(written),
         }
 
     def estimate(self, lam: float) -> list[float]:
         """Advantages with another λ, from the same rewards and values."""
-        settings = self.settings.change(
-            estimator=DEFAULT_ESTIMATOR,
-            lam=lam,
-            lam_alpha=None,
-            lam_critic=None,
-        )
+        gae = {"estimator": DEFAULT_ESTIMATOR, "lam": lam, "lam_alpha": None, "lam_critic": None}
+        changed = replace(self.sample, settings=self.settings.change(**gae))
         given = {name: self.columns[name] for name in ("token_level_rewards", "values")}
-        bare = replace(
-            self.sample, columns=given, settings=settings, actor_updates=[], critic_updates=[]
-        )
-        return fill(bare).columns["advantages"]
+        return columns_from(changed, given)["advantages"]
+
+    def value_after(self, t: int) -> float:
+        """V after token t: of the next token, or the bootstrap value after the last."""
+        n = next((k for k in self.at if k > t), None)
+        return self.sample.bootstrap if n is None else self.columns["values"][n]
 
     def delta(self, t: int) -> str:
         """δ of token t with its numbers."""
-        values = self.columns["values"]
-        after = self.steps.value_after(t, values)
+        value = self.columns["values"][t]
+        after = self.value_after(t)
         reward = self.columns["token_level_rewards"][t]
-        result = reward + self.gamma * after - values[t]
-        terms = one_step(reward, self.gamma, after, values[t]).replace("·", "×")
+        result = reward + self.gamma * after - value
+        terms = one_step(reward, self.gamma, after, value).replace("·", "×")
         return f"{terms} = {num(result)}"
 
     def n_steps(self) -> str:
@@ -380,10 +382,11 @@ class _FactFinder:
         value = self.columns["values"][self.i]
         target = self.columns["returns"][self.i]
         over = target - value
-        following = self.steps.next(self.i)
-        end = self.sample.bootstrap
+        after = self.sample.bootstrap
+        if self.following is not None:
+            after = self.columns["returns"][self.following]
         out: Facts = {
-            "R_next": end if following is None else self.columns["returns"][following],
+            "R_next": after,
             "RV": over,
             "target": f"{plus(over, value)} = {num(target)}",
             "first_loss": 0.5 * over * over,
@@ -422,24 +425,6 @@ class _FactFinder:
 
     # ---- which tokens stand out ----
 
-    def verdict(self) -> Facts:
-        """What the score is made of, and what the critic expected of the whole response."""
-        out: Facts = {}
-        if self.sample.parts:
-            shown = [f"{name} {num(part)}" for name, part in self.sample.parts.items()]
-            out["parts"] = ", ".join(shown)
-        if "values" in self.columns and "token_level_rewards" in self.columns:
-            values = self.full.numbers("values")
-            sums = self.discounted(self.full.numbers("token_level_rewards"))
-            come = [total + self.cut_at(k) for k, total in enumerate(sums)]
-            out |= {
-                "V_first": values[0],
-                "came_first": come[0],
-                "V_mean": math.fsum(values) / len(values),
-                "came_mean": math.fsum(come) / len(come),
-            }
-        return out
-
     def extremes(self) -> Facts:
         """The tokens with the smallest and the largest Â, and the one with the smallest δ."""
         out: Facts = {}
@@ -464,7 +449,7 @@ class _FactFinder:
                 "drop_tok": self.named(drop),
                 "drop": deltas[drop],
                 "drop_V": values[drop],
-                "drop_next": self.steps.value_after(drop, values),
+                "drop_next": self.value_after(drop),
             }
         return out
 
@@ -490,8 +475,9 @@ class _FactFinder:
             return {"updated": False}
         update = updates[-1]
         kept = [t for t in self.at if self.tracer.kept[t]]
-        plain = {t: self.term(update, t) for t in self.at}
-        clipped = {t: self.clip(update, t) for t in self.at}
+        whitened = self.columns["whitened"]
+        plain = {t: update.ratio[t] * whitened[t] for t in self.at}
+        clipped = {t: policy_term(update.ratio[t], whitened[t], self.settings) for t in self.at}
         count = max(len(kept), 1)
         low = 1 - getattr(self.settings.actor, "clip_low", 0.0)
         high = 1 + getattr(self.settings.actor, "clip_high", 0.0)
@@ -510,7 +496,7 @@ class _FactFinder:
             "pi_new": math.exp(min(update.log_probs[self.i], 50.0)),
             "pi_used": math.exp(min(update.old_log_probs[self.i], 50.0)),
             "ratio": update.ratio[self.i],
-            "ratios": [update.ratio[t] for t in kept],
+            "ratios": ratios,
             "term": plain[self.i],
             "terms": [plain[t] for t in kept],
             "mean_term": math.fsum(plain[t] for t in kept) / count,
@@ -523,12 +509,6 @@ class _FactFinder:
             "rejected": len(self.at) - len(kept),
         }
 
-    def term(self, update: ActorUpdate, t: int) -> float:
-        return update.ratio[t] * self.columns["whitened"][t]
-
-    def clip(self, update: ActorUpdate, t: int) -> tuple[float, str]:
-        return policy_term(update.ratio[t], self.columns["whitened"][t], self.settings)
-
 
 def _variance(numbers: Sequence[float]) -> float:
     """The variance (n − 1); 0 of a single number."""
@@ -538,11 +518,6 @@ def _variance(numbers: Sequence[float]) -> float:
 
 
 _LAMS = {"A0": 0.0, "A50": 0.5, "A95": 0.95}
-_OF_AN_ESTIMATOR = {
-    *("beta", "gamma", "lam", "gl", "lam_R", "own_R", "has_lam", "by_lam"),
-    *("critic", "groups", "estimator", "maker", "kind", "whiten", "compared"),
-}
-"""Not known where the estimator is not."""
 _MADE = ("deltas", "advantages", "returns", "whitened")
 """Columns that follow from the others."""
 _ROUNDED = 6e-4

@@ -8,37 +8,46 @@ from telescope.config import CHOICES, ActorConfig, CreditConfig, CriticConfig, O
 from telescope.errors import TelescopeError
 from telescope.explain.sample import SAMPLE_COLUMNS
 
+_OF_COLUMNS = {
+    "token_level_scores": ("scores", "score"),
+    "token_level_rewards": ("rewards", "reward", "r"),
+    "values": ("V", "value"),
+    "old_log_probs": ("old", "old_log_prob"),
+    "log_probs": ("new", "new_log_probs", "new_log_prob", "log_prob"),
+    "ref_log_prob": ("ref", "ref_log_probs"),
+    "kl": ("kld",),
+    "deltas": ("delta",),
+    "advantages": ("A", "advantage", "advantages_raw"),
+    "returns": ("R",),
+    "whitened": ("advantages_whitened",),
+    "vpreds": ("v", "vpred", "new_values"),
+    "mask": ("response_mask", "loss_mask", "info_mask"),
+}
+_OF_SETTINGS = {
+    "gamma": ("γ",),
+    "lam": ("lambda", "λ"),
+    "kl_coef": ("beta", "β"),
+    "kl_kind": ("kl_type",),
+    "clip": ("eps", "ε", "epsilon", "cliprange", "clip_ratio"),
+    "clip_value": ("cliprange_value",),
+    "dual_clip": ("clip_ratio_c",),
+    "whiten_mean": ("μ", "mu", "mean"),
+    "whiten_std": ("σ", "sigma", "std"),
+}
+"""Column or setting -> other names that a file may use for it."""
+
+
+def _by_name(others: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    return {other: name for name, each in others.items() for other in each}
+
+
+def _own(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
 COLUMN_NAMES = {
-    **{name: name for name in SAMPLE_COLUMNS},
-    **{name: name for name in ("tokens", "mask", "log_probs", "vpreds", "sum_pi_squared")},
-    "scores": "token_level_scores",
-    "score": "token_level_scores",
-    "rewards": "token_level_rewards",
-    "reward": "token_level_rewards",
-    "r": "token_level_rewards",
-    "V": "values",
-    "value": "values",
-    "old": "old_log_probs",
-    "old_log_prob": "old_log_probs",
-    "new": "log_probs",
-    "new_log_probs": "log_probs",
-    "new_log_prob": "log_probs",
-    "log_prob": "log_probs",
-    "ref": "ref_log_prob",
-    "ref_log_probs": "ref_log_prob",
-    "kld": "kl",
-    "delta": "deltas",
-    "A": "advantages",
-    "advantage": "advantages",
-    "advantages_raw": "advantages",
-    "R": "returns",
-    "advantages_whitened": "whitened",
-    "v": "vpreds",
-    "vpred": "vpreds",
-    "new_values": "vpreds",
-    "response_mask": "mask",
-    "loss_mask": "mask",
-    "info_mask": "mask",
+    **_own(*SAMPLE_COLUMNS, "tokens", "mask", "log_probs", "vpreds", "sum_pi_squared"),
+    **_by_name(_OF_COLUMNS),
 }
 """Name in a file -> column."""
 
@@ -52,33 +61,11 @@ def setting_names() -> list[str]:
 
 
 SETTING_NAMES = {
-    **{name: name for name in setting_names()},
-    **{name: name for name in ("whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt")},
-    **{name: name for name in ("group", "greedy_score", "parts", "part_weights")},
-    "uid": "group",
-    "prompt_index": "group",
-    "temperature": "temperature",
-    "value_loss": "value_loss",
-    "clip": "clip",
-    "γ": "gamma",
-    "lambda": "lam",
-    "λ": "lam",
-    "beta": "kl_coef",
-    "β": "kl_coef",
-    "kl_type": "kl_kind",
-    "eps": "clip",
-    "ε": "clip",
-    "epsilon": "clip",
-    "cliprange": "clip",
-    "clip_ratio": "clip",
-    "cliprange_value": "clip_value",
-    "clip_ratio_c": "dual_clip",
-    "μ": "whiten_mean",
-    "mu": "whiten_mean",
-    "mean": "whiten_mean",
-    "σ": "whiten_std",
-    "sigma": "whiten_std",
-    "std": "whiten_std",
+    **_own(*setting_names(), "whiten_mean", "whiten_std", "bootstrap", "truncated", "prompt"),
+    **_own("group", "greedy_score", "parts", "part_weights"),
+    **_by_name({"group": ("uid", "prompt_index")}),
+    **_own("temperature", "value_loss", "clip"),
+    **_by_name(_OF_SETTINGS),
 }
 """Name in a file -> setting."""
 

@@ -111,22 +111,16 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
     mask = _mask(columns.pop("mask", [1.0] * length))
     last = max(t for t, m in enumerate(mask) if m)
     if is_one_score:
-        scores = [0.0] * length
-        scores[last] = _number("score", score)
-        columns["token_level_scores"] = scores
+        columns["token_level_scores"] = [0.0] * length
+        columns["token_level_scores"][last] = _number("score", score)
     _check(columns, scalars, mask)
     padding = {t: _held(columns, t) for t in range(last + 1, length)}
     for name, column in columns.items():
         columns[name] = [x if m else 0.0 for x, m in zip(column, mask, strict=True)]
     actor_updates = _actor_updates(columns.get("old_log_probs"), columns.pop("log_probs", None))
     predictions = columns.pop("vpreds", columns.get("values"))
-    critic_updates = []
-    if predictions is not None:
-        critic_updates.append(CriticUpdate(0, 0, predictions, [], []))
     texts = [f"[{t}]" for t in range(length)] if tokens is None else [str(t) for t in tokens]
-    total = None
-    if "token_level_scores" in columns:
-        total = math.fsum(columns["token_level_scores"])
+    scores = columns.get("token_level_scores")
     bootstrap = scalars.get("bootstrap", 0.0)
     return Sample(
         token_ids=list(range(length)),
@@ -136,7 +130,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         settings=settings,
         prompt=scalars.get("prompt", ""),
         response="".join(texts),
-        score=total,
+        score=None if scores is None else math.fsum(scores),
         prompt_index=int(scalars.get("group", 0)),
         parts=scalars.get("parts", {}),
         part_weights=scalars.get("part_weights", {}),
@@ -146,7 +140,7 @@ def from_numbers(data: Mapping[str, Any]) -> Sample:
         whiten_mean=scalars.get("whiten_mean"),
         whiten_std=scalars.get("whiten_std"),
         actor_updates=actor_updates,
-        critic_updates=critic_updates,
+        critic_updates=[] if predictions is None else [CriticUpdate(0, 0, predictions)],
         padding=padding,
     )
 
@@ -188,11 +182,11 @@ def _mask(numbers: Sequence[float]) -> list[int]:
 
 def _held(columns: Mapping[str, list[float]], t: int) -> dict[str, float]:
     """The values and rewards of slot t that are not 0."""
-    held = {}
-    for name, column in columns.items():
-        if name in ("values", "token_level_rewards") and column[t]:
-            held[name] = column[t]
-    return held
+    return {
+        name: column[t]
+        for name, column in columns.items()
+        if name in ("values", "token_level_rewards") and column[t]
+    }
 
 
 def _actor_updates(old: list[float] | None, new: list[float] | None) -> list[ActorUpdate]:
@@ -203,7 +197,7 @@ def _actor_updates(old: list[float] | None, new: list[float] | None) -> list[Act
     if old is None:
         return []
     place = -1 if new else 0
-    return [ActorUpdate(place, place, old, new or old, [], [], [], [])]
+    return [ActorUpdate(place, place, old, new or old)]
 
 
 def _named(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -340,17 +334,12 @@ def _number(name: str, value: Any) -> float:
     return value if isinstance(value, Typed) else float(value)
 
 
-def _check_log_prob(name: str, x: float) -> None:
-    if x > 0:
-        raise TelescopeError(f"{name} = {x:g}: a log-probability is at most 0")
-
-
 def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask: list[int]) -> None:
     """Raises the first mistake that shows only when several of the numbers are seen together."""
     for name in ("old_log_probs", "log_probs", "ref_log_prob", "rollout_log_probs"):
         for t, x in enumerate(columns.get(name, ())):
-            if mask[t]:
-                _check_log_prob(f"{name}[{t}]", x)
+            if mask[t] and x > 0:
+                raise TelescopeError(f"{name}[{t}] = {x:g}: a log-probability is at most 0")
     for t, x in enumerate(columns.get("token_level_scores", ())):
         if x and not mask[t]:
             raise TelescopeError(

@@ -44,10 +44,10 @@ class ActorUpdate:
     old_log_probs: list[float]
     """As the loss used them. In the first minibatch they are the policy's own: the ratio is 1."""
     log_probs: list[float]
-    ratio: list[float]
-    clipped: list[bool]
-    dual_clipped: list[bool]
-    loss: list[float]
+    ratio: list[float] = field(default_factory=list)
+    clipped: list[bool] = field(default_factory=list)
+    dual_clipped: list[bool] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
     weight: list[float] = field(default_factory=list)
     """What each token's loss was multiplied by: importance weights for the sampler's mismatch; 0:
     the token was rejected or masked."""
@@ -65,8 +65,8 @@ class CriticUpdate:
     minibatch: int
     values: list[float]
     """V under the weights of this update. The values of the rollout are a column of the sample."""
-    clipped: list[bool]
-    loss: list[float]
+    clipped: list[bool] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
     log_p: list[list[float]] = field(default_factory=list)
     """HL-Gauss: log p of the bins around the target, from `first_bin` on."""
     first_bin: list[int] = field(default_factory=list)

@@ -105,8 +105,23 @@ class Settings:
 
     @property
     def estimator_definition(self) -> Estimator:
-        found = ESTIMATORS.recorded(self.credit.estimator)
-        return found or unknown_estimator(self.credit.estimator)
+        """The run's estimator, or a stand-in for one whose definition is not here.
+
+        A definition that would have to be run to be read is not here.
+        """
+        name = self.credit.estimator
+        return ESTIMATORS.recorded(name) or Estimator(
+            name=name,
+            formula="?",
+            tensor="",
+            words=_NOT_HERE,
+            rules=(),
+            texts={"advantage": _NOT_HERE},
+        )
+
+    @property
+    def has_critic(self) -> bool:
+        return self.estimator_definition.needs.critic
 
     @property
     def policy_loss_definition(self) -> PolicyLoss | None:
@@ -192,10 +207,3 @@ def value_loss_with(setting: str) -> str:
     """The built-in value loss that has this setting."""
     found = VALUE_LOSSES.built_in.items()
     return next(name for name, loss in found if setting in loss.settings.model_fields)
-
-
-def unknown_estimator(name: str) -> Estimator:
-    """Stands for a definition that is not here, or that would have to be run to be read."""
-    return Estimator(
-        name=name, formula="?", tensor="", words=_NOT_HERE, rules=(), texts={"advantage": _NOT_HERE}
-    )

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from telescope.algorithms.definitions.notation import num, subscript
 from telescope.explain.arithmetic import moments
 from telescope.explain.code import code_of
-from telescope.explain.drawing import Fence, cell_number, grid, window
+from telescope.explain.drawing import cell_number, fence, grid, window
 from telescope.explain.instructive import size_symbol, sizes_of
 from telescope.explain.sample import Sample
 from telescope.explain.text import shorten, wrap
@@ -106,19 +106,16 @@ class Screen(TokenTable):
         if "values" not in columns or not self.has_critic:
             return []
         end = self.sample.bootstrap
-        shown = {symbol: name for symbol, name in _FENCE_ROWS.items() if name in columns}
-        fence = Fence(
-            states=self.ui("state"),
-            end=self.ui("end"),
-            values="V[i]",
-            posts=[*self._row("values"), self.cell(end)],
-            tokens=self.tokens,
-            rows={symbol: self._row(name) for symbol, name in shown.items()},
-        )
-        lines, first, last = fence.draw(self.token, self.width)
-
-        notes = [self.ui("posts"), self.ui("posts_next", num(end))]
         count = len(self.sample)
+        lines, first, last = fence(
+            states=(self.ui("state"), [*(f"s{t}" for t in range(count)), self.ui("end")]),
+            values=("V[i]", [*self._row("values"), self.cell(end)]),
+            tokens=self.tokens,
+            rows=[(symbol, self._row(x)) for symbol, x in _FENCE_ROWS.items() if x in columns],
+            chosen=self.token,
+            width=self.width,
+        )
+        notes = [self.ui("posts"), self.ui("posts_next", num(end))]
         if last - first < count:
             notes.append(self.ui("window", first, last - 1, count))
         drawn = self.draws(lines)
@@ -149,19 +146,13 @@ class Screen(TokenTable):
             member = group.members[k]
             mark = "▶" if k == group.index else ""
             score = "" if member.score is None else cell_number(member.score)
-            row = [
-                f"{mark}{member.index}",
-                str(len(member.written)),
-                score,
-                cell_number(outcomes[k]),
-            ]
-            rows.append([*row, self._group_advantage(member)])
+            numbers = (score, cell_number(outcomes[k]), self._group_advantage(member))
+            rows.append([f"{mark}{member.index}", str(len(member.written)), *numbers])
         names = [self.ui(key) for key in ("response_number", "token", "score")]
         lines += self.draws(grid([*names, "o", "A"], rows, self.width))
-        shown = len(rows)
-        return lines + (
-            self.says(self.ui("group_window", shown, count), "dim") if shown < count else []
-        )
+        if len(rows) < count:
+            lines += self.says(self.ui("group_window", len(rows), count), "dim")
+        return lines
 
     def _group_advantage(self, member: Sample) -> str:
         """A of a member; two ends where it differs from token to token."""
@@ -204,7 +195,7 @@ class Screen(TokenTable):
 
     def _title(self, t: int, longest: int = 24) -> str:
         title = self.ui("title", t, shorten(self.texts[t], longest), len(self.sample))
-        is_last = t == max(self.tracer.steps.at, default=0)
+        is_last = t == max(self.sample.written, default=0)
         if self.chosen or is_last or not self.mask[t]:
             return title
         return title + self.why_this_token(t)
@@ -215,9 +206,9 @@ class Screen(TokenTable):
         symbol = size_symbol(self.full)
         if symbol not in ("A", "Â"):
             return ""
-        if len({sizes[k] for k in self.tracer.steps.at}) == 1:
+        if len({sizes[k] for k in self.sample.written}) == 1:
             return f" · {self.ui('same_for_all', symbol)}"
-        earlier = self.tracer.steps.at[:-1]
+        earlier = self.sample.written[:-1]
         is_largest = all(abs(sizes[k]) <= abs(sizes[t]) for k in earlier)
         key = "largest" if is_largest else "largest_word"
         return f" · {self.ui(key, symbol)}"
@@ -305,7 +296,7 @@ class Screen(TokenTable):
         mean, std = moments(every)
         own_mean, own_std = moments(own)
         rows = []
-        for t, a in zip(self.tracer.steps.at, own, strict=True):
+        for t, a in zip(self.sample.written, own, strict=True):
             if t not in self._rows():
                 continue
             by_batch = (a - mean) / std

@@ -79,14 +79,14 @@ class TokenTable(View):
         """Both ends, the tokens with the largest |A|, and sums over all valid tokens."""
         lines = [""]
         symbol = size_symbol(self.full) or "A"
-        lines += self.says(self.ui("summary", symbol, LARGEST, len(self.tracer.steps.at)), "bold")
+        lines += self.says(self.ui("summary", symbol, LARGEST, len(self.sample.written)), "bold")
         columns = self.brief_columns(with_ratio=False)
         return lines + self.draws(self._lines(columns, self.outstanding(), with_sums=True))
 
     def outstanding(self) -> list[int]:
         """First and last token, and those with the largest |A|."""
         sizes = sizes_of(self.full)
-        at = self.tracer.steps.at if size_symbol(self.full) else []
+        at = self.sample.written if size_symbol(self.full) else []
         largest = sorted(at, key=lambda t: -abs(sizes[t]))[:LARGEST]
         return sorted({0, len(self.sample) - 1, *largest})
 
@@ -147,7 +147,7 @@ class TokenTable(View):
             text = ""
             if column.key in _ADDED:
                 numbers = self.full.columns[_ADDED[column.key]]
-                text = self.cell(math.fsum(numbers[t] for t in self.tracer.steps.at), signed=True)
+                text = self.cell(math.fsum(numbers[t] for t in self.sample.written), signed=True)
             sums.append(pad(text, column.width, ">"))
         return sums
 
@@ -198,7 +198,7 @@ class TokenTable(View):
 
     def _has_dense_scores(self) -> bool:
         """Whether another token than the last one has a score."""
-        last = max(self.tracer.steps.at, default=0)
+        last = max(self.sample.written, default=0)
         scores = self.full.columns["token_level_scores"]
         return any(score for t, score in enumerate(scores) if t != last)
 

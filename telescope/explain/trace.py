@@ -29,10 +29,10 @@ from telescope.algorithms.definitions.notation import exact, less, num, par, sub
 from telescope.algorithms.definitions.policy import on_sampler
 from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import (
-    TokenSteps,
     UpdatedResponse,
     actions_of,
     alone,
+    columns_from,
     fill,
     gaps_of,
     kept_of,
@@ -76,7 +76,7 @@ def compare(
     `recorded` is the advantage that was used, where the run's estimator is that one.
     """
     tracer = Tracer(sample)
-    own = (sample.settings.lam(len(tracer.steps.at)),)
+    own = (sample.settings.lam(len(sample.written)),)
     return tracer.compare(t, ns, own if lams is None else lams)
 
 
@@ -86,7 +86,6 @@ class Tracer:
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
         self.full = fill(sample)
-        self.steps = TokenSteps(sample)
         self.actions = actions_of(self.full)
         self.alone = alone(self.full)
         self.kept = kept_of(self.full)
@@ -150,10 +149,8 @@ class Tracer:
     def _should(self) -> Tracer:
         """The sample with only those columns that do not follow from others."""
         kept: dict[str, list[float]] = {}
-        bare = replace(self.sample, actor_updates=[], critic_updates=[])
         for name in SAMPLE_COLUMNS:
-            follows = name in fill(replace(bare, columns=kept)).columns
-            if name in self.sample.columns and not follows:
+            if name in self.sample.columns and name not in columns_from(self.sample, kept):
                 kept[name] = self.sample.columns[name]
         return Tracer(replace(self.sample, columns=kept))
 
@@ -163,10 +160,9 @@ class Tracer:
         found = set()
         earlier = dict(self.sample.columns)
         for name in ("whitened", "returns") if "advantages" not in earlier else ():
-            if earlier.pop(name, None) is not None:
-                rest = replace(self.sample, columns=earlier, actor_updates=[], critic_updates=[])
-                if "advantages" not in fill(rest).columns:
-                    found.add(name)
+            was_there = earlier.pop(name, None) is not None
+            if was_there and "advantages" not in columns_from(self.sample, earlier):
+                found.add(name)
         return found
 
     def _written(self, t: int) -> bool:
@@ -207,25 +203,21 @@ class _TokenTracer:
         self.token = Token(tracer.actions, tracer.actions.at.index(t))
 
     def all(self, update: int) -> list[Trace]:
-        has_critic = self.settings.estimator_definition.needs.critic
+        definition = self.settings.estimator_definition
+        has_critic = definition.needs.critic
+        terms = definition.terms or functools.partial(default_terms, definition)
         made = [*self.kl(), *self.reward()]
         if has_critic:
             made += self.credit(delta_term(self.token, self.settings.gamma))
-        made += self.credit(self._estimator_terms())
+        made += self.credit(terms(self.token, self.settings.credit))
         made += self.whitened()
-        actor_update = _pick(self.full.actor_updates, update)
-        if actor_update is not None:
-            made += self.policy(actor_update, _pick(self.sample.actor_updates, update))
-        critic_update = _pick(self.full.critic_updates, update)
-        if critic_update is not None and has_critic:
-            made += self.value(critic_update, _pick(self.sample.critic_updates, update))
+        of_actor = _pick(update, self.full.actor_updates, self.sample.actor_updates)
+        if of_actor:
+            made += self.policy(*of_actor)
+        of_critic = _pick(update, self.full.critic_updates, self.sample.critic_updates)
+        if of_critic and has_critic:
+            made += self.value(*of_critic)
         return made
-
-    def number(self, *names: str) -> list[float] | None:
-        """The token's numbers in these columns, or None if one is missing."""
-        if not self.token.has(*names):
-            return None
-        return [self.token.number(name) for name in names]
 
     def recorded(self, column: str) -> float | None:
         """The token's number in a column of the record that it can be compared with."""
@@ -249,43 +241,39 @@ class _TokenTracer:
 
     def kl(self) -> list[Trace]:
         """The KL estimate that the reward is reduced by."""
-        numbers = self.number("old_log_probs", "ref_log_prob")
-        if numbers is None:
+        if not self.token.has("old_log_probs", "ref_log_prob"):
             return []
-        old, ref = numbers
+        old = self.token.number("old_log_probs")
+        ref = self.token.number("ref_log_prob")
         estimate = kl_estimate(self.settings.credit.kl_kind)
         formula, substituted = estimate.texts(f"log π_old{self.i} − log π_ref{self.i}", old, ref)
         result = estimate.scalar(old - ref)
-        term = Term("kl", f"kl{self.i} = {formula}", substituted, result, numbers)
+        term = Term("kl", f"kl{self.i} = {formula}", substituted, result, [old, ref])
         term = replace(term, variant=estimate.variant)
         return [self.compared(term, "kl", texts.KL)]
 
     def reward(self) -> list[Trace]:
         """The token's score less its KL penalty."""
         beta = self.settings.credit.kl_coef
-        term: Term | None
-        if not self.token.has("token_level_scores"):
+        has_kl = self.token.has("kl")
+        mean = self.full.reward_mean
+        std = self.full.reward_std
+        if not self.token.has("token_level_scores") or (beta and not has_kl):
             return []
         score = self.token.number("token_level_scores")
         if self.settings.credit.whiten_rewards:
-            term = self._whitened_reward(score, beta)
-        elif self.token.has("kl"):
+            if mean is None or std is None:
+                return []
+            cost = beta * self.token.number("kl") if beta else 0.0
+            term = self._whitened_reward(score, cost, mean, std)
+        elif has_kl:
             term = self._penalised_reward(score, beta, self.token.number("kl"))
-        elif beta:
-            return []
         else:
             term = Term("reward", f"r{self.i} = score{self.i}", num(score), score, [score])
-        if term is None:
-            return []
         return [self.compared(term, "token_level_rewards", {})]
 
-    def _whitened_reward(self, score: float, beta: float) -> Term | None:
-        """r over its spread in the batch, its mean kept; None if something is not known."""
-        mean = self.full.reward_mean
-        std = self.full.reward_std
-        if mean is None or std is None or (beta and not self.token.has("kl")):
-            return None
-        cost = beta * self.token.number("kl") if beta else 0.0
+    def _whitened_reward(self, score: float, cost: float, mean: float, std: float) -> Term:
+        """r over its spread in the batch, its mean kept."""
         result = mean + (score - cost - mean) / std
         return Term(
             "reward",
@@ -297,22 +285,12 @@ class _TokenTracer:
         )
 
     def _penalised_reward(self, score: float, beta: float, kl: float) -> Term:
-        def reward(score: float, beta: float, kl: float) -> float:
-            return score - beta * kl
-
-        digits = exact(reward, score, beta, kl)
+        digits = exact(lambda score, beta, kl: score - beta * kl, score, beta, kl)
         formula = f"r{self.i} = score{self.i} − β·kl{self.i}"
         substituted = f"{num(score, digits)} − {num(beta, digits)}·{par(kl, digits)}"
-        return Term("reward", formula, substituted, reward(score, beta, kl), [score, kl])
+        return Term("reward", formula, substituted, score - beta * kl, [score, kl])
 
     # ---- the estimator ----
-
-    def _estimator_terms(self) -> list[Term]:
-        """The terms of the run's estimator."""
-        definition = self.settings.estimator_definition
-        if definition.terms is not None:
-            return definition.terms(self.token, self.settings.credit)
-        return default_terms(definition, self.token, self.settings.credit)
 
     def credit(self, terms: Sequence[Term]) -> list[Trace]:
         """Terms of the estimator, compared with the columns that record them."""
@@ -333,10 +311,9 @@ class _TokenTracer:
 
     def whitened(self) -> list[Trace]:
         """The advantage that the policy loss uses."""
-        numbers = self.number("advantages")
-        if numbers is None:
+        if not self.token.has("advantages"):
             return self._given_whitened()
-        (a,) = numbers
+        a = self.token.number("advantages")
         mean = self.full.whiten_mean
         std = self.full.whiten_std
         recorded = self.recorded("whitened")
@@ -360,16 +337,15 @@ class _TokenTracer:
 
     def _given_whitened(self) -> list[Trace]:
         """Â as it was given, where A, or μ and σ of the batch, are not known."""
-        numbers = self.number("whitened")
-        if numbers is None:
+        if not self.token.has("whitened"):
             return []
-        (given,) = numbers
+        given = self.token.number("whitened")
         term = Term("whitened", f"Â{self.i}", num(given), given, checked=False, state="given")
         return [compared(term, None, {})]
 
     # ---- the actor's update ----
 
-    def policy(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
+    def policy(self, update: ActorUpdate, was: ActorUpdate) -> list[Trace]:
         """The token's part in the policy loss of one update; `was` is the update as recorded."""
         made = self.weight(update, was)
         if any(trace.state == "rejected" for trace in made):
@@ -379,7 +355,7 @@ class _TokenTracer:
             made += self.objective(update, was)
         return made + self.kl_loss(update)
 
-    def ratio(self, update: ActorUpdate, was: ActorUpdate | None) -> Trace:
+    def ratio(self, update: ActorUpdate, was: ActorUpdate) -> Trace:
         """ρ: how much more probable the token is than at the time of the rollout."""
         new = update.log_probs[self.t]
         old = update.old_log_probs[self.t]
@@ -392,10 +368,10 @@ class _TokenTracer:
             ratio_of(new, old),
             state="first" if is_first else None,
         )
-        recorded = was.ratio[self.t] if was is not None and was.ratio else None
+        recorded = was.ratio[self.t] if was.ratio else None
         return compared(term, recorded, {})
 
-    def weight(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
+    def weight(self, update: ActorUpdate, was: ActorUpdate) -> list[Trace]:
         """What the token's loss is multiplied by, if that may be another number than 1."""
         actor = self.settings.actor
         sampler = self.full.columns.get("rollout_log_probs")
@@ -415,7 +391,7 @@ class _TokenTracer:
             term = Term("weight", f"w{self.i} = 1: kept", "1", 1.0)
         else:
             term = self._importance_weight(update.old_log_probs, sampler)
-        recorded = was.weight[self.t] if was is not None and was.weight else None
+        recorded = was.weight[self.t] if was.weight else None
         return [compared(term, recorded, {})]
 
     def _is_off_policy(self, update: ActorUpdate, sampler: Sequence[float]) -> bool:
@@ -433,7 +409,7 @@ class _TokenTracer:
             at = [self.t]
             name = f"π_old{self.i}/π_sampler{self.i}"
         else:
-            at = self.tracer.steps.at
+            at = self.sample.written
             name = "Π π_old/π_sampler"
         gap = math.fsum(old[k] - sampler[k] for k in at if self.tracer.kept[k])
         ratio = math.exp(clamp(gap, -20.0, 20.0))
@@ -449,7 +425,7 @@ class _TokenTracer:
         formula = f"w{self.i} = min({name}, {cap})"
         return Term("weight", formula, f"min({num(ratio)}, {cap})", result)
 
-    def objective(self, update: ActorUpdate, was: ActorUpdate | None) -> list[Trace]:
+    def objective(self, update: ActorUpdate, was: ActorUpdate) -> list[Trace]:
         """The terms of the run's policy loss."""
         definition = self.settings.policy_loss_definition
         if definition is None:
@@ -459,7 +435,7 @@ class _TokenTracer:
             terms = definition.terms(token, self.settings.actor)
         else:
             terms = [self._objective_term(token)]
-        recorded = -was.loss[self.t] if was is not None and was.loss else None
+        recorded = -was.loss[self.t] if was.loss else None
         words = {"objective": definition.words, **definition.texts}
         made = []
         for term in terms:
@@ -478,10 +454,10 @@ class _TokenTracer:
         inputs = [found.value, *numbers.values()]
         return Term("objective", formula, f"[{listed}]", found.value, inputs)
 
-    def _with_recorded_flag(self, trace: Trace, term: Term, was: ActorUpdate | None) -> Trace:
+    def _with_recorded_flag(self, trace: Trace, term: Term, was: ActorUpdate) -> Trace:
         """Compares the clip flags too; they may differ if two branches agree up to rounding."""
         has_states = term.state in ("inside", "kept", "clipped", "dual")
-        if trace.recorded is None or was is None or not was.clipped or not has_states:
+        if trace.recorded is None or not was.clipped or not has_states:
             return trace
         flag = None
         if was.clipped[self.t]:
@@ -493,32 +469,32 @@ class _TokenTracer:
     def kl_loss(self, update: ActorUpdate) -> list[Trace]:
         """The KL term of the loss, with this update's π. Not recorded by token: not checked."""
         actor = self.settings.actor
-        numbers = self.number("ref_log_prob")
-        if numbers is None or not actor.kl_loss_coef:
+        if not self.token.has("ref_log_prob") or not actor.kl_loss_coef:
             return []
+        ref = self.token.number("ref_log_prob")
         new = update.log_probs[self.t]
         estimate = kl_estimate(actor.kl_loss_kind)
         name = f"log π{self.i} − log π_ref{self.i}"
-        formula, substituted = estimate.texts(name, new, numbers[0])
+        formula, substituted = estimate.texts(name, new, ref)
         coef = num(actor.kl_loss_coef)
         formula = f"L_KL{self.i} = {coef}·[{formula}]"
         substituted = f"{coef}·[{substituted}]"
-        result = actor.kl_loss_coef * estimate.scalar(new - numbers[0])
+        result = actor.kl_loss_coef * estimate.scalar(new - ref)
         return [Trace("kl_loss", formula, substituted, result)]
 
     # ---- the critic's update ----
 
-    def value(self, update: CriticUpdate, was: CriticUpdate | None) -> list[Trace]:
+    def value(self, update: CriticUpdate, was: CriticUpdate) -> list[Trace]:
         """The token's part in the value loss of one update; `was` is the update as recorded."""
         if not self.token.has("values", "returns"):
             return []
         definition = self.settings.value_loss_definition
         token = predicted_token(self.full, update, self.t)
-        recorded = was.loss[self.t] if was is not None and was.loss else None
+        recorded = was.loss[self.t] if was.loss else None
         made = []
         for term in definition.terms(token, self.settings.critic):
             trace = compared(term, recorded, definition.texts)
-            if recorded is not None and was is not None and was.clipped and term.state != "off":
+            if recorded is not None and was.clipped and term.state != "off":
                 flag = "clipped" if was.clipped[self.t] else None
                 trace = agree(trace, flag, ("clipped",), term.ties)
             made.append(trace)
@@ -554,6 +530,8 @@ def default_terms(definition: Estimator, token: Token, settings: Any) -> list[Te
 _Update = TypeVar("_Update", ActorUpdate, CriticUpdate)
 
 
-def _pick(updates: Sequence[_Update], index: int) -> _Update | None:
-    """Update `index`, counted from the end if negative; None if there is none."""
-    return updates[index] if -len(updates) <= index < len(updates) else None
+def _pick(
+    index: int, full: Sequence[_Update], recorded: Sequence[_Update]
+) -> tuple[_Update, _Update] | None:
+    """Update `index`, filled and as recorded; None if there is none."""
+    return (full[index], recorded[index]) if -len(full) <= index < len(full) else None

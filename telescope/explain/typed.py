@@ -47,10 +47,10 @@ class Typed(float):
         return made
 
     def __add__(self, other: float) -> Typed:
-        return Typed(float(self) + float(other), _added(self, other, 1.0))
+        return Typed(float(self) + float(other), _errors((self, 1.0), (other, 1.0)))
 
     def __sub__(self, other: float) -> Typed:
-        return Typed(float(self) - float(other), _added(self, other, -1.0))
+        return Typed(float(self) - float(other), _errors((self, 1.0), (other, -1.0)))
 
     def __rsub__(self, other: float) -> Typed:
         return -(self - other)
@@ -59,10 +59,7 @@ class Typed(float):
         return self * -1.0
 
     def __mul__(self, other: float) -> Typed:
-        errors = {source: error * float(other) for source, error in self.errors.items()}
-        if isinstance(other, Typed):
-            for source, error in other.errors.items():
-                errors[source] = errors.get(source, 0.0) + error * float(self)
+        errors = _errors((self, float(other)), (other, float(self)))
         return Typed(float(self) * float(other), errors)
 
     def __truediv__(self, other: float) -> Typed:
@@ -114,28 +111,22 @@ def bound_of(number: float | None, recorded: float = 0.0) -> float:
 
     Errors of inputs with fewer decimals than `recorded` do not count: those are exact.
     """
-    return _bound(number.errors, recorded) if isinstance(number, Typed) else 0.0
+    return bound_of_sum([number], recorded)
 
 
-def bound_of_sum(numbers: Iterable[float], recorded: float = 0.0) -> float:
+def bound_of_sum(numbers: Iterable[float | None], recorded: float = 0.0) -> float:
     """The largest error of a sum, see `bound_of`."""
-    errors: dict[Source, float] = {}
-    for number in numbers:
-        if isinstance(number, Typed):
-            for source, error in number.errors.items():
-                errors[source] = errors.get(source, 0.0) + error
-    return _bound(errors, recorded)
-
-
-def _bound(errors: Mapping[Source, float], recorded: float) -> float:
     coarsest = half_unit_of(recorded) or math.inf
+    errors = _errors(*((number, 1.0) for number in numbers))
     counted = [error for source, error in errors.items() if source.half_unit <= coarsest]
     return sum(map(abs, counted))
 
 
-def _added(x: Typed, y: float, sign: float) -> dict[Source, float]:
-    errors = dict(x.errors)
-    if isinstance(y, Typed):
-        for source, error in y.errors.items():
-            errors[source] = errors.get(source, 0.0) + sign * error
+def _errors(*terms: tuple[float | None, float]) -> dict[Source, float]:
+    """The errors of a sum of numbers, each times a weight."""
+    errors: dict[Source, float] = {}
+    for number, weight in terms:
+        if isinstance(number, Typed):
+            for source, error in number.errors.items():
+                errors[source] = errors.get(source, 0.0) + error * weight
     return errors

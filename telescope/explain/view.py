@@ -56,7 +56,7 @@ class View:
         self.every = every
         self.above = 0
         """Lines that are printed before this view."""
-        self.has_critic = sample.settings.estimator_definition.needs.critic
+        self.has_critic = sample.settings.has_critic
         self.group = group_of(batch, sample)
         self.tracer = Tracer(sample)
         self.full = self.tracer.full
@@ -147,17 +147,20 @@ class View:
 
     # ---- header ----
 
+    def quoted(self, longest: int) -> dict[str, str]:
+        """Prompt and response, if there are any: so many characters from either end."""
+        said = {"prompt": user_turn(self.sample.prompt), "response": self.sample.response}
+        return {
+            key: visible(text[:longest] + text[longest:][-longest:], spaces=False)
+            for key, text in said.items()
+            if text
+        }
+
     def header(self) -> list[str]:
         """Prompt, response, score and settings."""
-        x = self.sample
         lines: list[str] = []
-        for key, text in (("prompt", user_turn(x.prompt)), ("response", x.response)):
-            if not text:
-                continue
-            start = text[:_LONGEST_QUOTE]
-            end = text[_LONGEST_QUOTE:][-_LONGEST_QUOTE:]
-            shown = visible(start + end, spaces=False)
-            lines += self.quotes(self.ui(key), shown)
+        for key, text in self.quoted(_LONGEST_QUOTE).items():
+            lines += self.quotes(self.ui(key), text)
         facts = "   ".join(self._facts())
         lines += self.says(self.numbers(facts)) if facts else []
         return lines + self.warnings()
@@ -188,16 +191,20 @@ class View:
         facts += [fact for name, fact in settings.items() if name not in x.assumed]
         not_said = assumed(x, self.lang, self.level)
         facts += [not_said] if not_said else []
-        if x.run:
-            facts.append(visible(x.run))
-            facts.append(self.ui("place", x.step, x.index, x.count))
-        elif x.count > 1:
-            facts.append(self.ui("place_in_batch", x.index, x.count))
+        facts += [visible(x.run)] if x.run else []
+        facts += self._place()
         if x.bootstrap and x.truncated:
             facts.append(self.ui("cut_v", num(x.bootstrap)))
         elif x.truncated:
             facts.append(self.ui("cut"))
         return facts
+
+    def _place(self) -> list[str]:
+        """Which response of the step or batch it is."""
+        x = self.sample
+        if x.run:
+            return [self.ui("place", x.step, x.index, x.count)]
+        return [self.ui("place_in_batch", x.index, x.count)] if x.count > 1 else []
 
     def _fact(self, key: str, value: object) -> str:
         return f"{self.ui(key)} {value}"
@@ -210,11 +217,10 @@ class View:
         return self._fact("estimator", settings.estimator_definition.name)
 
     def _lam(self) -> float:
-        tokens = len(self.tracer.steps.at)
-        return self.sample.settings.lam(tokens)
+        return self.sample.settings.lam(len(self.sample.written))
 
     def _lam_to_compare(self) -> float:
         """The run's λ; without one, the usual λ."""
         if self.sample.settings.own_lam is not None:
             return self._lam()
-        return Settings.of().lam(len(self.tracer.steps.at))
+        return Settings.of().lam(len(self.sample.written))

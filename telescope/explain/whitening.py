@@ -48,23 +48,18 @@ def _batch_moments(batch: Sequence[Sample]) -> tuple[float | None, float | None]
 
 def _check_shared(batch: Sequence[Sample]) -> None:
     """Raises an error if a setting differs between two responses."""
-    first = _shared(batch[0])
-    for i, sample in enumerate(batch):
-        other = _shared(sample)
+    first, *others = [
+        sample.settings.by_name()
+        | {"whiten_mean": sample.whiten_mean, "whiten_std": sample.whiten_std}
+        for sample in batch
+    ]
+    for i, other in enumerate(others, 1):
         for name in first:
             if first[name] != other[name]:
                 raise TelescopeError(
                     f"{name} is {first[name]} in response 0 and {other[name]} in response {i}: "
                     "a batch has one, write it once beside the responses"
                 )
-
-
-def _shared(sample: Sample) -> dict[str, float | str | bool | None]:
-    """What all responses of a batch have in common."""
-    return sample.settings.by_name() | {
-        "whiten_mean": sample.whiten_mean,
-        "whiten_std": sample.whiten_std,
-    }
 
 
 def advantages(sample: Sample) -> list[float]:

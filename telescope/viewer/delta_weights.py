@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from telescope.algorithms.definitions.base import Actions
 from telescope.algorithms.definitions.critic import DELTAS
-from telescope.explain.arithmetic import TokenSteps
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 
@@ -18,12 +17,9 @@ LEAST_WEIGHT = 0.005
 
 def delta_weights(full: Sample) -> list[float]:
     """How much of the δ k tokens ahead an advantage holds; empty where it is not such a sum."""
-    at = TokenSteps(full).at
-    if not at or not {"deltas", "advantages", "values"} <= full.columns.keys():
+    if not full.written or not {"deltas", "advantages", "values"} <= full.columns.keys():
         return []
-    deltas = [full.columns["deltas"][t] for t in at]
-    advantages = [full.columns["advantages"][t] for t in at]
-    return weights_of(deltas, advantages, full.settings)
+    return weights_of(full.numbers("deltas"), full.numbers("advantages"), full.settings)
 
 
 def weights_of(

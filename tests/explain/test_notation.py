@@ -41,7 +41,7 @@ def formulas() -> Iterator[str]:
     samples += [*trained(1, estimator="td0"), *trained(1, estimator="monte_carlo")]
     for sample in samples:
         tracer = Tracer(sample)
-        for t in tracer.steps.at:
+        for t in sample.written:
             yield from (trace.formula for trace in tracer.traces(t))
             yield from (trace.formula for trace in tracer.compare(t, (2,), (0.5,)))
 

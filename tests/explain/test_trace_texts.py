@@ -70,7 +70,7 @@ def grid() -> Iterator[Sample]:
 def facts_of(tracer: Tracer, t: int) -> dict[str, float]:
     """The numbers of a token, worked out here and not taken from the traces."""
     full = tracer.full
-    at = tracer.steps.at
+    at = full.written
     columns = full.columns
     s = full.settings
     k = at.index(t)
@@ -121,7 +121,7 @@ def test_every_claim_holds_for_every_sample_of_the_grid() -> None:
     checked: Counter[str] = Counter()
     for sample in (*grid(), *BATCH):
         tracer = Tracer(sample)
-        for t in tracer.steps.at:
+        for t in sample.written:
             facts = facts_of(tracer, t)
             for trace in tracer.traces(t):
                 words = shown_words(trace)
@@ -150,11 +150,11 @@ def test_who_says_that_a_return_is_the_observed_sum_is_right(lang: str) -> None:
         if sample.settings.estimator != "gae":
             continue
         tracer = Tracer(sample)
-        for t in tracer.steps.at:
+        for t in sample.written:
             facts = facts_of(tracer, t)
             (trace,) = (x for x in tracer.traces(t) if x.name == "return")
             says = said in meaning(trace, lang, "expert")
-            is_last = t == tracer.steps.at[-1]
+            is_last = t == sample.written[-1]
             waits = facts["lam_R"] == 1 or is_last or facts["gamma"] == 0
             assert says == (waits and facts["tail"] == 0)
             seen[says] += 1
@@ -165,7 +165,7 @@ def test_who_says_that_a_return_is_the_observed_sum_is_right(lang: str) -> None:
 def test_a_text_speaks_of_the_cut_only_where_there_is_one(lang: str) -> None:
     for sample in grid():
         tracer = Tracer(sample)
-        for t in tracer.steps.at:
+        for t in sample.written:
             for trace in tracer.traces(t):
                 if trace.name in ("delta", "advantage_sum", "return") and not sample.bootstrap:
                     if sample.settings.estimator == "monte_carlo" and trace.name == "return":

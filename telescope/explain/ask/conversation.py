@@ -30,7 +30,6 @@ from telescope.explain.ask.library import look_up, symbol_of
 from telescope.explain.ask.replies import say
 from telescope.explain.ask.retry import (
     changes_credit,
-    has_setting,
     notes,
     retry,
     whitened_with,
@@ -50,7 +49,7 @@ from telescope.explain.questions import (
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.text import pieces
-from telescope.explain.trace import Trace, Tracer
+from telescope.explain.trace import Tracer
 from telescope.explain.words import Lang, Level
 
 NEAREST = 3
@@ -135,10 +134,11 @@ class Conversation:
         if chosen is not None:
             return self._remember(self._answer(chosen, self._nearest(chosen), self._lang(text)))
         follow_up = recognise(text)
-        if follow_up is not None and self._repeats_topic(follow_up):
-            return self._again(follow_up, text)
-        if follow_up is not None and (self._before() is not None or follow_up.changes):
-            return self._follow(follow_up, text)
+        if follow_up is not None:
+            if self._repeats_topic(follow_up):
+                return self._again(follow_up, text)
+            if self._before() is not None or follow_up.changes:
+                return self._follow(follow_up, text)
         return self._remember(self._find(text, follow_up))
 
     def _remember(self, reply: Reply) -> Reply:
@@ -254,8 +254,7 @@ class Conversation:
     def _named(self, text: str) -> int | None:
         """The token that a question names, if the policy wrote it."""
         index = token_in(text)
-        is_there = index is not None and index < len(self.sample) and self.sample.mask[index]
-        return index if is_there else None
+        return index if index in self.sample.written else None
 
     # ---- a follow-up ----
 
@@ -335,16 +334,12 @@ class Conversation:
     def _whitening_note(self, now: Reply) -> list[str]:
         """Which responses μ and σ are over, where a change recomputed them."""
         whitens = self.sample.settings.whiten and now.changed.get("whiten", True)
-        known = [name for name in now.changed if has_setting(self.sample.settings, name)]
-        recomputed = changes_credit(dict.fromkeys(known)) and "advantages" in self._columns
+        known = now.changed.keys() & self.sample.settings.by_name().keys()
+        recomputed = changes_credit(known) and "advantages" in filled_columns(self.sample)
         if not whitens or not recomputed:
             return []
         key, count = whitened_with(self.sample, self._batch)
         return [say(f"{key} kid" if now.level == "kid" else key, now.lang, count)]
-
-    @functools.cached_property
-    def _columns(self) -> set[str]:
-        return filled_columns(self.sample)
 
     def _say(self, follow_up: FollowUp, now: Reply, sample: Sample) -> Answer:
         assert now.answered is not None
@@ -377,37 +372,36 @@ def _is_in_title(symbol: str, key: str) -> bool:
 
 def reason_of(question: Question, now: Reply, sample: Sample) -> Answer:
     """The answer to a related question, if possible one that asks why."""
-    if not question.related:
-        return answer(question.id, sample, now.lang, now.level, now.token)
     related = [find_question(key) for key in question.related]
-    asks_why = [each for each in related if _asks_why(each)]
+    if not related:
+        return answer(question.id, sample, now.lang, now.level, now.token)
+    asks_why = [
+        each
+        for each in related
+        if "为什么" in each.title("zh") or "why" in each.title("en").lower()
+    ]
     reason = (asks_why or related)[0]
     found = answer(reason.id, sample, now.lang, now.level, now.token)
     key = "why" if asks_why else "related"
     return Answer((say(key, now.lang, reason.title(now.lang, now.level)), *found.blocks))
 
 
-def _asks_why(question: Question) -> bool:
-    return "为什么" in question.title("zh") or "why" in question.title("en").lower()
-
-
 def example_of(question: Question, sample: Sample, token: int | None, lang: Lang) -> Answer:
     """The arithmetic of one token for the terms that the question is about."""
     tracer = Tracer(sample)
-    written = tracer.steps.at
-    if not written:
+    if not sample.written:
         return Answer(())
     at = instructive(tracer.full) if token is None else token
     wanted = question.terms or ("delta", "advantage")
-    lines = [line_of(trace) for trace in tracer.traces(at) if trace.name in wanted]
+    lines = [
+        f"  {trace.formula} = {trace.substituted} = {num(trace.result)}"
+        for trace in tracer.traces(at)
+        if trace.name in wanted
+    ]
     if not lines:
         return Answer(())
     shown = pieces(sample.token_bytes)[at]
     return Answer((say("example", lang, at, shown), "\n".join(lines)))
-
-
-def line_of(trace: Trace) -> str:
-    return f"  {trace.formula} = {trace.substituted} = {num(trace.result)}"
 
 
 def places_of(question: Question, settings: Settings, lang: Lang) -> Answer:

@@ -5,7 +5,7 @@ Whitening takes the responses that the recorded Â took: those of the step, all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from telescope.errors import TelescopeError
 from telescope.explain.arithmetic import moments
 from telescope.explain.ask.replies import say
 from telescope.explain.groups import compare_groups
-from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
+from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.explain.whitening import advantages as advantages_of
 from telescope.explain.words import Lang, Level
@@ -51,9 +51,9 @@ def retry(
     return replace(every[place], whiten_mean=mean, whiten_std=std)
 
 
-def changes_credit(changes: Mapping[str, Any]) -> bool:
+def changes_credit(names: Iterable[str]) -> bool:
     """Whether A, and so μ and σ, may change; a clip range does not move them."""
-    return any(name not in ("clip_low", "clip_high") for name in changes)
+    return any(name not in ("clip_low", "clip_high") for name in names)
 
 
 def is_among(sample: Sample, batch: Sequence[Sample]) -> bool:
@@ -62,8 +62,14 @@ def is_among(sample: Sample, batch: Sequence[Sample]) -> bool:
 
 
 def _retried(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
-    """The sample with these settings, without μ and σ where A may change."""
-    settings = _changed(sample.settings, changes, lang)
+    """The sample with these settings, without what followed from the old ones."""
+    own = dict(changes)
+    if "lam" in own:
+        own |= {"lam_alpha": None, "lam_critic": None}
+    try:
+        settings = sample.settings.change(**own)
+    except ValidationError as error:
+        raise TelescopeError(_reason(error, lang)) from None
     dropped: set[str] = set()
     if changes_credit(changes):
         dropped |= set(_CREDIT)
@@ -72,12 +78,12 @@ def _retried(sample: Sample, changes: Mapping[str, Any], lang: Lang) -> Sample:
         dropped.add("token_level_rewards")
         sample = replace(sample, reward_mean=None, reward_std=None)
     columns = {name: column for name, column in sample.columns.items() if name not in dropped}
+    actor = [replace(x, clipped=[], dual_clipped=[], loss=[]) for x in sample.actor_updates]
+    critic = [replace(x, clipped=[], loss=[]) for x in sample.critic_updates]
+    if settings.histogram:
+        critic = []  # its bins are stored around the old target
     return replace(
-        sample,
-        columns=columns,
-        settings=settings,
-        actor_updates=[_bare(update) for update in sample.actor_updates],
-        critic_updates=[] if settings.histogram else _bare_predictions(sample),
+        sample, columns=columns, settings=settings, actor_updates=actor, critic_updates=critic
     )
 
 
@@ -95,26 +101,6 @@ def whitened_with(sample: Sample, batch: Sequence[Sample]) -> tuple[str, int]:
     return "whitened whole" if is_whole else "whitened part", len(batch)
 
 
-def _bare(update: ActorUpdate) -> ActorUpdate:
-    """The update's ratios without what followed from the old advantages."""
-    return replace(update, clipped=[], dual_clipped=[], loss=[])
-
-
-def _bare_predictions(sample: Sample) -> list[CriticUpdate]:
-    """The critic's predictions without their errors. A histogram is stored around its target."""
-    return [replace(update, clipped=[], loss=[]) for update in sample.critic_updates]
-
-
-def _changed(settings: Settings, changes: Mapping[str, Any], lang: Lang) -> Settings:
-    own: dict[str, Any] = dict(changes)
-    if "lam" in own:
-        own |= {"lam_alpha": None, "lam_critic": None}
-    try:
-        return settings.change(**own)
-    except ValidationError as error:
-        raise TelescopeError(_reason(error, lang)) from None
-
-
 def _reason(error: ValidationError, lang: Lang) -> str:
     """Why a number cannot be tried."""
     first = error.errors()[0]
@@ -129,11 +115,6 @@ def _reason(error: ValidationError, lang: Lang) -> str:
     return say("not allowed", lang, symbol, given)
 
 
-def has_setting(settings: Settings, name: str) -> bool:
-    """Whether the chosen algorithms have this setting."""
-    return name in settings.by_name()
-
-
 def notes(settings: Settings, changes: Mapping[str, Any], lang: Lang, level: Level) -> list[str]:
     """What was changed, in a sentence each; a pair such as the two clip bounds once."""
     said: list[str] = []
@@ -141,7 +122,7 @@ def notes(settings: Settings, changes: Mapping[str, Any], lang: Lang, level: Lev
         symbol = SYMBOLS.get(name, name)
         if level == "kid":
             symbol = _IN_WORDS[lang].get(symbol, symbol)
-        if not has_setting(settings, name):
+        if name not in settings.by_name():
             said.append(say("no setting", lang, settings.estimator, symbol))
         elif name == "whiten":
             said.append(say("whiten off", lang))
