@@ -22,56 +22,38 @@ class Part:
     text: str
 
 
-@dataclass(frozen=True)
-class _Template:
-    """Marks of one chat template. A mark begins a role's turn, or ends it (None)."""
-
-    named: str
-    """A mark that names the role itself, as group 1; empty: there is none."""
-    marks: dict[str, str | None]
-
-    def pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{mark})" for mark in [self.named, *self.marks] if mark))
-
-    def role_after(self, mark: str) -> str | None:
-        """Whose turn begins with this mark."""
-        found = re.fullmatch(self.named, mark) if self.named else None
-        if found:
-            role = found[1].strip().lower()[:_LONGEST_ROLE]
-            return _ROLES.get(role, role) or TEMPLATE
-        return next(role for pattern, role in self.marks.items() if re.fullmatch(pattern, mark))
-
-
-_TEMPLATES = (
-    _Template(r"<\|im_start\|>([^\n<]*)\n", {r"<\|im_end\|>\n?": None}),
-    _Template(
-        r"<\|start_header_id\|>([^\n<]*)<\|end_header_id\|>\s*",
-        {r"<\|eot_id\|>|<\|eom_id\|>": None, r"<\|begin_of_text\|>": None},
-    ),
-    _Template(r"<start_of_turn>([^\n<]*)\n", {r"<end_of_turn>\n?": None, "<bos>": None}),
-    _Template(r"<\|(user|system|assistant|tool)\|>\n?", {r"<\|end\|>\n?": None, r"</s>\n?": None}),
-    _Template(
-        "",
-        {
-            r"\[INST\]\s?": "user",
-            r"\s?\[/INST\]\s?": "assistant",
-            r"<<SYS>>\n?": "system",
-            r"\n?<</SYS>>\s*": "user",
-            r"</?s>": None,
-        },
-    ),
-    _Template(
-        "",
-        {
-            "<｜User｜>": "user",
-            "<｜Assistant｜>": "assistant",
-            "<｜begin▁of▁sentence｜>": "system",
-            "<｜end▁of▁sentence｜>": None,
-        },
-    ),
+_NAMED = "named"
+"""The mark names the role itself, as its group 1."""
+_Marks = dict[str, str | None]
+"""Mark -> the role whose turn it begins; None: it ends a turn."""
+_TEMPLATES: tuple[_Marks, ...] = (
+    {r"<\|im_start\|>([^\n<]*)\n": _NAMED, r"<\|im_end\|>\n?": None},
+    {
+        r"<\|start_header_id\|>([^\n<]*)<\|end_header_id\|>\s*": _NAMED,
+        r"<\|eot_id\|>|<\|eom_id\|>": None,
+        r"<\|begin_of_text\|>": None,
+    },
+    {r"<start_of_turn>([^\n<]*)\n": _NAMED, r"<end_of_turn>\n?": None, "<bos>": None},
+    {
+        r"<\|(user|system|assistant|tool)\|>\n?": _NAMED,
+        r"<\|end\|>\n?": None,
+        r"</s>\n?": None,
+    },
+    {
+        r"\[INST\]\s?": "user",
+        r"\s?\[/INST\]\s?": "assistant",
+        r"<<SYS>>\n?": "system",
+        r"\n?<</SYS>>\s*": "user",
+        r"</?s>": None,
+    },
+    {
+        "<｜User｜>": "user",
+        "<｜Assistant｜>": "assistant",
+        "<｜begin▁of▁sentence｜>": "system",
+        "<｜end▁of▁sentence｜>": None,
+    },
 )
 """ChatML (Qwen, SmolLM), Llama 3, Gemma, Phi and Zephyr, Mistral and Llama 2, DeepSeek."""
-_KNOWN = tuple((template, template.pattern()) for template in _TEMPLATES)
 
 
 def parts(prompt: str) -> list[Part]:
@@ -79,24 +61,34 @@ def parts(prompt: str) -> list[Part]:
 
     A prompt without a known template is one turn of the user.
     """
-    for template, pattern in _KNOWN:
-        found = _split(prompt, template, pattern)
+    for marks in _TEMPLATES:
+        found = _split(prompt, marks)
         if any(part.role == "user" for part in found):
             return found
     return [Part("user", prompt)] if prompt else []
 
 
-def _split(prompt: str, template: _Template, pattern: re.Pattern[str]) -> list[Part]:
+def _split(prompt: str, marks: _Marks) -> list[Part]:
+    any_mark = "|".join(f"(?:{mark})" for mark in marks)
     found: list[Part] = []
     role: str | None = None
     end = 0
-    for mark in pattern.finditer(prompt):
+    for mark in re.finditer(any_mark, prompt):
         _append(found, role or TEMPLATE, prompt[end : mark.start()])
         _append(found, TEMPLATE, mark[0])
-        role = template.role_after(mark[0])
+        role = _role_after(mark[0], marks)
         end = mark.end()
     _append(found, role or TEMPLATE, prompt[end:])
     return found
+
+
+def _role_after(text: str, marks: _Marks) -> str | None:
+    """Whose turn begins with this mark."""
+    mark = next(mark for mark in marks if re.fullmatch(mark, text))
+    if marks[mark] != _NAMED:
+        return marks[mark]
+    role = re.sub(mark, r"\1", text).strip().lower()[:_LONGEST_ROLE]
+    return _ROLES.get(role, role) or TEMPLATE
 
 
 def _append(found: list[Part], role: str, text: str) -> None:

@@ -251,7 +251,8 @@ class Dialogue:
     def _before_next(self, rounds: Sequence[_Found], new_line: str) -> str:
         """The text as it is, with what has to stand between it and the next round."""
         between = new_line * 2
-        if rounds and not _ends_with_rule(self.text, rounds[-1].end):
+        end = _END.match(self.text, rounds[-1].end) if rounds else None
+        if rounds and not (end and end["rule"]):
             separators = [found.separator for found in rounds if found.separator]
             between = separators[-1] if separators else f"{new_line * 2}---{new_line * 2}"
         tail = self.text[len(self.text.rstrip("\r\n")) :]
@@ -307,11 +308,6 @@ def _messages(text: str, title: re.Match[str]) -> tuple[str, str, str]:
     if to_answer is None:
         return text[start : last.start()], "", ""
     return text[start : to_answer.start()], to_answer[0], text[to_answer.end() : last.start()]
-
-
-def _ends_with_rule(text: str, end: int) -> bool:
-    last = _END.match(text, end)
-    return last is not None and last["rule"] is not None
 
 
 def _writable(message: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from telescope.algorithms.definitions.notation import num
-from telescope.explain.chat import user_turn
 from telescope.explain.instructive import size_symbol, sizes_of
 from telescope.explain.terminal import Screen
-from telescope.explain.text import both_ends, shorten, visible
+from telescope.explain.text import both_ends, shorten
 from telescope.explain.trace import Trace
 
 LINES = 24
@@ -34,12 +33,8 @@ class FirstScreen(Screen):
 
     def header(self) -> list[str]:
         """Prompt and response on one line, then the settings."""
-        shown = []
-        for text in (user_turn(self.sample.prompt), self.sample.response):
-            if text:
-                ends = text[:_LONGEST_PART] + text[_LONGEST_PART:][-_LONGEST_PART:]
-                quote = visible(ends, spaces=False)
-                shown.append(both_ends(quote, self.width // 2 - 3))
+        quotes = self.quoted(_LONGEST_PART).values()
+        shown = [both_ends(quote, self.width // 2 - 3) for quote in quotes]
         lines = [self.paint(" → ".join(shown), "bold")] if shown else []
         facts = self.says("   ".join(self._facts()))
         return lines + facts[:2] + self.warnings(brief=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from telescope.explain.chat import user_turn
+from telescope.explain.groups import Group
 from telescope.explain.sample import Sample
 from telescope.explain.terminal import push_key
 from telescope.explain.text import about, pieces, shorten, visible, wrap
@@ -38,6 +39,7 @@ class FlowStory:
     t: int
     lang: Lang
     given: bool
+    group: Group | None
 
     def head(self, width: int) -> str:
         """The question, and which word the numbers are of."""
@@ -47,7 +49,10 @@ class FlowStory:
 
     def stage(self, maker: str, width: int) -> tuple[str, list[str]]:
         """Who it is, what they do, and their numbers."""
-        lines = wrap(self._does(maker), width)
+        lines: list[str] = []
+        if maker == _CREDIT and self.group is not None:
+            lines += wrap(self.group.told(self.lang), width)
+        lines += wrap(self._does(maker), width)
         for key, x in self._numbers(maker).items():
             name = texts()["flow_kid"]["names"][key][self.lang]
             lines += wrap(self._ui("told", name, about(x, self._ui("almost"))), width, "  ")
@@ -67,7 +72,7 @@ class FlowStory:
 
     def _numbers(self, maker: str) -> dict[str, float]:
         """What a child calls a number -> the number."""
-        has_critic = self.full.settings.estimator_definition.needs.critic
+        has_critic = self.full.settings.has_critic
         found: dict[str, float] = {}
         for column, key in _TOLD.get(maker, {}).items():
             if column in self.full.columns and (has_critic or column not in _OF_FORECASTER):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from telescope.explain.code import Code, code_of
 from telescope.explain.terminal import Screen
-from telescope.explain.trace import Trace
 
 _IDEAS = ("response_mask", "shift", "aggregate")
 """What no term of a token shows, and what is asked about most."""
@@ -19,15 +18,12 @@ class SourceView(Screen):
         parts = [self.header(), self.says(self._title(self.token), "bold")]
         shown: set[str] = set()
         for trace in self.traces[self.token]:
-            parts.append(self._term_and_code(trace, shown))
+            codes = code_of(trace.name, self.sample.settings)
+            parts.append(self.term(trace) + self._code(codes, shown))
         for idea in _IDEAS:
             codes = code_of(idea, self.sample.settings)
             parts.append([*self.says(idea, "bold"), *self._code(codes, shown)])
         return parts
-
-    def _term_and_code(self, trace: Trace, shown: set[str]) -> list[str]:
-        codes = code_of(trace.name, self.sample.settings)
-        return self.term(trace) + self._code(codes, shown)
 
     def _code(self, codes: Sequence[Code], shown: set[str]) -> list[str]:
         """Where it is computed. Lines that were shown before are only named."""

@@ -18,54 +18,15 @@ from telescope.algorithms.definitions.notation import num
 from telescope.batch import COLUMNS
 from telescope.explain.arithmetic import fill
 from telescope.explain.chat import user_turn
+from telescope.explain.drawing import Row
 from telescope.explain.flow_story import FlowStory
 from telescope.explain.groups import Group, group_of
 from telescope.explain.instructive import instructive
 from telescope.explain.sample import SAMPLE_COLUMNS, Sample
 from telescope.explain.text import pad, pieces, shorten, visible, wrap
 from telescope.explain.trace import Tracer
-from telescope.explain.words import Lang, Level
+from telescope.explain.words import Lang, Level, texts
 
-_SAID: dict[str, dict[Lang, str]] = {
-    "given": {
-        "zh": "回答是给定的：只分词，没有采样",
-        "en": "the response was given: split into tokens, nothing sampled",
-    },
-    "actor.generate_sequences(prompts)": {"zh": "actor 写回答", "en": "the actor writes"},
-    "actor.compute_log_prob(batch)": {
-        "zh": "actor 写每个 token 的对数概率",
-        "en": "how likely each token was to the actor (log)",
-    },
-    "critic.compute_values(batch)": {
-        "zh": "critic 预期还能得多少",
-        "en": "what the critic expects from here on",
-    },
-    "reference.compute_log_prob(batch)": {
-        "zh": "参考模型的对数概率",
-        "en": "how likely to the frozen reference (log)",
-    },
-    "reward.compute_reward(batch)": {"zh": "任务打分", "en": "the task's score"},
-    "compute_advantages(batch)": {
-        "zh": "奖励、优势、目标",
-        "en": "rewards, advantages, targets",
-    },
-    "actor.update_actor(batch)": {
-        "zh": "按优势改变概率",
-        "en": "moves its probabilities by the advantages",
-    },
-    "critic.update_critic(batch)": {
-        "zh": "预测 v 向目标 R 靠近",
-        "en": "moves its predictions v to the targets R",
-    },
-}
-_GROUP: dict[Lang, str] = {
-    "zh": "同组 {} 条回答的结果 o：{}",
-    "en": "outcomes o of the group of {}: {}",
-}
-_WITHOUT_CRITIC: dict[Lang, str] = {
-    "zh": "奖励、优势；没有 critic",
-    "en": "rewards, advantages; no critic",
-}
 _OF_CRITIC = ("values", "deltas", "returns")
 """Columns that mean nothing without a critic."""
 CREDIT_STAGE = "compute_advantages(batch)"
@@ -76,7 +37,7 @@ _LAYERS = (
         "reference.compute_log_prob(batch)",
         "reward.compute_reward(batch)",
     ),
-    ("compute_advantages(batch)",),
+    (CREDIT_STAGE,),
     ("actor.update_actor(batch)", "critic.update_critic(batch)"),
 )
 """A stage reads what the layers above it made."""
@@ -97,10 +58,6 @@ class Output:
     values: list[Any]
     tokens: list[str]
     """The tokens that the numbers belong to; empty: they belong to the row."""
-
-
-_Row = tuple[str, list[str]]
-"""A name and a cell for each token."""
 
 
 # ---- stage by stage ----
@@ -124,37 +81,26 @@ def modules(outputs: Sequence[Output], lang: Lang, width: int) -> str:
 
 def _title(maker: str, lang: Lang) -> str:
     """The call, and what it does."""
-    said = _SAID[maker][lang] if maker in _SAID else ""
-    if maker == "given":
-        return said
-    return f"{maker}  {said}"
+    said = texts()["flow"].get(maker, {}).get(lang, "")
+    return str(said) if maker == "given" else f"{maker}  {said}"
 
 
 def _columns(outputs: Sequence[Output], front: int, width: int) -> list[str]:
     """Columns of one shape: under their tokens, or on a line where they have none."""
     shape = str(outputs[0].shape)
     tokens = outputs[0].tokens
-    rows: list[_Row] = []
-    for output in outputs:
-        cells = [_short(value) for value in output.values]
-        rows.append((output.name, cells))
+    rows = [(output.name, [_short(value) for value in output.values]) for output in outputs]
     if tokens:
         heads = [shorten(token, 12) for token in tokens]
         return _table([(shape, heads), *rows], front, width)
-    said = []
-    for name, cells in rows:
-        numbers = " ".join(cells)
-        said.append(f"{name} {shape} {numbers}")
+    said = [f"{name} {shape} {' '.join(cells)}" for name, cells in rows]
     return wrap("  " + "   ".join(said), width, "  ")
 
 
-def _table(rows: Sequence[_Row], front: int, width: int) -> list[str]:
+def _table(rows: Sequence[Row], front: int, width: int) -> list[str]:
     """Cells under each other, as many tokens side by side as fit; the others below."""
-    every = [cells for _, cells in rows]
-    widths = []
-    for column in zip(*every, strict=True):
-        widest = max(cell_len(cell) for cell in column)
-        widths.append(2 + widest)
+    columns = zip(*(cells for _, cells in rows), strict=True)
+    widths = [2 + max(map(cell_len, column)) for column in columns]
     lines: list[str] = []
     for first, last in _chunks(widths, width - front):
         for name, cells in rows:
@@ -180,10 +126,7 @@ def _chunks(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 
 def _short(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    text = f"{value:.3f}"
-    return text.replace("-0.000", "0.000")
+    return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
 
 
 # ---- boxes and arrows ----
@@ -209,11 +152,15 @@ def flow(
     t = instructive(full) if token is None else token
     made = _numbers_of(full, t)
     group = group_of(batch, sample)
+    told: FlowStory | _FlowNumbers
+    if level == "kid":
+        told = FlowStory(full, t, lang, given, group)
+    else:
+        told = _FlowNumbers(sample, t, lang, given, group, made)
     stand_beside = width >= BESIDE
     width = min(max(width, NARROWEST), WIDEST)
     width -= width % 2
-    story = FlowStory(full, t, lang, given) if level == "kid" else None
-    lines = wrap(story.head(width) if story else _about(sample, t, width), width)
+    lines = wrap(told.head(width), width)
     above: list[int] = []
     for layer in _LAYERS:
         makers = [maker for maker in layer if made[maker]]
@@ -226,49 +173,55 @@ def flow(
         if above:
             lines += _arrows(above, below)
         above = below
-        boxes = []
-        for maker in makers:
-            if story:
-                title, inside = story.stage(maker, room - 5)
-                if maker == CREDIT_STAGE and group is not None:
-                    inside = [*wrap(group.told(lang), room - 5), *inside]
-                boxes.append((title, inside))
-                continue
-            typed = given and layer is _LAYERS[0]
-            title, inside = _inside(
-                maker,
-                made[maker],
-                len(sample),
-                room - 5,
-                lang,
-                typed=typed,
-                has_critic=sample.settings.estimator_definition.needs.critic,
-            )
-            if maker == CREDIT_STAGE:
-                inside += _comparison(group, sample, t, room - 5, lang)
-            boxes.append((title, inside))
+        boxes = [told.stage(maker, room - 5) for maker in makers]
         for first in range(0, len(boxes), across):
             row = boxes[first : first + across]
             lines += [" " * left + line for line in _side_by_side(row, room - 1)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _about(sample: Sample, t: int, width: int) -> str:
-    prompt = visible(user_turn(sample.prompt), spaces=False)
-    token = pieces(sample.token_bytes)[t]
-    return f"{shorten(prompt, width // 2)}   i = {t} «{shorten(token, 12)}»"
+@dataclass(frozen=True)
+class _FlowNumbers:
+    """The words of the boxes for an expert: calls, columns and their numbers."""
+
+    sample: Sample
+    t: int
+    lang: Lang
+    given: bool
+    group: Group | None
+    made: dict[str, dict[str, str]]
+
+    def head(self, width: int) -> str:
+        prompt = visible(user_turn(self.sample.prompt), spaces=False)
+        token = pieces(self.sample.token_bytes)[self.t]
+        return f"{shorten(prompt, width // 2)}   i = {self.t} «{shorten(token, 12)}»"
+
+    def stage(self, maker: str, width: int) -> tuple[str, list[str]]:
+        """The title of a stage's box, and its lines."""
+        is_typed = self.given and maker in _LAYERS[0]
+        is_without_critic = maker == CREDIT_STAGE and not self.sample.settings.has_critic
+        role, _, call = maker.split("(")[0].rpartition(".")
+        if is_typed:
+            call = "compute_log_prob"
+        lines = [call] if role else []
+        key = "given" if is_typed else "without_critic" if is_without_critic else maker
+        lines += wrap(texts()["flow"][key][self.lang], width)
+        for name, number in self.made[maker].items():
+            shown = f"{number}   [1, {len(self.sample)}]"
+            one = f"{name}[i] = {shown}"
+            lines += [one] if cell_len(one) <= width else [f"{name}[i]", f"  = {shown}"]
+        if is_without_critic:
+            lines += _comparison(self.group, self.sample, self.t, width, self.lang)
+        return role or call, lines
 
 
 def _comparison(group: Group | None, sample: Sample, t: int, width: int, lang: Lang) -> list[str]:
     """How an estimator without a critic makes A: its formula, and the group with its numbers."""
-    definition = sample.settings.estimator_definition
-    if definition.needs.critic:
-        return []
-    lines = wrap(definition.formula, width, "  ")
+    lines = wrap(sample.settings.estimator_definition.formula, width, "  ")
     if group is None:
         return lines
     outcomes = " ".join(num(o) for o in group.outcomes)
-    lines += wrap(_GROUP[lang].format(len(group.members), outcomes), width, "  ")
+    lines += wrap(texts()["flow"]["group"][lang].format(len(group.members), outcomes), width, "  ")
     made = [*group.traces(t), *Tracer(sample).traces(t)]
     for trace in made:
         if trace.name in ("baseline", "scale", "advantage"):
@@ -288,7 +241,7 @@ def _numbers_of(full: Sample, t: int) -> dict[str, dict[str, str]]:
     """Stage -> column -> token t's number."""
     made: dict[str, dict[str, str]] = {maker: {} for layer in _LAYERS for maker in layer}
     made[_LAYERS[0][0]]["responses"] = str(full.token_ids[t])
-    has_critic = full.settings.estimator_definition.needs.critic
+    has_critic = full.settings.has_critic
     for name in SAMPLE_COLUMNS:
         if name in full.columns and (has_critic or name not in _OF_CRITIC):
             made[COLUMNS[name].maker][name] = num(full.columns[name][t])
@@ -305,34 +258,6 @@ def _numbers_of(full: Sample, t: int) -> dict[str, dict[str, str]]:
 
 def _numbers_at(columns: dict[str, list[float]], t: int) -> dict[str, str]:
     return {name: num(column[t]) for name, column in columns.items() if column}
-
-
-def _inside(
-    maker: str,
-    numbers: dict[str, str],
-    length: int,
-    width: int,
-    lang: Lang,
-    *,
-    typed: bool,
-    has_critic: bool,
-) -> tuple[str, list[str]]:
-    """The title of a stage's box, and its lines."""
-    role, _, call = maker.split("(")[0].rpartition(".")
-    if typed:
-        call = "compute_log_prob"
-    lines = [call] if role else []
-    said = _SAID["given" if typed else maker][lang]
-    if maker == CREDIT_STAGE and not has_critic:
-        said = _WITHOUT_CRITIC[lang]
-    lines += wrap(said, width)
-    for name, number in numbers.items():
-        one = f"{name}[i] = {number}   [1, {length}]"
-        if cell_len(one) <= width:
-            lines.append(one)
-        else:
-            lines += [f"{name}[i]", f"  = {number}   [1, {length}]"]
-    return role or call, lines
 
 
 def _box(title: str, inside: list[str], width: int, tallest: int) -> list[str]:

@@ -7,7 +7,7 @@ still to come. A teacher gives the score at the end.
 from __future__ import annotations
 
 from telescope.explain.arithmetic import moments
-from telescope.explain.drawing import TableColumn, window
+from telescope.explain.drawing import window
 from telescope.explain.first import LINES
 from telescope.explain.terminal import Screen, push_key
 from telescope.explain.text import about, shorten
@@ -49,17 +49,13 @@ class Story(Screen):
         facts = []
         if x.score is not None:
             facts.append(self.ui("teacher", self.says_about(x.score)))
-        if x.run:
-            facts.append(self.ui("place", x.step, x.index, x.count))
-        elif x.count > 1:
-            facts.append(self.ui("place_in_batch", x.index, x.count))
-        if x.truncated:
-            facts.append(self.ui("cut"))
-        return facts
+        facts += self._place()
+        return facts + ([self.ui("cut")] if x.truncated else [])
 
     def table(self) -> list[str]:
         rows = self._rows()
-        drawn = self.draws(self._lines(self._told(), rows))
+        told = [column for column in self.columns if column.key in _TOLD]
+        drawn = self.draws(self._lines(told, rows))
         notes = []
         if len(rows) < len(self.sample):
             notes.append(self.ui("rows", rows[0], rows[-1], len(self.sample)))
@@ -70,9 +66,6 @@ class Story(Screen):
         for note in notes:
             drawn += self.says(note, "dim")
         return drawn
-
-    def _told(self) -> list[TableColumn]:
-        return [column for column in self.columns if column.key in _TOLD]
 
     # ---- one word ----
 

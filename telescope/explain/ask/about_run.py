@@ -10,7 +10,6 @@ import functools
 import json
 import math
 import re
-import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import UNKNOWN
 from telescope.explain.text import shorten
 from telescope.explain.trace import Tracer
-from telescope.explain.words import Lang, Level, assumed
+from telescope.explain.words import Lang, Level, assumed, toml
 
 Topic = Literal["task", "settings", "length", "learning", "expected", "right"]
 RIGHT_ANSWERS = ("answer", "ground_truth", "solution", "target", "label", "answers")
@@ -94,9 +93,8 @@ def read_run(run: Path) -> RunFacts:
 # ---- which question it is ----
 
 
-@functools.cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("about_run.toml").read_text("utf-8"))
+    return toml("ask/about_run.toml")
 
 
 @functools.cache
@@ -162,15 +160,9 @@ class AboutRun:
     batch: Callable[[], Sequence[Sample]]
 
     def answer(self, topic: Topic) -> str:
-        said: dict[Topic, Callable[[], list[str]]] = {
-            "task": self.task,
-            "settings": self.settings,
-            "length": self.length,
-            "learning": self.learning,
-            "expected": self.expected,
-            "right": self.right,
-        }
-        return (" " if self.lang == "en" else "").join(said[topic]())
+        """What the method of the topic's name says."""
+        said: list[str] = getattr(self, topic)()
+        return (" " if self.lang == "en" else "").join(said)
 
     def say(self, key: str, *values: object) -> str:
         text: str = _data()["texts"][key][self.lang]
@@ -262,7 +254,7 @@ class AboutRun:
     def expected(self) -> list[str]:
         sample = self.sample
         columns = fill(sample).columns if any(sample.mask) else {}
-        if not sample.settings.estimator_definition.needs.critic or "values" not in columns:
+        if not sample.settings.has_critic or "values" not in columns:
             return [self.say("no critic")]
         at = instructive(Tracer(sample).full) if self.token is None else self.token
         known = facts(sample, self.lang, at)
