@@ -20,7 +20,6 @@ HEADS = {
     "Rs": "R",
     "Ws": "Â",
     "Gs": "G",
-    "cames": "G",
     "MCs": "A (λ=1)",
     "A95s": "A (λ=0.95)",
     "A50s": "A (λ=0.5)",
@@ -28,15 +27,11 @@ HEADS = {
     "scores": "score",
     "olds": "log π_old",
     "refs": "log π_ref",
-    "rollouts": "log π_rollout",
-    "news": "log π",
     "kls": "kl",
     "pi_olds": "π_old",
     "ratios": "ρ",
     "terms": "ρ·Â",
-    "clip_terms": "clip(ρ)·Â",
     "shares": "(γλ)ᵏ %",
-    "baselines": "b",
 }
 """Fact -> head of its column."""
 _MOST = 9

@@ -20,10 +20,7 @@ from telescope.algorithms.definitions.base import (
 )
 from telescope.algorithms.definitions.critic import DELTAS
 from telescope.algorithms.definitions.kl import kl_estimate
-from telescope.algorithms.definitions.policy import ClipSettings, clip_state
-from telescope.algorithms.definitions.value import huber, squared, worse_error
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
-from telescope.explain.settings import Settings
 
 
 def actions_of(sample: Sample) -> Actions:
@@ -269,22 +266,3 @@ def _fill_critic(full: Sample, update: CriticUpdate) -> CriticUpdate:
         clipped[t] = error.clipped
         losses[t] = error.loss
     return replace(update, clipped=clipped, loss=losses)
-
-
-# ---- PPO's own terms, for questions about them ----
-
-
-def policy_term(ratio: float, a: float, s: Settings) -> tuple[float, str]:
-    """PPO's clipped objective of one token and its branch, whichever loss the run has."""
-    settings = s.actor if hasattr(s.actor, "clip_low") else ClipSettings()
-    return clip_state(ratio, a, settings)
-
-
-def value_term(
-    value: float, old: float, target: float, clip: float | None, delta: float | None = None
-) -> tuple[float, str]:
-    """The critic's error of one token, and which branch gave it."""
-    token = PredictedToken(0, value, old, target)
-    if delta is None:
-        return worse_error(token, clip, squared)
-    return worse_error(token, clip, lambda error: huber(error, delta))

@@ -44,12 +44,10 @@ _NAME_TIME = "%Y%m%d_%H%M%S"
 _LINE = r"(?:\r?\n)"
 _HEAD = re.compile(
     rf"\ufeff?# Chat Dialogue Log[ \t]*{_LINE}"
-    rf"(?P<about>.*?{_LINE}+---{_LINE}+)"
+    rf".*?{_LINE}+---{_LINE}+"
     rf"## 对话内容[ \t]*(?:{_LINE}+|\Z)",
     re.DOTALL,
 )
-_STATED_TIME = re.compile(r"^## 对话时间\s+(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
-_STATED_CONTEXT = re.compile(r"^- (.+?)：(.*?)\r?$", re.MULTILINE)
 _NOTE = rf"(?:(?:<!--|背景：)[^\r\n]*{_LINE}|{_LINE})"
 _TITLE = rf"### 问题 \d+[ \t]*{_LINE}{_NOTE}*用户[：:]"
 _ROUND = re.compile(_TITLE)
@@ -59,7 +57,6 @@ _END = re.compile(rf"(?P<rule>{_LINE}+---)?\s*\Z")
 _NOTES = re.compile(rf"(?:<!--|背景：)[^\r\n]*{_LINE}")
 _NUMBER = re.compile(r"### 问题 (\d+)")
 _LENGTHS = re.compile(r"<!-- 用户 (\d+) 字，助手 (\d+) 字 -->")
-_CONTEXT = re.compile(r"^背景：(.*?)\r?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,6 @@ class _Found:
     number: int
     question: str
     answer: str
-    context: str
     title: str
     """From ### to 用户：, without notes."""
     to_answer: str
@@ -118,9 +114,7 @@ class Dialogue:
             now += timedelta(seconds=1)
 
     @classmethod
-    def named(
-        cls, path: str | Path, now: datetime, context: Mapping[str, str] | None = None
-    ) -> Dialogue:
+    def named(cls, path: str | Path, now: datetime) -> Dialogue:
         """The log in this file if there is one, else a new log of this name.
 
         `YYYYMMDD_HHMMSS` in the name stands for the time. A time in the name is that of the head.
@@ -132,7 +126,7 @@ class Dialogue:
         stated = re.search(r"\d{8}_\d{6}", name)
         with contextlib.suppress(ValueError):  # digits that are no time
             now = datetime.strptime(stated[0], _NAME_TIME) if stated else now
-        return cls(now, context, target)
+        return cls(now, path=target)
 
     @classmethod
     def read(cls, path: str | Path) -> Dialogue:
@@ -158,26 +152,9 @@ class Dialogue:
         return found
 
     @property
-    def time(self) -> datetime | None:
-        """When the dialogue began, as its head says."""
-        stated = _STATED_TIME.search(self._head()["about"])
-        return datetime.strptime(stated[1], _TIME) if stated else None
-
-    @property
-    def context(self) -> dict[str, str]:
-        """What the dialogue is about, as its head says."""
-        _, _, section = self._head()["about"].partition("## 对话背景")
-        return dict(_STATED_CONTEXT.findall(section))
-
-    @property
     def rounds(self) -> list[Round]:
         """Questions and answers, in time order."""
         return [(found.question, found.answer) for found in self._rounds()]
-
-    @property
-    def contexts(self) -> list[str]:
-        """What each round says that it is about; empty: the same as the round before."""
-        return [found.context for found in self._rounds()]
 
     def append(self, question: str, answer: str, context: str = "") -> None:
         """Adds a round. `context` is for a round that is about something else than the last."""
@@ -267,13 +244,11 @@ def _round_at(text: str, title: re.Match[str]) -> _Found:
     end = title.end() + len(question) + len(to_answer) + len(answer)
     separator = _SEPARATOR.match(text, end)
     number = _NUMBER.match(title[0])
-    context = _CONTEXT.search(title[0])
     assert number is not None
     return _Found(
         number=int(number[1]),
         question=question,
         answer=answer,
-        context=context[1] if context else "",
         title=_NOTES.sub("", title[0]),
         to_answer=to_answer,
         end=end,

@@ -101,11 +101,6 @@ class TableColumn:
     """Columns of one group stand together; a bar stands between groups."""
     cells: list[str]
 
-    @property
-    def colored(self) -> bool:
-        """Orange where positive, purple where negative."""
-        return self.key in ("A", "white")
-
     @functools.cached_property
     def width(self) -> int:
         return max(cell_len(text) for text in (self.head, *self.cells))

@@ -18,7 +18,9 @@ from telescope.algorithms.definitions.base import clamp
 from telescope.algorithms.definitions.kl import kl_estimate
 from telescope.algorithms.definitions.notation import less, num, one_step, plus, subscript
 from telescope.algorithms.definitions.outcome import COMPARED
-from telescope.explain.arithmetic import columns_from, policy_term, value_term
+from telescope.algorithms.definitions.policy import ClipSettings, clip_state
+from telescope.algorithms.definitions.value import huber, squared
+from telescope.explain.arithmetic import columns_from
 from telescope.explain.claims import CLOSE
 from telescope.explain.sample import Sample
 from telescope.explain.settings import UNKNOWN
@@ -255,13 +257,11 @@ class _FactFinder:
             "G": sums[here],
             "came": come[here],
             "Gs": sums,
-            "cames": come,
             "came_first": come[0],
             "came_mean": math.fsum(come) / len(come),
             "r_sum": total,
             "outcome": total,
             "even": total / len(rewards),
-            "rises": sum(later > now + 1e-12 for now, later in pairs),
             "pairs": len(pairs),
             "all_positive": all(reward > 0 for reward in rewards),
         }
@@ -336,7 +336,6 @@ class _FactFinder:
             "delta_sum": self.delta(self.i),
             "delta_last": self.delta(self.last),
             "MC_sum": f"{less(come, values[self.i])} = {num(full[self.i])}",
-            "mixed": self.n_steps(),
             "V_first": written[0],
             "V_mean": math.fsum(written) / len(written),
         }
@@ -361,20 +360,6 @@ class _FactFinder:
         result = reward + self.gamma * after - value
         terms = one_step(reward, self.gamma, after, value).replace("·", "×")
         return f"{terms} = {num(result)}"
-
-    def n_steps(self) -> str:
-        """The n-step advantages that λ mixes, with their weights; a long list is shortened."""
-        few = self.left <= _FEW
-        ns = list(range(1, self.left + 1)) if few else [1, 2, 3, self.left]
-        traces = self.tracer.compare(self.i, ns, ())
-        results = [trace.result for trace in traces if trace.name == "n_step"]
-        terms = []
-        for n, result in zip(ns, results, strict=True):
-            rest = 1.0 if n == self.left else 1 - self.lam
-            terms.append(f"n={n}: {num(result)} × {num(self.lam ** (n - 1) * rest)}")
-        if not few:
-            terms.insert(-1, "…")
-        return ", ".join(terms)
 
     # ---- the critic ----
 
@@ -404,12 +389,12 @@ class _FactFinder:
         i = self.i
         old = self.columns["values"][i]
         target = self.columns["returns"][i]
-        huber = self.settings.huber_delta
+        delta = self.settings.huber_delta
         critic = self.full.critic_updates[-1] if self.full.critic_updates else None
         new = old if critic is None else critic.values[i]
         error = target - new
-        plain, _ = value_term(new, old, target, None, huber)
-        shown = f"½·({num(error)})²" if huber is None else f"H({num(error)})"
+        plain = squared(error) if delta is None else huber(error, delta)
+        shown = f"½·({num(error)})²" if delta is None else f"H({num(error)})"
         limit = getattr(self.settings.critic, "clip_value", None)
         bounded = {} if limit is None else {"v_clip": clamp(new, old - limit, old + limit)}
         return {
@@ -477,7 +462,9 @@ class _FactFinder:
         kept = [t for t in self.at if self.tracer.kept[t]]
         whitened = self.columns["whitened"]
         plain = {t: update.ratio[t] * whitened[t] for t in self.at}
-        clipped = {t: policy_term(update.ratio[t], whitened[t], self.settings) for t in self.at}
+        actor = self.settings.actor
+        clips = actor if hasattr(actor, "clip_low") else ClipSettings()  # whichever loss it has
+        clipped = {t: clip_state(update.ratio[t], whitened[t], clips) for t in self.at}
         count = max(len(kept), 1)
         low = 1 - getattr(self.settings.actor, "clip_low", 0.0)
         high = 1 + getattr(self.settings.actor, "clip_high", 0.0)
@@ -491,7 +478,6 @@ class _FactFinder:
             "clipped": sum(clipped[t][1] == "clipped" for t in kept),
             **extremes,
             "new": update.log_probs[self.i],
-            "news": self.row(update.log_probs),
             "old_used": update.old_log_probs[self.i],
             "pi_new": math.exp(min(update.log_probs[self.i], 50.0)),
             "pi_used": math.exp(min(update.old_log_probs[self.i], 50.0)),
@@ -522,8 +508,6 @@ _MADE = ("deltas", "advantages", "returns", "whitened")
 """Columns that follow from the others."""
 _ROUNDED = 6e-4
 """Typed numbers with three decimals differ by less."""
-_FEW = 6
-"""Up to so many steps all n-step advantages are listed."""
 
 
 def _name_of(function: Any) -> str:

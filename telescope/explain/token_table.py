@@ -169,7 +169,7 @@ class TokenTable(View):
         style = None
         if "✗" in cell:
             style = "bad"
-        elif column.colored and self.mask[t]:
+        elif column.key in ("A", "white") and self.mask[t]:
             is_negative = cell.lstrip().startswith("-")
             style = "down" if is_negative else "up"
         return self.paint(cell, style)

@@ -119,13 +119,13 @@ class Tracer:
         """See `compare`."""
         return _TokenTracer(self, t).other_estimates(ns, lams) if self._written(t) else []
 
-    def verdicts(self, t: int, update: int = -1) -> dict[str, bool]:
+    def verdicts(self, t: int) -> dict[str, bool]:
         """Whether each recorded number of token t is right, each once.
 
         A has two traces and counts as `advantage`.
         """
         out: dict[str, bool] = {}
-        for trace in self.traces(t, update):
+        for trace in self.traces(t):
             if trace.recorded is None:
                 continue
             name = trace.name.removesuffix("_sum")

@@ -1,7 +1,5 @@
 """The facts that texts name, against numbers worked out by hand."""
 
-import re
-
 import pytest
 
 from telescope.explain.facts import facts
@@ -24,8 +22,6 @@ def test_the_three_token_example():
     assert known["later"] == pytest.approx(0.6)
     assert known["shares"] == pytest.approx([90.25, 95.0, 100.0])
     assert known["G"] == known["came"] == pytest.approx(1.0)
-    numbers = [float(x) for x in re.findall(r"\d*\.\d+", known["mixed"])]
-    assert numbers == [0.1, 0.05, 0.3, 0.0475, 0.7, 0.9025]
 
 
 def test_what_was_cut_off_is_a_guess_and_not_a_reward():

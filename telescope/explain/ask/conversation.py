@@ -185,20 +185,26 @@ class Conversation:
         hits = search(text)
         nearest = tuple(hit.id for hit in hits if hit.id in questions())[:NEAREST]
         best = hits[0]
+
+        def reply(about: str | None, said: str) -> Reply:
+            return Reply(about, nearest, Answer((said,)), lang, self.level)
+
         if follow_up is not None and follow_up.kind not in ("example", "code"):
-            return Reply(None, nearest, Answer((say("no before", lang),)), lang, self.level)
+            return reply(None, say("no before", lang))
         looked_up = look_up(text)
         if looked_up is not None:
             name, entry = looked_up
             if not _is_named(name, best.id):
-                found = Answer((entry.text(lang),))
-                return Reply(entry.id, nearest, found, lang, self.level)
+                return reply(entry.id, entry.text(lang))
         symbol = symbol_of(text)
         if symbol is not None and not _is_in_title(symbol.id.removeprefix("symbol:"), best.id):
-            return Reply(symbol.id, nearest, Answer((symbol.text(lang),)), lang, self.level)
+            return reply(symbol.id, symbol.text(lang))
         if best.score >= ENOUGH and best.id in questions():
             return self._answer(best.id, nearest, lang, self._named(text))
-        return self._refusal(nearest, lang)
+        lines = [say("no answer", lang)]
+        for number, key in enumerate(nearest, 1):
+            lines.append(f"  {number}. {find_question(key).title(lang, self.level)}")
+        return reply(None, "\n".join([*lines, say("choose", lang)]))
 
     def _about_run(self, topic: Topic, lang: Lang, level: Level, named: int | None) -> Reply:
         token = self.token if named is None else named
@@ -230,13 +236,6 @@ class Conversation:
     @functools.cached_property
     def _run_facts(self) -> RunFacts | None:
         return None if self.run is None else read_run(self.run)
-
-    def _refusal(self, nearest: tuple[str, ...], lang: Lang) -> Reply:
-        lines = [say("no answer", lang)]
-        for number, key in enumerate(nearest, 1):
-            lines.append(f"  {number}. {find_question(key).title(lang, self.level)}")
-        lines.append(say("choose", lang))
-        return Reply(None, nearest, Answer(("\n".join(lines),)), lang, self.level)
 
     def _answer(
         self, key: str, nearest: tuple[str, ...], lang: Lang, named: int | None = None
