@@ -22,30 +22,23 @@ FEWEST = 3
 
 
 def tell_apart(batch: Sequence[Sample]) -> list[Sample]:
-    """The responses of a batch, with already whitened advantages moved to their own column.
+    """The responses of a batch, all with advantages; whitened ones moved to their own column.
 
     They are whitened if the advantages that the other columns give are the same numbers up to a
     mean and a scale; or, where they cannot be compared or do not agree, if their mean is near 0
     and their σ near 1. Raw advantages are then those that the other columns give, if any.
     """
-    given = [sample.columns.get("advantages") for sample in batch]
-    stated = any("whitened" in sample.columns for sample in batch)
-    if stated or not all(given):
+    given = [a for sample in batch for a in sample.numbers("advantages")]
+    if len(given) < FEWEST or any("whitened" in sample.columns for sample in batch):
         return list(batch)
     raw = [_raw(sample) for sample in batch]
-    advantages = [sample.numbers("advantages") for sample in batch]
-    every = [a for row in advantages for a in row]
-    if len(every) < FEWEST:
-        return list(batch)
-    expected = None
+    line = None
     if all(row is not None for row in raw):
         expected = [a for row in raw for a in row or ()]
-    line = None
-    if expected is not None:
-        if _agree(expected, every):
+        if _agree(expected, given):
             return list(batch)
-        line = _line(every, expected)
-    if line is None and not _looks_whitened(every, batch[0]):
+        line = _line(given, expected)
+    if line is None and not _looks_whitened(given, batch[0]):
         return list(batch)
     return [_moved(sample, line) for sample in batch]
 

@@ -70,19 +70,15 @@ def evaluate(expression: str, facts: Mapping[str, Any]) -> Any:
 @functools.cache
 def names_in(expression: str) -> frozenset[str]:
     """The facts that the expression names."""
-    nodes = ast.walk(_parsed(expression))
+    nodes = ast.walk(ast.parse(expression, mode="eval"))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return frozenset(names - _FUNCTIONS.keys())
-
-
-def _parsed(expression: str) -> ast.expr:
-    return ast.parse(expression, mode="eval").body
 
 
 @functools.cache
 def _compiled(expression: str) -> Evaluator:
     """The expression as a function of the facts: texts are evaluated many times."""
-    return _evaluator(_parsed(expression))
+    return _evaluator(ast.parse(expression, mode="eval").body)
 
 
 def _evaluator(node: ast.expr) -> Evaluator:

@@ -216,7 +216,8 @@ def answer(
     if missing:
         blocks.insert(0, ui("stands_in", lang, level, ", ".join(missing)))
     elif level == "expert" and any(each.claim for each in said):
-        blocks[:0] = [note for note in (assumed(sample, lang, level),) if note]
+        note = assumed(sample, lang, level)
+        blocks[:0] = [note] if note else []
     return Answer(tuple(blocks))
 
 

@@ -43,8 +43,8 @@ class View:
         level: Level,
         width: int,
         color: bool,
-        batch: Sequence[Sample] = (),
-        every: bool = False,
+        batch: Sequence[Sample],
+        every: bool,
     ) -> None:
         self.sample = sample
         self.mask = sample.mask

@@ -88,15 +88,9 @@ def whitening(batch: Sequence[Sample], sample: Sample, t: int) -> list[Trace]:
         Trace("batch_std", "σ = √(var + 1e-8)", f"√({num(var)} + 1e-8)", std),
     ]
     if sample.mask[t]:
-        made.append(_alone(sample, t))
+        a = fill(sample).columns["advantages"][t]
+        mean, std = moments(advantages(sample))
+        i = subscript(t)
+        formula = f"Â{i}[row] = (A{i} − μ_row)/σ_row"
+        made.append(Trace("row", formula, f"({less(a, mean)})/{num(std)}", (a - mean) / std))
     return made
-
-
-def _alone(sample: Sample, t: int) -> Trace:
-    """Token t, whitened with μ and σ of its own response."""
-    a = fill(sample).columns["advantages"][t]
-    mean, std = moments(advantages(sample))
-    i = subscript(t)
-    formula = f"Â{i}[row] = (A{i} − μ_row)/σ_row"
-    substituted = f"({less(a, mean)})/{num(std)}"
-    return Trace("row", formula, substituted, (a - mean) / std)

@@ -45,8 +45,6 @@ class Hit:
 
     id: str
     score: float
-    wording: str
-    """The wording that fits best."""
 
 
 class _Reading:
@@ -86,17 +84,12 @@ class Index:
 
     def __init__(self, wordings: Mapping[str, Iterable[str]]) -> None:
         self.wordings: list[str] = []
-        self.owners: list[str] = []
+        self._of: dict[str, range] = {}
         for key, each in wordings.items():
-            for wording in each:
-                self.wordings.append(wording)
-                self.owners.append(key)
-        self._of: dict[str, list[int]] = {}
-        for at, key in enumerate(self.owners):
-            self._of.setdefault(key, []).append(at)
-        self._exact = {
-            _plain(wording): key for wording, key in zip(self.wordings, self.owners, strict=True)
-        }
+            first = len(self.wordings)
+            self.wordings += each
+            self._of[key] = range(first, len(self.wordings))
+        self._exact = {_plain(each): key for key in self._of for each in self.of(key)}
         self._meaning = _Reading(self.wordings, words)
         self._form = _Reading(self.wordings, pieces)
 
@@ -121,7 +114,7 @@ class Index:
             follow = sum(crowd) / len(crowd) if crowd else scores[best[0]]
             total = float((1 - CROWD) * scores[best[0]] + CROWD * follow)
             score = 1.0 if key == same else min(0.99, total * FOREIGN ** len(strange))
-            hits.append(Hit(key, score, self.wordings[best[0]]))
+            hits.append(Hit(key, score))
         return sorted(hits, key=lambda hit: -hit.score)
 
 
