@@ -211,23 +211,23 @@ class _FlowNumbers:
             one = f"{name}[i] = {shown}"
             lines += [one] if cell_len(one) <= width else [f"{name}[i]", f"  = {shown}"]
         if is_without_critic:
-            lines += _comparison(self.group, self.sample, self.t, width, self.lang)
+            lines += self._comparison(width)
         return role or call, lines
 
-
-def _comparison(group: Group | None, sample: Sample, t: int, width: int, lang: Lang) -> list[str]:
-    """How an estimator without a critic makes A: its formula, and the group with its numbers."""
-    lines = wrap(sample.settings.estimator_definition.formula, width, "  ")
-    if group is None:
+    def _comparison(self, width: int) -> list[str]:
+        """How A is made without a critic: the formula, and the group with its numbers."""
+        lines = wrap(self.sample.settings.estimator_definition.formula, width, "  ")
+        group = self.group
+        if group is None:
+            return lines
+        outcomes = " ".join(num(o) for o in group.outcomes)
+        said = texts()["flow"]["group"][self.lang].format(len(group.members), outcomes)
+        lines += wrap(said, width, "  ")
+        for trace in [*group.traces(self.t), *Tracer(self.sample).traces(self.t)]:
+            if trace.name in ("baseline", "scale", "advantage"):
+                text = f"{trace.formula} = {trace.substituted} = {num(trace.result)}"
+                lines += wrap(text, width, "  ")
         return lines
-    outcomes = " ".join(num(o) for o in group.outcomes)
-    lines += wrap(texts()["flow"]["group"][lang].format(len(group.members), outcomes), width, "  ")
-    made = [*group.traces(t), *Tracer(sample).traces(t)]
-    for trace in made:
-        if trace.name in ("baseline", "scale", "advantage"):
-            text = f"{trace.formula} = {trace.substituted} = {num(trace.result)}"
-            lines += wrap(text, width, "  ")
-    return lines
 
 
 def _side_by_side(boxes: Sequence[tuple[str, list[str]]], width: int) -> list[str]:
