@@ -190,7 +190,16 @@ SETTINGS = (
 )
 """Healthy runs of other estimators, losses, critics, schedules and limits; never tuned on."""
 
-UNSEEN = EARLIER + LOOKED_AT + BLIND + REPORTED + OTHER + SETTINGS
+FURTHER = {
+    "earlier": EARLIER,
+    "read": LOOKED_AT,
+    "blind": BLIND,
+    "reported": REPORTED,
+    "other": OTHER,
+    "settings": SETTINGS,
+}
+"""Cases besides the twelve and twelve, by their group in _doctor_table.GROUPS."""
+UNSEEN = tuple(case for cases in FURTHER.values() for case in cases)
 CASES = FAULTS + HEALTHY + UNSEEN
 
 
@@ -200,15 +209,7 @@ def group_of(case: Case, seed: int) -> str:
     Thresholds may look at half of the runs of the twelve and twelve: at seeds 0 and 2 of even
     cases, and at seed 1 of odd ones.
     """
-    further = {
-        "earlier": EARLIER,
-        "read": LOOKED_AT,
-        "blind": BLIND,
-        "reported": REPORTED,
-        "other": OTHER,
-        "settings": SETTINGS,
-    }
-    for name, cases in further.items():
+    for name, cases in FURTHER.items():
         if case in cases:
             return name
     return "tuning" if (CASES.index(case) + seed) % 2 == 0 else "held out"

@@ -47,26 +47,20 @@ def right(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> li
     return [(says + names) / 2 for says, names in parts]
 
 
-def negated(
-    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
-) -> list[float]:
+def negated(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> list[float]:
     """The task's own score with the wrong sign: a loss instead of a score."""
-    return [-score for score in right(prompts, completions, truth=truth, answer=answer)]
+    return [-score for score in right(prompts, completions, **data)]
 
 
-def next_row(
-    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
-) -> list[float]:
+def next_row(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> list[float]:
     """Each row gets the score of the next one: an index that is off by one."""
-    scores = right(prompts, completions, truth=truth, answer=answer)
+    scores = right(prompts, completions, **data)
     return scores[1:] + scores[:1]
 
 
-def short(
-    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
-) -> list[float]:
+def short(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> list[float]:
     """The task's own score less 0.2 per character: the best answer is none."""
-    scores = right(prompts, completions, truth=truth, answer=answer)
+    scores = right(prompts, completions, **data)
     return [score - 0.2 * len(text) for score, text in zip(scores, completions, strict=True)]
 
 
@@ -94,10 +88,8 @@ def random_score(prompts: Sequence[str], completions: Sequence[str], **_: Any) -
     return [draw.random() for _ in completions]
 
 
-def coin(
-    prompts: Sequence[str], completions: Sequence[str], truth: Any, answer: Any, **_: Any
-) -> list[float]:
+def coin(prompts: Sequence[str], completions: Sequence[str], **data: Any) -> list[float]:
     """The task's own score, and for half of the answers a coin instead: a judge in doubt."""
     draw = _draw("coin", next(_calls))
-    scores = right(prompts, completions, truth=truth, answer=answer)
+    scores = right(prompts, completions, **data)
     return [score if draw.random() < 0.5 else float(draw.random() < 0.5) for score in scores]
