@@ -24,6 +24,20 @@ Statistic = Callable[[Sequence[float]], float]
 _FIRST_ROOM = 256
 _EMPTY = np.zeros(0)
 
+_NOT_PARTS = (
+    "score_mean",
+    "kl",
+    "kl_coef",
+    "token_reward_mean",
+    "shaped_mean",
+    "overlong",
+    "clipped",
+    "norm_mean",
+    "norm_std",
+    "flat_groups",
+)
+"""Metrics of the reward that are not one of its parts."""
+
 
 class NoSign(Exception):  # noqa: N818 -- no error: it ends a check, as StopIteration ends a loop
     """A check lacks what it looks at, or does not see what it looks for."""
@@ -100,6 +114,14 @@ class Curve:
         place = np.searchsorted(self.steps, steps, side="right") - 1
         return np.where(place >= 0, own[np.maximum(place, 0)], np.nan)
 
+    def median_at(self, steps: Floats) -> Floats:
+        """The running median at or before each step."""
+        return self.at(steps, self.running_median())
+
+    def mean_at(self, steps: Floats) -> Floats:
+        """The running mean at or before each step."""
+        return self.at(steps, self.running_mean())
+
     def value_at(self, step: float) -> float:
         """The last value at or before a step."""
         return float(self.at(np.array([float(step)]))[0])
@@ -148,8 +170,11 @@ class Curves:
             raise NoSign
         return curve
 
-    def names(self) -> list[str]:
-        return list(self._curves)
+    def part_names(self) -> list[str]:
+        """The parts of the reward that are logged."""
+        logged = [name for name in self._curves if name.startswith("reward/")]
+        names = [name.removeprefix("reward/") for name in logged]
+        return [name for name in names if name not in _NOT_PARTS and "/" not in name]
 
     def setting(self, key: str) -> Any:
         """A setting of the run; None if it is not known or not set."""
@@ -207,7 +232,7 @@ class Curves:
         score = self.get("reward/score_mean", least=limits.SCORE_START)
         if score is None:
             return np.full(len(steps), np.nan)
-        return score.at(steps, score.running_mean() - score.start(limits.SCORE_START))
+        return score.mean_at(steps) - score.start(limits.SCORE_START)
 
     def chance(self) -> float:
         """A difference of two smoothed scores that may be chance."""
@@ -228,32 +253,11 @@ class Curves:
         score = self.get("reward/score_mean")
         top = self.top_score
         if score is not None and top is not None:
-            found |= score.at(steps, score.running_mean()) >= limits.SOLVED * top
+            found |= score.mean_at(steps) >= limits.SOLVED * top
         accuracy = self.accuracy()
         if accuracy is not None:
             found |= accuracy.at(steps) >= limits.SOLVED
         return found
-
-
-_NOT_PARTS = (
-    "score_mean",
-    "kl",
-    "kl_coef",
-    "token_reward_mean",
-    "shaped_mean",
-    "overlong",
-    "clipped",
-    "norm_mean",
-    "norm_std",
-    "flat_groups",
-)
-"""Metrics of the reward that are not one of its parts."""
-
-
-def part_names(run: Curves) -> list[str]:
-    """The parts of the reward that are logged."""
-    names = [name.removeprefix("reward/") for name in run.names() if name.startswith("reward/")]
-    return [name for name in names if name not in _NOT_PARTS and "/" not in name]
 
 
 def find_onset(bad: Bools, persist: int = limits.PERSIST) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -34,14 +34,7 @@ class Place:
         return f"#{urlencode(address)}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "sample": self.sample,
-            "token": self.token,
-            "text": self.text,
-            "numbers": dict(self.numbers),
-            "href": self.href,
-        }
+        return {**asdict(self), "href": self.href}
 
 
 @dataclass(frozen=True)

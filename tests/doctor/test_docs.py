@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
-import pytest
-
 from telescope.doctor.check import CHECKS
 from telescope.doctor.words import rule_of
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("doctor_docs", ROOT / "tools" / "doctor_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests import ROOT
+from tools import doctor_docs
 
 
-def test_the_pages_list_every_check_as_it_is(tool: ModuleType) -> None:
-    examples = {id: tool.example(check) for id, check in CHECKS.items()}
-    for lang, page in tool.pages():
+def test_the_pages_list_every_check_as_it_is() -> None:
+    examples = {id: doctor_docs.example(check) for id, check in CHECKS.items()}
+    for lang, page in doctor_docs.pages():
         text = page.read_text("utf-8")
-        listed = text.partition(tool.BEGIN)[2].partition(tool.END)[0].lstrip("\n")
-        made = tool.section({id: found for id, (found, _) in examples.items()}, lang)
+        listed = text.partition(doctor_docs.BEGIN)[2].partition(doctor_docs.END)[0]
+        made = doctor_docs.section({id: found for id, (found, _) in examples.items()}, lang)
         assert listed.strip() == made.strip(), "run: python -m tools.doctor_docs"
     for id, (_, picture) in examples.items():
         assert (ROOT / "docs" / "doctor" / f"{id}.svg").read_text("utf-8") == picture, id

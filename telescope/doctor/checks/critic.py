@@ -45,7 +45,6 @@ def critic_useless(run: Curves) -> Sign | None:
     return Sign(
         since=int(variance.steps[place]),
         numbers={"variance": float(now[place + limits.PERSIST - 1])},
-        confidence=0.8,
         change={"critic.lr": lr * 10} if lr and lr <= 1e-5 else {"critic.epochs": 4},
     )
 
@@ -101,7 +100,6 @@ def value_scale(run: Curves) -> Sign | None:
                     "target": returns.value_at(begin) if returns else math.nan,
                 },
                 variant=variant,
-                confidence=0.8,
                 change=_calmer(run, variant),
             )
     return None
@@ -122,10 +120,8 @@ def _bias(run: Curves, steps: np.ndarray) -> np.ndarray:
     spread = run.get("credit/advantage_std")
     if value is None or returns is None or spread is None:
         return np.zeros(len(steps))
-    apart = np.abs(
-        value.at(steps, value.running_median()) - returns.at(steps, returns.running_median())
-    )
-    return np.nan_to_num(apart / np.maximum(spread.at(steps, spread.running_median()), 0.02))
+    apart = np.abs(value.median_at(steps) - returns.median_at(steps))
+    return np.nan_to_num(apart / np.maximum(spread.median_at(steps), 0.02))
 
 
 @curve_check(

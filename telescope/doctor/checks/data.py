@@ -82,7 +82,7 @@ def failing_tools(run: Curves) -> Sign | None:
     calls = run.need(_CALLS, least=limits.PERSIST)
     failures = run.need(_FAILURES, least=limits.PERSIST)
     steps = failures.steps
-    made = np.maximum(calls.at(steps, calls.running_median()), 1e-9)
+    made = np.maximum(calls.median_at(steps), 1e-9)
     share = np.where(made > limits.TOOLS_UNUSED, failures.running_median() / made, 0.0)
     place = onset(share > limits.TOOL_FAILURES)
     worst = float(share[place : place + limits.PERSIST].mean())

@@ -64,9 +64,8 @@ def _stands_still(run: Curves, steps: Floats) -> Bools:
     top = run.top_score
     if score is None or top is None:
         return np.zeros(len(steps), bool)
-    smooth = score.running_mean()
-    before = score.at(steps - limits.STUCK_STEPS, smooth)
-    now = score.at(steps, smooth)
+    before = score.mean_at(steps - limits.STUCK_STEPS)
+    now = score.mean_at(steps)
     return (now - before < run.chance()) & (now < limits.STUCK_LOW * top)
 
 

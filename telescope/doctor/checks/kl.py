@@ -38,7 +38,6 @@ def kl_runaway(run: Curves) -> Sign | None:
             "coef": math.nan if known is None else known,
         },
         severity="serious" if now[-1] > limits.KL_FAR else "warning",
-        confidence=0.8,
         change={key: max(4 * coef, 0.05)} if coef is not None else {},
     )
 
@@ -72,7 +71,7 @@ def kl_too_strong(run: Curves) -> Sign | None:
     length = run.get("response/length_mean")
     taken = coef * now * (length.at(steps) if length is not None else 1.0)
     spread = run.get("credit/advantage_std")
-    spreads = np.zeros(len(steps)) if spread is None else spread.at(steps, spread.running_median())
+    spreads = np.zeros(len(steps)) if spread is None else spread.median_at(steps)
     most = limits.KL_RULES * run.score_size()
     held = np.abs(kl.running_median(2 * limits.SMOOTH)) < limits.KL_HELD
     variant, place = earliest(

@@ -73,7 +73,6 @@ def clip_too_tight(run: Curves) -> Sign | None:
     return Sign(
         since=int(clipped.steps[place]),
         numbers={"clipped": float(clipped.running_median()[-1]), "approx_kl": moved},
-        confidence=0.8,
         change=dict.fromkeys(known, 0.2),
     )
 
@@ -170,7 +169,7 @@ def lr_too_low(run: Curves) -> Sign | None:
     if moved is not None:
         still &= moved.running_median() < limits.APPROX_KL_LOW
     if kl is not None:
-        still &= np.abs(kl.at(steps, kl.running_median())) < limits.KL_PINNED
+        still &= np.abs(kl.median_at(steps)) < limits.KL_PINNED
     place = onset(still & ~run.learned(steps) & ~run.solved(steps), limits.LOW_STEPS)
     lr = run.setting("actor.lr")
     limit = run.setting("actor.max_grad_norm")

@@ -8,7 +8,7 @@ import numpy as np
 
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, attempt, curve_check
-from telescope.doctor.curves import Curve, Curves, NoSign, find_onset, onset, part_names
+from telescope.doctor.curves import Curve, Curves, NoSign, find_onset, onset
 
 _SCORE = "reward/score_mean"
 
@@ -57,11 +57,10 @@ def over_optimisation(run: Curves) -> Sign | None:
     best = np.maximum.accumulate(accuracy.values)
     error = np.array([limits.FALL_ERRORS * run.accuracy_error(float(each)) for each in best])
     fell = best - accuracy.values > np.maximum(limits.ACCURACY_FALL, error)
-    smooth = score.running_mean()
     place = onset(fell, min(2, len(fell)))
     at_best = float(accuracy.steps[int(accuracy.values[: place + 1].argmax())])
-    score_then = float(score.at(np.array([at_best]), smooth)[0])
-    score_now = float(score.at(accuracy.steps[-1:], smooth)[0])
+    score_then = float(score.mean_at(np.array([at_best]))[0])
+    score_now = float(score.mean_at(accuracy.steps[-1:])[0])
     if math.isnan(score_then) or score_now < score_then - run.chance():
         return None
     coef = run.setting("credit.kl_coef") or 0.0
@@ -92,7 +91,7 @@ def overfitting(run: Curves) -> Sign | None:
     top = run.top_score
     if top is None:
         return None
-    trained = score.at(held_out.steps, score.running_mean())
+    trained = score.mean_at(held_out.steps)
     apart = trained - held_out.values > limits.OVERFIT_GAP * top
     apart[0] = False
     if not apart[-1]:
@@ -109,7 +108,6 @@ def overfitting(run: Curves) -> Sign | None:
             "held_out_before": float(held_out.values[0]),
         },
         variant="kind" if at_once else "",
-        confidence=0.8,
     )
 
 
@@ -126,9 +124,8 @@ def label_mismatch(run: Curves) -> Sign | None:
     top = run.top_score
     if top is None:
         return None
-    smooth = score.running_mean()
-    trained = score.at(held_out.steps, smooth)
-    before = score.at(held_out.steps - limits.SCORE_WINDOW, smooth)
+    trained = score.mean_at(held_out.steps)
+    before = score.mean_at(held_out.steps - limits.SCORE_WINDOW)
     trained = trained + np.maximum(np.nan_to_num(trained - before), 0) / 2  # a mean lags behind
     error = limits.FALL_ERRORS * run.accuracy_error(0.5) / math.sqrt(2) * top
     better = held_out.values - trained > max(limits.HELD_OUT_BETTER * top, error)
@@ -166,11 +163,10 @@ def _rise_by_shaping(run: Curves) -> Sign | None:
     score = run.need(_SCORE, least=2 * limits.SCORE_WINDOW)
     before = score.start(limits.SCORE_START)
     lost = before - score.running_mean()
-    gained = shaped.at(score.steps, shaped.running_mean())
-    gained = gained - shaped.start(limits.SCORE_START)
+    gained = shaped.mean_at(score.steps) - shaped.start(limits.SCORE_START)
     place = onset((lost > max(limits.WORSE * abs(before), run.chance())) & (gained > lost))
     numbers = {"gained": float(gained[-1]), "before": before, "now": before - float(lost[-1])}
-    return Sign(since=int(score.steps[place]), numbers=numbers, variant="shaped", confidence=0.8)
+    return Sign(since=int(score.steps[place]), numbers=numbers, variant="shaped")
 
 
 def _stays_on_held_out(run: Curves, gained: float) -> bool:
@@ -182,10 +178,10 @@ def _stays_on_held_out(run: Curves, gained: float) -> bool:
 def _part_that_rose(run: Curves, step: int) -> tuple[str, float]:
     """The part of the score that gained most since the start; no name if there is one part."""
     found = []
-    for part in part_names(run):
+    for part in run.part_names():
         curve = run.get(f"reward/{part}", least=limits.SCORE_START)
         if curve is not None:
-            now = float(curve.at(np.array([float(step)]), curve.running_mean())[0])
+            now = float(curve.mean_at(np.array([float(step)]))[0])
             found.append((part, now - curve.start(limits.SCORE_START)))
     return max(found, key=lambda pair: pair[1]) if len(found) > 1 else ("", 0.0)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, ledger_check, ledger_sign
-from telescope.doctor.curves import Curves, onset, part_names
+from telescope.doctor.curves import Curves, onset
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import Recorded
 
@@ -174,13 +174,13 @@ def part_dominates(run: Curves, recorded: Recorded) -> Sign | None:
     if times < limits.PART_DOMINATES:
         return None
     numbers = {"large": large, "small": small, "times": times}
-    return Sign(since=recorded.chosen[0], numbers=numbers, confidence=0.8)
+    return Sign(since=recorded.chosen[0], numbers=numbers)
 
 
 @curve_check("reward", "warning", charts=(_SCORE,), settings=("reward.functions", "reward.weights"))
 def part_constant(run: Curves) -> Sign | None:
     """One part of the reward is the same for every answer of the run, while another one varies."""
-    parts = {name: run.get(f"reward/{name}", limits.CONSTANT_STEPS) for name in part_names(run)}
+    parts = {name: run.get(f"reward/{name}", limits.CONSTANT_STEPS) for name in run.part_names()}
     known = {name: curve for name, curve in parts.items() if curve is not None}
     still = [name for name, curve in known.items() if np.ptp(curve.values) < 1e-9]
     if len(known) < 2 or not still or len(still) == len(known):

@@ -37,7 +37,6 @@ def whitening_flips(run: Curves, recorded: Recorded) -> Sign | None:
         numbers={"share": float(np.mean([flips.mean() for _, flips in over])), "mean": mean},
         variant="" if mean > 0 else "up",
         places=tuple(step.place(int(i), A=raw[i], whitened=used[i]) for i in worst),
-        confidence=0.8,
         change={"credit.whiten": False},
     )
 

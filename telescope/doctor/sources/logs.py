@@ -11,16 +11,16 @@ from telescope.errors import TelescopeError
 
 _LINE = re.compile(r"\bstep:(\d+) - (.*)")
 _PAIR = re.compile(r"([\w@/.\-]+):(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))\)?")
-_LOGS = ("*.jsonl", "*.log", "*.out", "*.txt")
+_LOGS = (".jsonl", ".log", ".out", ".txt")
 
 
 def is_mine(path: Path) -> bool:
-    return path.suffix in (".jsonl", ".log", ".out", ".txt")
+    return path.suffix in _LOGS
 
 
 def find(folder: Path) -> Path | None:
     """The newest log in a folder that has steps in it."""
-    found = [path for pattern in _LOGS for path in folder.glob(pattern) if path.is_file()]
+    found = [path for suffix in _LOGS for path in folder.glob(f"*{suffix}") if path.is_file()]
     for path in sorted(found, key=lambda path: -path.stat().st_mtime):
         if _rows(path):
             return path
