@@ -15,7 +15,7 @@ from telescope.doctor.curves import Curves, NoSign
 from telescope.doctor.finding import Finding
 from telescope.doctor.order import ordered
 from telescope.doctor.recorded import Recorded
-from telescope.doctor.sources import Source, open_source
+from telescope.doctor.sources.opening import Source, open_source
 from telescope.errors import TelescopeError
 
 _log = logging.getLogger("telescope")

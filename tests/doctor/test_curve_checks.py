@@ -47,46 +47,28 @@ FIRES: dict[str, tuple[Curves, int]] = {
     ),
     "kl_runaway": (curves({"reward/kl": [0.1] * 5 + [2.0] * 10}), 8),
     "kl_negative": (curves({"reward/kl": [-0.1] * 20}), 1),
-    "kl_too_strong": (
-        curves(score(FLAT, reward__kl=[0.0005] * 30), credit__kl_coef=2.0),
-        1,
-    ),
+    "kl_too_strong": (curves(score(FLAT, reward__kl=[0.0005] * 30), credit__kl_coef=2.0), 1),
     "not_finite": (curves({"actor/grad_norm": [1.0, 1.0, None]}), 3),
     "lr_too_high": (curves({"actor/approx_kl": [0.01, 0.01, 0.2, 0.2, 0.2]}), 2),
     "clip_too_tight": (
         curves({"actor/pg_clipfrac": [0.6] * 10, "actor/approx_kl": [0.001] * 10}),
         1,
     ),
-    "lr_too_low": (
-        curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)),
-        1,
-    ),
+    "lr_too_low": (curves(score(FLAT, actor__approx_kl=[1e-9] * 30, reward__kl=[1e-6] * 30)), 1),
     "no_gradient": (curves({"actor/grad_norm": [1.0] + [0.0] * 6}), 2),
-    "grad_spike": (
-        curves({"actor/grad_norm": [1.0] * 10 + [50.0, 1.0, 60.0, 1.0, 70.0]}),
-        11,
-    ),
+    "grad_spike": (curves({"actor/grad_norm": [1.0] * 10 + [50.0, 1.0, 60.0, 1.0, 70.0]}), 11),
     "constant_reward": (curves(score([0.25] * 10)), 1),
     "saturated_reward": (curves(score([0.5] + [1.0] * 25)), 2),
     "reward_scale": (curves({"credit/advantage_std": [30.0] * 10}), 1),
-    "partial_credit": (
-        with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.004}),
-        5,
-    ),
+    "partial_credit": (with_accuracy(curves(score(RISING)), {0: 0.004, 30: 0.004}), 5),
     "over_optimisation": (
         with_accuracy(curves(score(RISING)), {0: 0.1, 10: 0.5, 20: 0.2, 30: 0.1}),
         10,
     ),
     "overfitting": (_held_out(0.3), 30),
     "mostly_truncated": (curves({"response/truncated": [0.9] * 10}), 1),
-    "length_drift": (
-        curves(score(FLAT, response__length_mean=[100.0] * 5 + [200.0] * 25)),
-        8,
-    ),
-    "flat_groups": (
-        curves({"reward/flat_groups": [0.95] * 10}),
-        1,
-    ),
+    "length_drift": (curves(score(FLAT, response__length_mean=[100.0] * 5 + [200.0] * 25)), 8),
+    "flat_groups": (curves({"reward/flat_groups": [0.95] * 10}), 1),
     "critic_useless": (
         curves({"critic/explained_variance": [-0.1] * 40, "critic/vf_loss": [0.1] * 40}),
         30,
@@ -108,21 +90,12 @@ FIRES: dict[str, tuple[Curves, int]] = {
         curves({"actor/approx_kl": [0.0] * 15, "reward/kl": [0.1] * 15}, actor__minibatches=2),
         1,
     ),
-    "reference_moves": (
-        curves({"actor/approx_kl": [0.01] * 15, "reward/kl": [0.0] * 15}),
-        1,
-    ),
-    "part_constant": (
-        curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 30)),
-        1,
-    ),
+    "reference_moves": (curves({"actor/approx_kl": [0.01] * 15, "reward/kl": [0.0] * 15}), 1),
+    "part_constant": (curves(score(FLAT, reward__sum=FLAT, reward__form=[0.0] * 30)), 1),
     "score_clipped": (curves({"reward/clipped": [0.8] * 10}, reward__clip=0.01), 1),
     "label_mismatch": (_held_out(0.95, FLAT), 30),
     "hot_sampling": (_hot(0.3), 10),
-    "credit_fades": (
-        curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95),
-        1,
-    ),
+    "credit_fades": (curves({"response/length_mean": [200.0] * 5}, credit__gamma=0.95), 1),
     "reward_falls": (curves(score(ramp(0.2, 0.8, 20) + [0.1] * 20)), 25),
     "no_progress": (curves(score([0.5, 0.51] * 35)), 1),
 }

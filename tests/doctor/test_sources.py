@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from telescope.doctor import examine
-from telescope.doctor.sources import open_source
 from telescope.doctor.sources.names import canonical
+from telescope.doctor.sources.opening import open_source
 from telescope.errors import TelescopeError
 from tests.doctor.made import write_step
 
