@@ -6,8 +6,11 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from telescope.peers.hooks import listen
 
 Patch = Callable[[ModuleType], None]
 
@@ -36,18 +39,5 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, patch)
+            listen(spec.loader, "exec_module", nullcontext, after=lambda _, module: patch(module))
         return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: importlib.abc.Loader, patch: Patch) -> None:
-        self.inner = inner
-        self.patch = patch
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.inner.exec_module(module)
-        self.patch(module)

@@ -15,13 +15,20 @@ from __future__ import annotations
 import functools
 import os
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
-from telescope.peers.hooks import after, before, frames, numbers
+from telescope.peers.hooks import (
+    VARIABLE,
+    frames,
+    listen,
+    numbers,
+    options_of_environment,
+    variables_of_workers,
+)
 from telescope.peers.on_import import on_import
 from telescope.peers.recorder import Recorder
 
@@ -69,16 +76,18 @@ def watch_maker(maker: Any, folder: Path | str, options: dict[str, Any]) -> Reco
     }
     recorder = Recorder(folder, **{**own, **options})
     batch = _Batch()
-    before(maker, "compute_advantages_and_returns", batch.begin, recorder)
-    before(maker, "get_advantages_and_returns", lambda _, r, *__: batch.pay(r), recorder)
-    before(maker, "get_cumulative_returns", lambda r, *_: batch.pay(r), recorder)
 
     def record(experiences: Sequence[Any], *_: Any) -> None:
         settings = {"kl_coef": _kl_coef(maker)}
         given = batch.given(experiences, maker)
         recorder.record(batch.step(), settings=settings, **given)
 
-    after(maker, "compute_advantages_and_returns", record, recorder)
+    def hear(method: str, **see: Callable[..., object]) -> None:
+        listen(maker, method, recorder.guarded, **see)
+
+    hear("compute_advantages_and_returns", before=batch.begin, after=record)
+    hear("get_advantages_and_returns", before=lambda _, r, *__: batch.rewards.append(r))
+    hear("get_cumulative_returns", before=lambda r, *_: batch.rewards.append(r))
     return recorder
 
 
@@ -89,7 +98,7 @@ def watch_trainer(trainer: Any, folder: Path | str, options: dict[str, Any]) -> 
     def log(result: tuple[dict[str, Any], int], _: Any, step: int) -> None:
         recorder.log(step, numbers(result[0]))
 
-    after(trainer, "train_step", log, recorder)
+    listen(trainer, "train_step", recorder.guarded, after=log)
     return recorder
 
 
@@ -125,9 +134,6 @@ class _Batch:
     def begin(self, experiences: Sequence[Any], *_: Any) -> None:
         self.kl = [experience.kl for experience in experiences]
         self.rewards = []
-
-    def pay(self, rewards: Any) -> None:
-        self.rewards.append(rewards)
 
     def step(self) -> int:
         """The trainer's step; the number of batches so far where there is no trainer."""
@@ -225,29 +231,18 @@ def _moments(given: dict[str, Any], only_mean: bool) -> dict[str, Any]:
 
 def install() -> None:
     """Watches every trainer that is made in this process, if TELESCOPE_WATCH names a folder."""
-    if os.environ.get("TELESCOPE_WATCH"):
+    if os.environ.get(VARIABLE):
         on_import({TRAINER: watch_module})
 
 
 def watch_module(module: ModuleType) -> None:
     """A trainer of this module is watched as soon as it is made."""
-    trainer = module.BasePPOTrainer
-    make = trainer.__init__
+    folder = os.environ[VARIABLE]
 
-    @functools.wraps(make)
-    def watched(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        _watch_quietly(self)
+    def watch(_: None, trainer: Any, *__: Any, **___: Any) -> None:
+        trainer.telescope = watch_trainer(trainer, folder, options_of_environment())
 
-    trainer.__init__ = watched
-
-
-def _watch_quietly(trainer: Any) -> None:
-    samples = int(os.environ.get("TELESCOPE_WATCH_SAMPLES", "32"))
-    every = int(os.environ.get("TELESCOPE_WATCH_EVERY", "1"))
-    folder = os.environ["TELESCOPE_WATCH"]
-    with Recorder(folder).guarded():
-        trainer.telescope = watch_trainer(trainer, folder, {"samples": samples, "every": every})
+    listen(module.BasePPOTrainer, "__init__", Recorder(folder).guarded, after=watch)
 
 
 def main() -> None:
@@ -259,8 +254,7 @@ def main() -> None:
     @functools.wraps(start)
     def watched(*args: Any, **kwargs: Any) -> Any:
         own = dict(kwargs.pop("runtime_env", None) or {})
-        passed = {key: os.environ[key] for key in os.environ if key.startswith("TELESCOPE_WATCH")}
-        own["env_vars"] = {**own.get("env_vars", {}), **passed}
+        own["env_vars"] = {**own.get("env_vars", {}), **variables_of_workers()}
         own["worker_process_setup_hook"] = "telescope.peers.openrlhf.install"
         return start(*args, runtime_env=own, **kwargs)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
-from telescope.peers.hooks import after, frames, numbers
+from telescope.peers.hooks import frames, kept, listen, numbers
 from telescope.peers.recorder import Recorder
 
 PPO_COLUMNS = {
@@ -82,7 +82,7 @@ def _record_ppo(trainer: Any, recorder: Recorder) -> None:
     valid = ~found["padding_mask"]
     recorder.record(
         trainer.state.global_step,
-        prompts=_without_padding(found["queries"], trainer.processing_class.pad_token_id),
+        prompts=kept(found["queries"], found["queries"] != trainer.processing_class.pad_token_id),
         responses=found["responses"],
         mask=valid,
         lengths=valid.sum(1).tolist(),
@@ -132,18 +132,15 @@ def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Rec
     }
     recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
     seen: dict[str, Any] = {}
-    after(
-        trainer,
-        "_calculate_rewards",
-        lambda rewards, *_, **__: seen.update(rewards=rewards),
-        recorder,
-    )
-    after(
-        trainer,
-        "_generate_and_score_completions",
-        lambda output, *_, **__: _record_grpo(trainer, recorder, output, seen.get("rewards")),
-        recorder,
-    )
+
+    def keep(rewards: Any, *_: Any, **__: Any) -> None:
+        seen["rewards"] = rewards
+
+    def record(output: dict[str, Any], *_: Any, **__: Any) -> None:
+        _record_grpo(trainer, recorder, output, seen.get("rewards"))
+
+    listen(trainer, "_calculate_rewards", recorder.guarded, after=keep)
+    listen(trainer, "_generate_and_score_completions", recorder.guarded, after=record)
     trainer.add_callback(_callback(lambda: None, recorder))
     return recorder
 
@@ -188,7 +185,7 @@ def _record_grpo(trainer: Any, recorder: Recorder, output: dict[str, Any], rewar
     count, width = mask.shape
     used = output["advantages"].reshape(count, -1).expand(count, width)
     given: dict[str, Any] = {
-        "prompts": _kept(output["prompt_ids"], output["prompt_mask"]),
+        "prompts": kept(output["prompt_ids"], output["prompt_mask"]),
         "responses": output["completion_ids"],
         "mask": mask,
         "lengths": exists.sum(1).tolist(),
@@ -278,13 +275,3 @@ def _recorder(
         "settings": settings,
     }
     return Recorder(folder, **{**own, **options})
-
-
-def _kept(ids: Any, mask: Any) -> list[Any]:
-    """Rows without the ids whose mask is 0."""
-    return [row[kept] for row, kept in zip(ids, mask.bool(), strict=True)]
-
-
-def _without_padding(ids: Any, pad: int) -> list[Any]:
-    """Left-padded prompts as rows without padding."""
-    return [row[row != pad] for row in ids]

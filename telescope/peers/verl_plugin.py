@@ -9,23 +9,29 @@ about to discard. `TELESCOPE_WATCH_SAMPLES` and `TELESCOPE_WATCH_EVERY` set how 
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from telescope.algorithms.definitions import ESTIMATORS
 from telescope.algorithms.definitions.base import Actions, Needs
 from telescope.explain.settings import Settings
-from telescope.peers.hooks import numbers
+from telescope.peers.hooks import (
+    VARIABLE,
+    kept,
+    listen,
+    numbers,
+    options_of_environment,
+    variables_of_workers,
+)
 from telescope.peers.on_import import on_import
 from telescope.peers.recorder import Recorder
 
 _log = logging.getLogger("telescope")
 
-VARIABLE = "TELESCOPE_WATCH"
 V1 = "verl.trainer.ppo.v1.trainer_base"
 LEGACY = "verl.trainer.ppo.ray_trainer"
 LAUNCH = "verl.trainer.constants_ppo"
@@ -45,38 +51,26 @@ KL_KINDS = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_
 
 def install() -> None:
     """Listens to verl's trainers if TELESCOPE_WATCH names a folder."""
-    folder = os.environ.get(VARIABLE)
-    if folder:
+    if os.environ.get(VARIABLE):
         on_import({V1: watch_v1, LEGACY: watch_legacy, LAUNCH: hand_on})
 
 
 def hand_on(module: ModuleType) -> None:
     """Ray's workers get our variables too: a cluster that runs already does not have them."""
-    environment = module.get_ppo_ray_runtime_env
 
-    @functools.wraps(environment)
-    def with_ours(*args: Any, **kwargs: Any) -> Any:
-        found = environment(*args, **kwargs)
-        _safely(lambda: found.setdefault("env_vars", {}).update(_variables()))
-        return found
+    def add_ours(environment: dict[str, Any], *_: Any, **__: Any) -> None:
+        environment.setdefault("env_vars", {}).update(variables_of_workers())
 
-    vars(module)["get_ppo_ray_runtime_env"] = with_ours
-
-
-def _variables() -> dict[str, str]:
-    """Our variables, with the folder as it is seen from everywhere."""
-    ours = {name: value for name, value in os.environ.items() if name.startswith(VARIABLE)}
-    return ours | {VARIABLE: os.path.abspath(os.environ[VARIABLE])}
+    listen(module, "get_ppo_ray_runtime_env", _safely, after=add_ours)
 
 
 def _recorder(tokenizer: Any, config: Any) -> Recorder:
     return Recorder(
         os.environ[VARIABLE],
-        samples=int(os.environ.get("TELESCOPE_WATCH_SAMPLES", "32")),
-        every=int(os.environ.get("TELESCOPE_WATCH_EVERY", "1")),
         tokenizer=tokenizer,
         settings=settings_of(config),
         trainer="verl",
+        **options_of_environment(),
     )
 
 
@@ -126,26 +120,16 @@ def _plain(name: Any) -> str:
 
 def watch_v1(module: ModuleType) -> None:
     """Reads the batch where the trainer computes the step's metrics: everything is there."""
-    trainer = module.PPOTrainer
-    compute_metrics = trainer._compute_metrics
-    fit = trainer.fit
 
-    @functools.wraps(fit)
-    def watched_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return fit(self, *args, **kwargs)
-        finally:
-            if hasattr(self, "_telescope"):
-                self._telescope.close()  # Ray kills the process when the trainer returns
+    def record(_: Any, trainer: Any, batch: Any, metrics: Any, *__: Any, **___: Any) -> None:
+        _record_v1(trainer, batch, metrics, module.tq)
 
-    @functools.wraps(compute_metrics)
-    def watched(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        result = compute_metrics(self, batch, metrics, *args, **kwargs)
-        _safely(lambda: _record_v1(self, batch, metrics, module.tq))
-        return result
+    def close(trainer: Any, *_: Any, **__: Any) -> None:
+        if hasattr(trainer, "_telescope"):
+            trainer._telescope.close()  # Ray kills the process when the trainer returns
 
-    trainer._compute_metrics = watched
-    trainer.fit = watched_fit
+    listen(module.PPOTrainer, "_compute_metrics", _safely, after=record)
+    listen(module.PPOTrainer, "fit", _safely, at_end=close)
 
 
 def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any) -> None:
@@ -193,31 +177,22 @@ def _rows(nested: Any) -> list[Any]:
 
 def watch_legacy(module: ModuleType) -> None:
     """Reads the batch when its advantages are computed; the step is the trainer's."""
-    compute_advantage = module.compute_advantage
-    fit = module.RayPPOTrainer.fit
     watching: dict[str, Any] = {}
 
-    @functools.wraps(fit)
-    def watched_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _safely(
-            lambda: watching.update(trainer=self, recorder=_recorder(self.tokenizer, self.config))
-        )
-        try:
-            return fit(self, *args, **kwargs)
-        finally:
-            if "recorder" in watching:
-                watching.pop("recorder").close()
+    def begin(trainer: Any, *_: Any, **__: Any) -> None:
+        recorder = _recorder(trainer.tokenizer, trainer.config)
+        watching.update(trainer=trainer, recorder=recorder)
 
-    @functools.wraps(compute_advantage)
-    def watched_advantage(data: Any, *args: Any, **kwargs: Any) -> Any:
-        result = compute_advantage(data, *args, **kwargs)
+    def record(data: Any, *_: Any, **__: Any) -> None:
         if "recorder" in watching:
-            step = watching["trainer"].global_steps
-            _safely(lambda: _record_padded(watching["recorder"], step, result))
-        return result
+            _record_padded(watching["recorder"], watching["trainer"].global_steps, data)
 
-    module.RayPPOTrainer.fit = watched_fit
-    vars(module)["compute_advantage"] = watched_advantage
+    def close(*_: Any, **__: Any) -> None:
+        if "recorder" in watching:
+            watching.pop("recorder").close()
+
+    listen(module.RayPPOTrainer, "fit", _safely, before=begin, at_end=close)
+    listen(module, "compute_advantage", _safely, after=record)
 
 
 def _record_padded(recorder: Recorder, step: int, data: Any) -> None:
@@ -227,8 +202,7 @@ def _record_padded(recorder: Recorder, step: int, data: Any) -> None:
     prompt_width = batch["prompts"].shape[-1]
     exists = batch["attention_mask"][:, prompt_width:].sum(-1).tolist()
     given = _given(found, recorder.settings) | {"lengths": exists}
-    kept = batch["attention_mask"][:, :prompt_width].bool()
-    given["prompts"] = [ids[mask] for ids, mask in zip(batch["prompts"], kept, strict=True)]
+    given["prompts"] = kept(batch["prompts"], batch["attention_mask"][:, :prompt_width])
     if "uid" in data.non_tensor_batch:
         given["group"] = list(data.non_tensor_batch["uid"])
         given |= _compared(given, recorder.settings)
@@ -287,10 +261,11 @@ def _outcome(rewards: Any, mask: Any) -> Actions:
     return Actions({"token_level_rewards": [float(written.sum())]}, at=range(len(written)))
 
 
-def _safely(act: Callable[[], Any]) -> None:
+@contextlib.contextmanager
+def _safely() -> Iterator[None]:
     """Nothing that goes wrong here may reach verl."""
     try:
-        act()
+        yield
     except Exception as error:
         _log.warning("telescope: this step of verl was not recorded: %s", error)
 

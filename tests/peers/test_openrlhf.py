@@ -334,3 +334,23 @@ def test_a_ray_worker_of_the_command_installs_the_watch(tmp_path: Path) -> None:
     )
     assert "worker: (True, 'yes')" in done.stdout, done.stderr[-2000:]
     assert "RuntimeWarning" not in done.stderr
+
+
+def test_workers_of_its_command_get_a_folder_that_is_theirs_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray")
+    seen: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TELESCOPE_WATCH", "run")
+    monkeypatch.setattr(ray, "init", lambda **given: seen.update(given))
+
+    def command(*_: Any, **__: Any) -> None:
+        ray.init(runtime_env={"env_vars": {"KEPT": "yes"}})
+
+    monkeypatch.setattr(openrlhf.runpy, "run_module", command)
+    openrlhf.main()
+    assert seen["runtime_env"]["env_vars"] == {
+        "KEPT": "yes",
+        "TELESCOPE_WATCH": str(tmp_path / "run"),
+    }
