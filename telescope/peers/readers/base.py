@@ -16,6 +16,10 @@ Read = Callable[[list[Path]], dict[str, Any]]
 """The files of one step -> the arguments of `record`."""
 
 
+ALWAYS = ("prompts", "responses", "mask")
+"""What there is of every response that has token ids, also in a step without any."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """The files of one trainer."""
@@ -92,13 +96,17 @@ def numbers(values: list[Any]) -> list[float] | None:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def known(column: list[list[float] | None]) -> bool:
-    """Whether a column was computed: writers put zeros where it was not."""
-    return any(any(row) for row in column if row is not None)
+def drop_zeros(given: dict[str, list[Any]], name: str) -> None:
+    """Removes a column that is 0 everywhere: writers put zeros where it was not computed."""
+    if not any(any(row) for row in given.get(name, ())):
+        given.pop(name, None)
 
 
-def complete(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The columns that every row has."""
-    return {
-        name: rows for name, rows in columns.items() if rows and all(r is not None for r in rows)
-    }
+def by_column(rows: list[dict[str, Any]], always: Iterable[str] = ALWAYS) -> dict[str, list[Any]]:
+    """One list for each of `always`, and for each other column that no row lacks."""
+    given = {name: [row[name] for row in rows] for name in always}
+    for name in rows[0] if rows else ():
+        column = [row.get(name) for row in rows]
+        if name not in given and all(entry is not None for entry in column):
+            given[name] = column
+    return given

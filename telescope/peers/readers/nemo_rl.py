@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from telescope.peers.readers.base import Kind, complete, from_first, json_lines, known, numbers
+from telescope.peers.readers.base import (
+    ALWAYS,
+    Kind,
+    by_column,
+    drop_zeros,
+    from_first,
+    json_lines,
+    numbers,
+)
 
 _COLUMNS = {
     "advantages": "advantages",
@@ -16,23 +24,27 @@ _NEEDED = ("token_ids", "token_loss_mask", "input_lengths")
 
 
 def _read(files: list[Path]) -> dict[str, Any]:
-    given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": [], "scores": []}
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for row in (_only(row) for file in files for row in json_lines(file, _NEEDED)):
-        if not row["token_ids"]:  # dynamic sampling: one of the scores that were left out
-            continue
-        end = int(row["input_lengths"])
-        mask = row["token_loss_mask"][:end]
-        start = from_first(mask)
-        given["prompts"].append(row["token_ids"][:start])
-        given["responses"].append(row["token_ids"][start:end])
-        given["mask"].append(mask[start:])
-        given["scores"].append(row.get("filtered_rewards", row.get("rewards")))
-        for name, field in _COLUMNS.items():
-            columns[name].append(numbers(row[field][start:end]) if field in row else None)
-    if not known(columns["old_log_probs"]):  # skipped with force_on_policy_ratio
-        del columns["old_log_probs"]
-    return given | complete(columns)
+    rows = (_only(row) for file in files for row in json_lines(file, _NEEDED))
+    # Dynamic sampling writes the scores that it left out as rows without tokens.
+    given = by_column([_response(row) for row in rows if row["token_ids"]], (*ALWAYS, "scores"))
+    drop_zeros(given, "old_log_probs")  # skipped with force_on_policy_ratio
+    return given
+
+
+def _response(row: dict[str, Any]) -> dict[str, Any]:
+    end = int(row["input_lengths"])
+    mask = row["token_loss_mask"][:end]
+    start = from_first(mask)
+    found: dict[str, Any] = {
+        "prompts": row["token_ids"][:start],
+        "responses": row["token_ids"][start:end],
+        "mask": mask[start:],
+        "scores": row.get("filtered_rewards", row.get("rewards")),
+    }
+    for name, field in _COLUMNS.items():
+        if field in row:
+            found[name] = numbers(row[field][start:end])
+    return found
 
 
 def _only(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from telescope.peers.readers.base import Kind, complete, from_first, json_lines, numbers
+from telescope.peers.readers.base import Kind, by_column, from_first, json_lines, numbers
 
 _COLUMNS = {
     "advantages": "advantages",
@@ -19,8 +19,6 @@ _COLUMNS = {
 }
 """Our column -> the field of the export. The ratio is trainer over inference."""
 _NEEDED = ("token_ids", "loss_mask")
-
-
 _OF_SAMPLER = ("rollout_log_probs", "old_log_probs")
 
 
@@ -31,17 +29,20 @@ def _was_sampled(row: dict[str, Any]) -> bool:
 
 
 def _read(files: list[Path]) -> dict[str, Any]:
-    given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": []}
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for row in (row for file in files for row in json_lines(file, _NEEDED)):
-        start = from_first(row["loss_mask"])
-        given["prompts"].append(row["token_ids"][:start])
-        given["responses"].append(row["token_ids"][start:])
-        given["mask"].append(row["loss_mask"][start:])
-        for name, field in _COLUMNS.items():
-            is_known = row.get(field) is not None and (name not in _OF_SAMPLER or _was_sampled(row))
-            columns[name].append(numbers(row[field][start:]) if is_known else None)
-    return given | complete(columns)
+    return by_column([_response(row) for file in files for row in json_lines(file, _NEEDED)])
+
+
+def _response(row: dict[str, Any]) -> dict[str, Any]:
+    start = from_first(row["loss_mask"])
+    found: dict[str, Any] = {
+        "prompts": row["token_ids"][:start],
+        "responses": row["token_ids"][start:],
+        "mask": row["loss_mask"][start:],
+    }
+    for name, field in _COLUMNS.items():
+        if row.get(field) is not None and (name not in _OF_SAMPLER or _was_sampled(row)):
+            found[name] = numbers(row[field][start:])
+    return found
 
 
 KIND = Kind(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from telescope.errors import TelescopeError
-from telescope.peers.readers.base import Kind, complete, known, need
+from telescope.peers.readers.base import Kind, by_column, drop_zeros, need
 
 _COLUMNS = {
     "rollout_log_probs": "rollout_log_probs",
@@ -29,33 +29,35 @@ _COLUMNS = {
     "kl": "kl",
     "entropy": "entropy",
 }
+_PER_RESPONSE = {"scores": "score", "truncated": "truncated", "group": "group_index"}
 _OF_ROLLOUT = {"response_lengths": "response_length", "loss_masks": "loss_mask"}
 """Field of a training sample -> that of a rollout's."""
 CLOSE = 1e-4
 
 
 def _read(files: list[Path]) -> dict[str, Any]:
-    samples = [sample for file in files for sample in _samples(file)]
-    given: dict[str, list[Any]] = {"prompts": [], "responses": [], "mask": []}
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for sample in samples:
-        tokens = _list(sample["tokens"])
-        length = int(sample["response_lengths"])
-        start = len(tokens) - length
-        mask = sample.get("loss_masks")
-        given["prompts"].append(tokens[:start])
-        given["responses"].append(tokens[start:])
-        given["mask"].append([1] * length if mask is None else _list(mask)[-length:])
-        for name, field in _COLUMNS.items():
-            column = sample.get(field)
-            columns[name].append(None if column is None else _list(column))
-    if not known(columns["kl"]):  # slime writes zeros where its kl_coef is 0
-        del columns["kl"]
-    for name in ("score", "truncated", "group_index"):
-        rows = [sample.get(name) for sample in samples]
-        if rows and all(isinstance(row, int | float) for row in rows):
-            given[{"score": "scores", "group_index": "group"}.get(name, name)] = rows
-    return _named(given | complete(columns))
+    given = by_column([_response(sample) for file in files for sample in _samples(file)])
+    drop_zeros(given, "kl")  # slime writes zeros where its kl_coef is 0
+    return _named(given)
+
+
+def _response(sample: dict[str, Any]) -> dict[str, Any]:
+    tokens = _list(sample["tokens"])
+    length = int(sample["response_lengths"])
+    start = len(tokens) - length
+    mask = sample.get("loss_masks")
+    found: dict[str, Any] = {
+        "prompts": tokens[:start],
+        "responses": tokens[start:],
+        "mask": [1] * length if mask is None else _list(mask)[-length:],
+    }
+    for name, field in _COLUMNS.items():
+        if sample.get(field) is not None:
+            found[name] = _list(sample[field])
+    for name, field in _PER_RESPONSE.items():
+        if isinstance(sample.get(field), int | float):
+            found[name] = sample[field]
+    return found
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
