@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from telescope.algorithms.definitions.kl import NAMES, kl_estimate
+from telescope.algorithms.definitions.kl import NAMES
 from telescope.explain.settings import UNKNOWN, Settings
 from telescope.peers.rows import Array, WatchedStep
-from telescope.peers.rules import Rule, flat, raw_rows, same
+from telescope.peers.rules import Rule, estimated_kls, raw_rows, same
 
 LEAST = 8
 """Tokens from which γ and λ can be told."""
@@ -61,13 +61,13 @@ def assumed_rule(assumed: Iterable[str], settings: Settings) -> list[Rule]:
 
 def _is_raw(watched: WatchedStep) -> bool:
     """Whether the advantages that were used are the raw ones."""
-    used, raw = flat(watched, "whitened"), raw_rows(watched)
+    used, raw = watched.flat("whitened"), raw_rows(watched)
     return used is not None and raw is not None and same(np.concatenate(raw), used)
 
 
 def _beta(watched: WatchedStep, kind: str | None) -> dict[str, Any]:
     """β, and which KL it multiplies, if rewards are the scores less β·KL."""
-    scores, rewards = flat(watched, "token_level_scores"), flat(watched, "token_level_rewards")
+    scores, rewards = watched.flat("token_level_scores"), watched.flat("token_level_rewards")
     if scores is None or rewards is None or not len(scores):
         return {}
     cost = scores - rewards
@@ -82,12 +82,8 @@ def _beta(watched: WatchedStep, kind: str | None) -> dict[str, Any]:
 
 
 def _kls(watched: WatchedStep, kind: str | None) -> Iterator[tuple[str | None, Array]]:
-    old, ref = flat(watched, "old_log_probs"), flat(watched, "ref_log_prob")
-    if old is not None and ref is not None:
-        for name in (kind,) if kind else NAMES:
-            estimate = kl_estimate(name)
-            yield name, np.array([estimate.scalar(float(d)) for d in old - ref])
-    kl = flat(watched, "kl")
+    yield from estimated_kls(watched, (kind,) if kind else NAMES)
+    kl = watched.flat("kl")
     if kl is not None:
         yield kind, kl
 
@@ -101,13 +97,9 @@ def _rounded(beta: float, kl: Array, cost: Array) -> float:
 def _gamma_and_lam(watched: WatchedStep, known: Mapping[str, Any]) -> dict[str, Any]:
     """γ and λ from A[t] − r[t] + V[t] = γ·V[t⁺] + γλ·A[t⁺], where every token fits."""
     advantages = raw_rows(watched)
-    names = ("token_level_rewards", "values")
-    if advantages is None or not set(names) <= watched.columns.keys():
+    rewards, values = watched.written("token_level_rewards"), watched.written("values")
+    if advantages is None or rewards is None or values is None:
         return {}
-    rewards, values = (
-        [np.asarray(row)[m > 0].astype(np.float64) for row, m in pairs]
-        for pairs in (zip(watched.columns[n], watched.mask, strict=True) for n in names)
-    )
     left = [a[:-1] - r[:-1] + v[:-1] for a, r, v in zip(advantages, rewards, values, strict=True)]
     right = [np.stack([v[1:], a[1:]], 1) for a, v in zip(advantages, values, strict=True)]
     y, x = np.concatenate(left), np.concatenate(right)

@@ -55,6 +55,18 @@ class WatchedStep:
     def __len__(self) -> int:
         return len(self.responses)
 
+    def written(self, name: str) -> list[Array] | None:
+        """A column's numbers on the tokens that the policy wrote, row by row."""
+        rows = self.columns.get(name)
+        if rows is None:
+            return None
+        return [row[m > 0].astype(np.float64) for row, m in zip(rows, self.mask, strict=True)]
+
+    def flat(self, name: str) -> Array | None:
+        """The same, one row after the other."""
+        rows = self.written(name)
+        return None if rows is None else np.concatenate(rows)
+
 
 def array_of(rows: Any) -> Array:
     """A tensor of any device and type, an array or a list, as a numpy array."""

@@ -5,7 +5,7 @@ Each is tried only where our own rule fails, and named only if every number of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -38,18 +38,6 @@ def rules_of(
     return [rule for rule in found if rule is not None]
 
 
-def flat(watched: WatchedStep, name: str) -> Array | None:
-    """A column's numbers on the tokens that the policy wrote, one after the other."""
-    rows = watched.columns.get(name)
-    if rows is None:
-        return None
-    return np.concatenate([_on(row, m) for row, m in zip(rows, watched.mask, strict=True)])
-
-
-def _on(row: Array, mask: Array) -> Array:
-    return np.asarray(row)[mask > 0].astype(np.float64)
-
-
 def same(a: Array, b: Array, *, tight: bool = False) -> bool:
     """Whether two columns agree on every token; an empty one agrees with nothing.
 
@@ -65,21 +53,12 @@ def same(a: Array, b: Array, *, tight: bool = False) -> bool:
 
 
 def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
-    old = flat(watched, "old_log_probs")
-    ref = flat(watched, "ref_log_prob")
     kl = _recorded_kl(watched, settings)
-    if old is None or ref is None or kl is None or not np.any(np.abs(kl) > CLOSE):
+    if kl is None or not np.any(np.abs(kl) > CLOSE):
         return None
-
-    def estimated(kind: str) -> Array:
-        estimate = kl_estimate(kind)
-        return np.array([estimate.scalar(float(d)) for d in old - ref])
-
+    fits = [kind for kind, estimated in estimated_kls(watched) if same(kl, estimated)]
     ours = settings.credit.kl_kind
-    if same(kl, estimated(ours)):
-        return None
-    fits = [kind for kind in NAMES if kind != ours and same(kl, estimated(kind))]
-    if not fits:
+    if not fits or kl_estimate(ours).name in fits:
         return None
     return {
         "en": f"the trainer's KL per token is {fits[0]}, not {ours}: set kl_kind to {fits[0]}.",
@@ -87,13 +66,25 @@ def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
     }
 
 
+def estimated_kls(
+    watched: WatchedStep, kinds: Iterable[str] = NAMES
+) -> Iterator[tuple[str, Array]]:
+    """Each kind of KL, and what it is on every token; none where a policy is not known."""
+    old, ref = watched.flat("old_log_probs"), watched.flat("ref_log_prob")
+    if old is None or ref is None:
+        return
+    for kind in kinds:
+        estimate = kl_estimate(kind)
+        yield kind, np.array([estimate.scalar(float(d)) for d in old - ref])
+
+
 def _recorded_kl(watched: WatchedStep, settings: Settings) -> Array | None:
     """The KL as it was recorded, or what was taken from the score."""
-    recorded = flat(watched, "kl")
+    recorded = watched.flat("kl")
     if recorded is not None:
         return recorded
-    scores = flat(watched, "token_level_scores")
-    rewards = flat(watched, "token_level_rewards")
+    scores = watched.flat("token_level_scores")
+    rewards = watched.flat("token_level_rewards")
     beta = settings.credit.kl_coef
     if scores is None or rewards is None or not beta:
         return None
@@ -103,13 +94,11 @@ def _recorded_kl(watched: WatchedStep, settings: Settings) -> Array | None:
 def _kl_in_bfloat16(watched: WatchedStep, settings: Settings) -> Rule | None:
     """verl's V1 trainer has log-probs in bfloat16, and so the product of β and their difference."""
     names = ("old_log_probs", "ref_log_prob", "token_level_scores", "token_level_rewards")
-    columns = [flat(watched, name) for name in names]
+    columns = [column for name in names if (column := watched.flat(name)) is not None]
     beta = settings.credit.kl_coef
-    if not beta or settings.credit.kl_kind != "k1":
+    if len(columns) < len(names) or not beta or settings.credit.kl_kind != "k1":
         return None
-    if any(column is None for column in columns):
-        return None
-    old, ref, scores, rewards = (np.asarray(column) for column in columns)
+    old, ref, scores, rewards = columns
     off = np.abs(scores - beta * (old - ref) - rewards)
     rounded = np.abs(scores - _bfloat16(beta * _bfloat16(old - ref)) - rewards)
     bound = np.maximum(1.0, np.abs(scores))
@@ -134,15 +123,15 @@ def _bfloat16(numbers: Array) -> Array:
 
 
 def _gaps_take_time(watched: WatchedStep, settings: Settings) -> Rule | None:
-    columns = watched.columns
-    if not {"values", "returns", "token_level_rewards"} <= columns.keys():
+    returns = watched.flat("returns")
+    if returns is None or not {"values", "token_level_rewards"} <= watched.columns.keys():
         return None
     if settings.own_lam is None or all(mask.all() for mask in watched.mask):
         return None
-    if same(_gae(watched, settings, "skipped"), _all_returns(watched)):
+    if same(_gae(watched, settings, "skipped"), returns):
         return None
     for kind, (en, zh) in GAPS.items():
-        if same(_gae(watched, settings, kind), _all_returns(watched)):
+        if same(_gae(watched, settings, kind), returns):
             return {
                 "en": f"the trainer counts a tool's tokens as time steps {en}: the tokens before "
                 "them are γλ further from the end. Telescope skips them.",
@@ -156,12 +145,6 @@ GAPS = {
     "zero": ("with V = 0", "那里 V 记为 0"),
     "own": ("with a V of their own", "那里用它们自己的 V"),
 }
-
-
-def _all_returns(watched: WatchedStep) -> Array:
-    found = flat(watched, "returns")
-    assert found is not None
-    return found
 
 
 def _gae(watched: WatchedStep, settings: Settings, kind: str) -> Array:
@@ -192,21 +175,19 @@ def _gae(watched: WatchedStep, settings: Settings, kind: str) -> Array:
 
 def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Moments) -> Rule | None:
     raw = raw_rows(watched)
-    whitened = watched.columns.get("whitened")
-    if raw is None or whitened is None or not settings.whiten or moments is None:
+    used = watched.flat("whitened")
+    if raw is None or used is None or not settings.whiten or moments is None:
         return None
-    used = [_on(row, mask) for row, mask in zip(whitened, watched.mask, strict=True)]
-    every = np.concatenate(used)
-    if len(every) < 4 or same((np.concatenate(raw) - moments[0]) / moments[1], every):
+    if len(used) < 4 or same((np.concatenate(raw) - moments[0]) / moments[1], used):
         return None
-    if same(_white(raw, 0), every):
+    if same(_white(raw, 0), used):
         return {
             "en": "the trainer's σ is over n tokens, Telescope's over n − 1.",
             "zh": "训练器的 σ 除以 n，Telescope 除以 n − 1。",
         }
     for parts, count in _shards(len(raw)):
         made = [_white(raw[start : start + count], 1) for start in range(0, len(raw), count)]
-        if same(np.concatenate(made), every):
+        if same(np.concatenate(made), used):
             return {
                 "en": f"the trainer whitens in {parts} parts of {count} answers each, as {parts} "
                 "ranks do that do not share μ and σ. Telescope whitens over the whole batch.",
@@ -218,15 +199,12 @@ def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Momen
 
 def raw_rows(watched: WatchedStep) -> list[Array] | None:
     """A of the tokens that the policy wrote, row by row: given, or R − V."""
-    columns = watched.columns
-    if "advantages" in columns:
-        rows: Sequence[Array] = columns["advantages"]
-    elif {"returns", "values"} <= columns.keys():
-        pairs = zip(columns["returns"], columns["values"], strict=True)
-        rows = [np.asarray(a, np.float64) - np.asarray(b, np.float64) for a, b in pairs]
-    else:
+    if "advantages" in watched.columns:
+        return watched.written("advantages")
+    returns, values = watched.written("returns"), watched.written("values")
+    if returns is None or values is None:
         return None
-    return [_on(row, mask) for row, mask in zip(rows, watched.mask, strict=True)]
+    return [a - b for a, b in zip(returns, values, strict=True)]
 
 
 def _white(rows: Sequence[Array], ddof: int) -> Array:

@@ -12,7 +12,7 @@ from telescope.explain.arithmetic import fill
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.peers.rows import Array, WatchedStep, array_of
-from telescope.peers.rules import EXACT, flat, raw_rows, same
+from telescope.peers.rules import EXACT, raw_rows, same
 
 MOST_TOKENS = 100_000
 """Tokens of a batch whose advantages are recomputed: a second or two, in the background."""
@@ -28,7 +28,7 @@ def batch_moments(watched: WatchedStep, settings: Settings) -> tuple[float, floa
     rows = raw_rows(watched) or _recomputed(watched, settings)
     if not rows:
         return None
-    raw, used = np.concatenate(rows), flat(watched, "whitened")
+    raw, used = np.concatenate(rows), watched.flat("whitened")
     found = _moments(raw)
     if used is None or found is None or _share_off(raw, used, found) < 0.5:
         return found
