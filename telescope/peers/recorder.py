@@ -15,8 +15,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from telescope.peers.faults import find_faults
 from telescope.peers.found import assumed_rule, settings_of
 from telescope.peers.given import given_batch
 from telescope.peers.rows import Array, WatchedStep, rounding_of, watched_step
-from telescope.peers.rules import rules_of
+from telescope.peers.rules import Moments, rules_of
 from telescope.peers.snapshot import size_of, snapshot
 from telescope.peers.whitening import batch_moments, given_moments
 
@@ -106,13 +106,19 @@ class Recorder:
             if known is None and not whole:
                 known = given_moments(given, Settings.of(**settings))
             tokenizer = self._tokenizer_of_thread()
-            job = _Step(step, copied, settings, known, tokenizer, rows)
             size = size_of(copied)
             if self._held and self._held + size > HELD:
                 self._leave_out(f"step {step}")
                 return
             self._held += size
-            if not self._do(lambda: self._write(job, size), f"step {step}"):
+
+            def write() -> None:
+                try:
+                    self._write(step, copied, settings, known, tokenizer, rows)
+                finally:
+                    self._held -= size
+
+            if not self._do(write, f"step {step}"):
                 self._held -= size
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -131,17 +137,13 @@ class Recorder:
         """Does the job in the background, if there is room; at once if strict."""
         if self.strict:
             job()
-        elif not self._background.submit(lambda: self._guard(job)):
+        elif not self._background.submit(self.guarded()(job)):
             self._leave_out(what)
             return False
         return True
 
     def _leave_out(self, what: str) -> None:
         self._say(f"{what} was left out: the disk is slower than training", once_for="left out")
-
-    def _guard(self, job: Callable[[], None]) -> None:
-        with self.guarded():
-            job()
 
     def _tokenizer_of_thread(self) -> Any:
         """A copy for the background: a fast tokenizer refuses to be used by two threads at once."""
@@ -155,23 +157,22 @@ class Recorder:
 
     # ---- in the background ----
 
-    def _write(self, job: _Step, size: float) -> None:
-        try:
-            self._write_step(job)
-        finally:
-            self._held -= size
-
-    @np.errstate(
-        invalid="ignore", over="ignore", divide="ignore"
-    )  # NaN is reported by us, not by numpy
-    def _write_step(self, job: _Step) -> None:
-        step = job.step
-        watched = self._watched(job)
-        faults = find_faults(given_batch(watched, job.given, *self._ends()))
+    @np.errstate(all="ignore")  # NaN is reported by us, not by numpy
+    def _write(
+        self,
+        step: int,
+        given: dict[str, Any],
+        known_settings: dict[str, Any],
+        moments: Moments,
+        tokenizer: Any,
+        metrics: dict[str, float],
+    ) -> None:
+        watched = self._watched(step, given, metrics)
+        faults = find_faults(given_batch(watched, given, *self._ends()))
         for fault in faults:
             self._say(f"step {step}: {fault.en}", once_for=fault.id)
-        settings, assumed = settings_of(job.settings, watched)
-        moments = job.moments or batch_moments(watched, settings)
+        settings, assumed = settings_of(known_settings, watched)
+        moments = moments or batch_moments(watched, settings)
         rules = [*self.rules, *self._rules_of(watched, settings, moments)]
         self.folder.mkdir(parents=True, exist_ok=True)
         meta = {
@@ -182,35 +183,35 @@ class Recorder:
             "trainer": self.trainer,
             "rules": [*rules, *assumed_rule(assumed, settings)],
             "assumed": assumed,
-            "rounding": rounding_of(job.given),
-            "faults": [fault.to_json() for fault in faults],
+            "rounding": rounding_of(given),
+            "faults": [asdict(fault) for fault in faults],
         }
         shown = _first(watched, self.samples)
         try:
-            columns = self._columns(shown, moments, job.tokenizer)
+            columns = self._columns(shown, moments, tokenizer)
         except Exception as error:
-            if self.strict or job.tokenizer is None:
+            if self.strict or tokenizer is None:
                 raise
             self._say(f"the tokenizer fails, tokens are numbers: {error}", once_for="tokenizer")
             columns = self._columns(shown, moments, None)
         path = path_of(self.folder, step)
         save_table(arrow_table(columns, meta), path)
-        self._write_config(job.settings)
+        self._write_config(known_settings)
         self._thin(path.stat().st_size)
 
-    def _watched(self, job: _Step) -> WatchedStep:
+    def _watched(self, step: int, given: dict[str, Any], metrics: dict[str, float]) -> WatchedStep:
         """The step; its metrics are written even if its arrays are wrong."""
         found: dict[str, float] = {}
         try:
-            watched = watched_step(**job.given)
+            watched = watched_step(**given)
             found = _means(watched)
         finally:
-            if found or job.metrics:
-                self._append_metrics(job.step, found | job.metrics)
+            if found or metrics:
+                self._append_metrics(step, found | metrics)
         return watched
 
     def _rules_of(
-        self, watched: WatchedStep, settings: Settings, moments: tuple[float, float] | None
+        self, watched: WatchedStep, settings: Settings, moments: Moments
     ) -> list[dict[str, str]]:
         """Rules that the numbers show; none where they cannot be read."""
         if self.rules:
@@ -219,9 +220,7 @@ class Recorder:
             return rules_of(watched, _first(watched, self.samples), settings, moments)
         return []
 
-    def _columns(
-        self, watched: WatchedStep, moments: tuple[float, float] | None, tokenizer: Any
-    ) -> dict[str, Any]:
+    def _columns(self, watched: WatchedStep, moments: Moments, tokenizer: Any) -> dict[str, Any]:
         count = len(watched)
         lengths = np.array([len(row) for row in watched.responses])
         prompts = watched.prompts or _decoded(watched.prompt_ids, count, tokenizer)
@@ -307,8 +306,11 @@ class Recorder:
             limit = f"{self.max_bytes / 1e6:.0f} MB"
             self._say(f"{self.folder} reached {limit}: every second recorded step was removed")
 
-    def guarded(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.strict else _Quietly(self._say)
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Nothing that goes wrong inside reaches the trainer, unless `strict`."""
+        with contextlib.nullcontext() if self.strict else _quietly(self._say):
+            yield
 
     def _ends(self) -> tuple[int | None, int | None]:
         """The ids of EOS and of padding."""
@@ -323,34 +325,15 @@ class Recorder:
             _log.warning("telescope: %s", text)
 
 
-class _Quietly(contextlib.AbstractContextManager[None]):
+@contextlib.contextmanager
+def _quietly(say: Callable[[str], None]) -> Iterator[None]:
     """Turns any error into one logged line: a recorder must not stop training."""
-
-    def __init__(self, say: Any) -> None:
-        self.say = say
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
+    try:
+        yield
+    except Exception as error:
         with contextlib.suppress(Exception):  # an error may refuse to be printed
-            what = str(error) if isinstance(error, TelescopeError) else f"{kind.__name__}: {error}"
-            self.say(f"not recorded: {what}")
-        return True
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One step on its way to the disk."""
-
-    step: int
-    given: dict[str, Any]
-    settings: dict[str, Any]
-    moments: tuple[float, float] | None
-    tokenizer: Any
-    metrics: dict[str, float]
+            kind = "" if isinstance(error, TelescopeError) else f"{type(error).__name__}: "
+            say(f"not recorded: {kind}{error}")
 
 
 def _decoded(rows: Sequence[Array] | None, count: int, tokenizer: Any) -> list[str]:
@@ -375,17 +358,12 @@ def _means(watched: WatchedStep) -> dict[str, float]:
 def _first(watched: WatchedStep, count: int) -> WatchedStep:
     """The first responses of the step."""
 
-    def cut(value: Any) -> Any:
-        return None if value is None else value[:count]
-
+    given = {name: value for name, value in vars(watched).items() if value is not None}
+    columns = given.pop("columns")
     return replace(
         watched,
-        **{
-            name: cut(getattr(watched, name))
-            for name in watched.__dataclass_fields__
-            if name != "columns"
-        },
-        columns={name: rows[:count] for name, rows in watched.columns.items()},
+        columns={name: rows[:count] for name, rows in columns.items()},
+        **{name: rows[:count] for name, rows in given.items()},
     )
 
 
@@ -429,7 +407,7 @@ def record(step: int, *, folder: Path | str = "runs/watched", **given: Any) -> N
     token_level_rewards, advantages, whitened, returns, entropy, …, `scores`, `prompts`, `group`,
     `truncated`, `tokenizer`, `settings`, `metrics`. What is missing stays absent.
     """
-    with _Quietly(lambda text: _log.warning("telescope: %s", text)):
+    with _quietly(lambda text: _log.warning("telescope: %s", text)):
         place = Path(folder).resolve()
         if place not in _recorders:
             _recorders[place] = Recorder(folder)
