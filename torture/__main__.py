@@ -13,37 +13,28 @@ from torture.table import Row, details, markdown
 from torture.workshop import Workshop, setup
 
 KINDS = {
-    "signals": signals.torture,
-    "power": power.torture,
-    "damage": damage.torture,
-    "disks": disks.torture,
-    "busy": busy.torture,
-    "rewards": misbehave.torture,
-    "readers": readers.torture,
-    "ray": ray_faults.torture,
+    "signals": (signals.torture, 30),
+    "power": (power.torture, 15),
+    "damage": (damage.torture, 60),
+    "disks": (disks.torture, 9),
+    "busy": (busy.torture, 1),
+    "rewards": (misbehave.torture, 23),
+    "readers": (readers.torture, 40),
+    "ray": (ray_faults.torture, 7),
 }
-COUNTS = {
-    "signals": 30,
-    "power": 15,
-    "damage": 60,
-    "disks": 9,
-    "busy": 1,
-    "rewards": 23,
-    "readers": 40,
-    "ray": 7,
-}
-"""What `make torture` does in a few minutes."""
+"""Kind -> its faults, and how many `make torture` does in a few minutes."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
-    for kind, count in COUNTS.items():
+    for kind, (_, count) in KINDS.items():
         parser.add_argument(f"--{kind}", type=int, help=f"faults of this kind (default {count})")
     parser.add_argument("--minutes", type=float, help="begin no further fault after so long")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    asked = {kind: getattr(options, kind) for kind in COUNTS}
-    counts = COUNTS if all(count is None for count in asked.values()) else asked
+    counts = {kind: getattr(options, kind) for kind in KINDS}
+    if all(count is None for count in counts.values()):
+        counts = {kind: count for kind, (_, count) in KINDS.items()}
     began = time.monotonic()
     setup()
     rows: list[Row] = []
@@ -55,7 +46,8 @@ def main() -> None:
                 if options.minutes is not None:  # each kind gets its share of what is left
                     left = began + 60 * options.minutes - time.monotonic()
                     shop.until = time.monotonic() + left / (len(kinds) - number)
-                rows.append(KINDS[kind](shop, counts[kind]))
+                torture, _ = KINDS[kind]
+                rows.append(torture(shop, counts[kind]))
                 print(file=sys.stderr)
         finally:  # also where a later kind fails
             print(markdown(rows), flush=True)

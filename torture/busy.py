@@ -16,10 +16,8 @@ def torture(shop: Workshop, count: int) -> Row:
     while shop.goes_on(row, count):
         run = shop.new_run("busy")
         with burning((os.cpu_count() or 1) * 2):
-            ended = shop.train(run)
+            shop.resume(run, row, "on busy cores")
         row.faults += 1
-        row.look(ended, "on busy cores")
-        row.compare(shop.differences(run), "on busy cores")
     return row
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torture.processes import Ended, in_child
 from torture.table import Row
-from torture.workshop import Workshop, contents, copy
+from torture.workshop import Workshop, contents, copy, differing
 
 SAYS_DAMAGE = ("damaged", "cannot be read", "is missing", "was changed", "unknown, because")
 
@@ -41,9 +41,10 @@ def torture(shop: Workshop, count: int) -> Row:
             if not told:
                 row.silent.append(f"{what}: {ended.said}")
             elif reader == "resume":
-                row.differences += [
-                    f"{what}: {name}" for name in _otherwise_trained(known[reader], result)
-                ]
+                # Weights, moments and state: whatever was said, they must not differ.
+                names = differing(result, known[reader])
+                trained = [name for name in names if name.startswith("step_")]
+                row.differences += [f"{what}: {name}" for name in trained]
     return row
 
 
@@ -111,11 +112,3 @@ def _read(shop: Workshop, run: Path, reader: str) -> tuple[Ended, Any]:
         if path.is_file()
     }
     return ended, (ended.said, written)
-
-
-def _otherwise_trained(expected: Any, found: Any) -> list[str]:
-    """Weights, moments and state that differ: whatever was said, they must not."""
-    names = sorted(expected.keys() | found.keys())
-    return [
-        name for name in names if name.startswith("step_") and expected.get(name) != found.get(name)
-    ]

@@ -33,14 +33,7 @@ def torture(shop: Workshop, count: int) -> Row:
             row.look(ended, f"a {kind} disk")
             if kind == "full":
                 _remount(run.parent, "100m")
-            said = ended.said[-300:]
-            ended = shop.train(run)
-            row.look(ended, f"after a {kind} disk")
-            what = f"after a {kind} disk ({said})"
-            if ended.code:
-                row.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
-            else:
-                row.compare(shop.differences(run), what)
+            shop.resume(run, row, f"after a {kind} disk ({ended.said[-300:]})")
     return row
 
 

@@ -27,13 +27,7 @@ def torture(shop: Workshop, count: int) -> Row:
             _cut(shop, run, moment, row)
             if accuracy:
                 _evaluate(shop, run, row, accuracy, f"eval after a cut at event {moments}")
-        what = f"cuts at events {moments}"
-        ended = shop.train(run)
-        row.look(ended, what)
-        if ended.code:
-            row.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
-        else:
-            row.compare(shop.differences(run), what)
+        shop.resume(run, row, f"cuts at events {moments}")
     return row
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torture.processes import Command, Ended, in_child
 from torture.table import Row
-from torture.workshop import Workshop, contents
+from torture.workshop import Workshop, contents, differing
 
 SETTINGS = {
     "backend": "ray",
@@ -51,11 +51,9 @@ def torture(shop: Workshop, count: int) -> Row:
             ended = _start(shop, run, "--ray.timeout", "240").wait(_LONGEST)
             row.look(ended, f"resumed after {what}")
         if ended.code:
-            row.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
-            continue
-        found = in_child(partial(contents, run))
-        names = sorted(found.keys() | expected.keys())
-        row.compare([name for name in names if found.get(name) != expected.get(name)], what)
+            row.not_ended(ended, what)
+        else:
+            row.compare(differing(in_child(partial(contents, run)), expected), what)
     return row
 
 

@@ -19,13 +19,7 @@ def torture(shop: Workshop, count: int) -> Row:
     while shop.goes_on(row, count):
         run = shop.new_run("signals")
         names = _disturb(shop, run, row, min(MOST, count - row.faults))
-        what = f"after {', '.join(names)}"
-        ended = shop.train(run)
-        row.look(ended, what)
-        if ended.code:
-            row.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
-        else:
-            row.compare(shop.differences(run), what)
+        shop.resume(run, row, f"after {', '.join(names)}")
     return row
 
 

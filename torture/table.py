@@ -34,6 +34,10 @@ class Row:
         if differences:
             self.differences.append(f"{what}: {', '.join(differences[:8])}")
 
+    def not_ended(self, ended: Ended, what: str) -> None:
+        """Counts a run that should have gone to its end."""
+        self.differences.append(f"{what}: exit code {ended.code}: {ended.said[-500:]}")
+
     @property
     def is_clean(self) -> bool:
         return not (self.differences or self.tracebacks or self.silent)

@@ -122,15 +122,28 @@ class Workshop:
     def train(self, run: Path, *more: str, before: Callable[[], None] = lambda: None) -> Ended:
         return self.start(run, *more, before=before).wait()
 
+    def resume(self, run: Path, row: Row, what: str) -> None:
+        """Trains to the end, and compares the run with the undisturbed one."""
+        ended = self.train(run)
+        row.look(ended, what)
+        if ended.code:
+            row.not_ended(ended, what)
+        else:
+            row.compare(self.differences(run), what)
+
     def command(self, run: Path, *arguments: str) -> Ended:
         """Runs another command to its end."""
         return Command(arguments, run.parent / "said.txt").wait()
 
     def differences(self, run: Path) -> list[str]:
         """Names of everything that differs from the undisturbed run."""
-        found = in_child(lambda: contents(run))
-        names = sorted(found.keys() | self.expected.keys())
-        return [name for name in names if found.get(name) != self.expected.get(name)]
+        return differing(in_child(lambda: contents(run)), self.expected)
+
+
+def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """Names whose content differs, or that only one of the two has."""
+    names = sorted(found.keys() | expected.keys())
+    return [name for name in names if found.get(name) != expected.get(name)]
 
 
 def contents(run: Path) -> dict[str, Any]:
