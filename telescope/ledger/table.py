@@ -26,20 +26,16 @@ def arrow_table(columns: Mapping[str, Any], meta: Mapping[str, Any]) -> pa.Table
 
     Some columns exist only with some estimators, some terms only with some losses.
     """
-    fields = []
-    arrays = []
+    arrays = {}
     for field in SCHEMA:
-        if field.name not in columns:
-            continue
-        column = columns[field.name]
-        array = column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        fields.append((field.name, array.type))
-        arrays.append(array)
+        if field.name in columns:
+            column = columns[field.name]
+            is_made = isinstance(column, pa.Array)
+            arrays[field.name] = column if is_made else pa.array(column, field.type)
+    table = pa.table(arrays)
     text = json.dumps(meta).encode()
-    schema = pa.schema(fields)
-    checksum = checksum_of(text, schema, len(arrays[0]) if arrays else 0)
-    schema = schema.with_metadata({METADATA: text, CHECKSUM: checksum})
-    return pa.Table.from_arrays(arrays, schema=schema)
+    checksum = checksum_of(text, table.schema, table.num_rows)
+    return table.replace_schema_metadata({METADATA: text, CHECKSUM: checksum})
 
 
 def offsets(lengths: Sequence[int] | Array) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,7 @@ from telescope.algorithms import entropy_weight
 from telescope.batch import TokenBatch
 from telescope.config import Config
 from telescope.ledger.reader import path_of
-from telescope.ledger.schema import (
-    ACTOR_UPDATE,
-    CRITIC_UPDATE,
-    PER_ROW,
-    PER_TOKEN,
-    VERSION,
-)
+from telescope.ledger.schema import ACTOR_UPDATE, CRITIC_UPDATE, PER_ROW, PER_TOKEN, VERSION
 from telescope.ledger.table import Array, TokenBytes, arrow_table, list_column, offsets, save_table
 
 Note = Callable[[TokenBatch, Mapping[str, Tensor]], None]
@@ -260,16 +254,6 @@ def _samples_per_step(config: Config) -> int:
     return wanted
 
 
-class _Update(NamedTuple):
-    """One response's part in one update: row `place` of `terms`."""
-
-    epoch: int
-    minibatch: int
-    terms: dict[str, Array]
-    place: int
-    length: int
-
-
 def _first_noted(
     notes: Sequence[Noted], name: str, lengths: Array, shape: tuple[int, ...]
 ) -> Array | None:
@@ -294,30 +278,22 @@ def _updates(
 ) -> pa.ListArray:
     """For each row the updates it took part in, in time order."""
     noted = [name for name in kinds if all(name in terms for *_, terms in notes)]
-    of_row: list[list[_Update]] = [[] for _ in lengths]
-    for epoch, minibatch, rows, terms in notes:
+    of_row: list[list[dict[str, Any]]] = [[] for _ in lengths]
+    # Notes of several processes come in any order.
+    for epoch, minibatch, rows, terms in sorted(notes, key=lambda noted: noted[:2]):
         arrays = {name: terms[name].cpu().numpy() for name in noted}
         for place, row in enumerate(rows):
-            of_row[row].append(_Update(epoch, minibatch, arrays, place, lengths[row]))
-    for updates in of_row:
-        # Notes of several processes come in any order.
-        updates.sort(key=lambda update: (update.epoch, update.minibatch))
+            own = {name: array[place, : lengths[row]] for name, array in arrays.items()}
+            of_row[row].append({"epoch": epoch, "minibatch": minibatch, **own})
     every = [update for updates in of_row for update in updates]
-    children = [
-        pa.array([update.epoch for update in every], pa.int16()),
-        pa.array([update.minibatch for update in every], pa.int16()),
-    ]
-    children += [_term(every, name, kinds[name].value_type) for name in noted]
-    structs = pa.StructArray.from_arrays(children, names=["epoch", "minibatch", *noted])
     counts = [len(updates) for updates in of_row]
+    tokens = np.repeat(lengths, counts)
+    columns = {
+        name: pa.array([update[name] for update in every], pa.int16())
+        for name in ("epoch", "minibatch")
+    }
+    for name in noted:
+        flat = np.concatenate([update[name] for update in every]) if every else np.zeros(0)
+        columns[name] = list_column(flat, tokens, kinds[name].value_type)
+    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
     return pa.ListArray.from_arrays(offsets(counts), structs)
-
-
-def _term(updates: Sequence[_Update], name: str, kind: pa.DataType) -> pa.ListArray:
-    """One term of these updates, a list per update with an entry of type `kind` per token."""
-    lengths = np.array([update.length for update in updates], dtype=np.int64)
-    if updates:
-        flat = np.concatenate([u.terms[name][u.place, : u.length] for u in updates])
-    else:
-        flat = np.zeros(0, dtype=bool if pa.types.is_boolean(kind) else np.float32)
-    return list_column(flat, lengths, kind)
