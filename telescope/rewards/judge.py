@@ -78,6 +78,8 @@ class Judge:
             retries=retries,
             headers=headers,
         )
+        self.trouble = self.http.trouble
+        """Failed tries and replies without a number so far, in words."""
         self.seconds_apart = 60.0 / requests_per_minute if requests_per_minute else 0.0
         self._next = 0.0
         self._lock = threading.Lock()
@@ -87,11 +89,6 @@ class Judge:
                 f"judge: cache = {cache!r}: there is no folder {self.cache.parent}"
             )
         self.replies = _read_cache(self.cache)
-
-    @property
-    def trouble(self) -> list[str]:
-        """Failed tries and replies without a number so far, in words."""
-        return self.http.trouble
 
     def __call__(
         self, prompts: Sequence[str], last_turns: Sequence[str], **columns: Any

@@ -44,11 +44,7 @@ class RemoteReward:
         self.http = Http(
             with_secrets(url), self.server, timeout=timeout, retries=retries, headers=headers
         )
-
-    @property
-    def trouble(self) -> list[str]:
-        """Failed tries so far, in words."""
-        return self.http.trouble
+        self.trouble = self.http.trouble
 
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], **columns: Any
