@@ -339,11 +339,11 @@ def test_a_ray_worker_of_the_command_installs_the_watch(tmp_path: Path) -> None:
 def test_workers_of_its_command_get_a_folder_that_is_theirs_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ray = pytest.importorskip("ray")
     seen: dict[str, Any] = {}
+    ray = SimpleNamespace(init=lambda **given: seen.update(given))
+    monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TELESCOPE_WATCH", "run")
-    monkeypatch.setattr(ray, "init", lambda **given: seen.update(given))
 
     def command(*_: Any, **__: Any) -> None:
         ray.init(runtime_env={"env_vars": {"KEPT": "yes"}})
