@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
 _MASKS = ("attention_mask", "response_mask")
 """0 and 1 in any type: frameworks pass them as integers, bools or floats."""
+_IDS = ("prompts", "input_ids", "responses")
+_TYPES = {
+    "float": ("a real number per entry", "float"),
+    "int": ("an integer", "long"),
+    "bool": ("true or false", "bool"),
+}
+"""Type of a column -> what it holds, and the tensor method that casts to it."""
 
 
 def check_dtype(column: Column, value: Tensor) -> None:
     """Refuses int64 values, float token ids and the like. A mask may have any type."""
     if column.name in _MASKS:
         return
-    is_float = value.is_floating_point()
-    is_bool = str(value.dtype) == "torch.bool"
-    is_complex = value.is_complex()
-    fits = {
-        "float": is_float,
-        "int": not (is_float or is_complex or is_bool),
-        "bool": is_bool,
-    }
-    if fits[column.dtype]:
+    if _type_of(value) == column.dtype:
         return
-    cast = {"float": "float", "int": "long", "bool": "bool"}[column.dtype]
+    holds, cast = _TYPES[column.dtype]
+    if column.name in _IDS:
+        holds = "token ids, so integers"
     raise TelescopeError(
-        f"column `{column.name}` is {value.dtype}; it is {_kind(column)}: "
-        f"give {column.name}.{cast}()"
+        f"column `{column.name}` is {value.dtype}; it is {holds}: give {column.name}.{cast}()"
     )
 
 
-def _kind(column: Column) -> str:
-    if column.dtype == "int" and column.name in ("prompts", "input_ids", "responses"):
-        return "token ids, so integers"
-    return {"float": "a real number per entry", "int": "an integer", "bool": "true or false"}[
-        column.dtype
-    ]
+def _type_of(value: Tensor) -> str:
+    if value.is_floating_point():
+        return "float"
+    if value.is_complex():
+        return "complex"
+    return "bool" if str(value.dtype) == "torch.bool" else "int"
 
 
 def check_widths(columns: Mapping[str, Tensor]) -> None:
@@ -51,7 +51,7 @@ def check_widths(columns: Mapping[str, Tensor]) -> None:
     equally wide.
     """
     rows, response_width = columns["response_mask"].shape
-    whole = [name for name in columns if _is_whole_row(name)]
+    whole = [n for n in columns if COLUMNS[n].anchor == "sequence" and n != "prompts"]
     prompts = columns.get("prompts")
     if prompts is not None:
         _check_rows("prompts", prompts, rows)
@@ -67,10 +67,6 @@ def check_widths(columns: Mapping[str, Tensor]) -> None:
                 f"column `{name}` has shape {list(columns[name].shape)}; "
                 f"{why}, so this batch needs {[rows, width]}"
             )
-
-
-def _is_whole_row(name: str) -> bool:
-    return COLUMNS[name].anchor == "sequence" and name != "prompts"
 
 
 def _check_rows(name: str, value: Tensor, rows: int) -> None:
