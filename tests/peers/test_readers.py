@@ -165,6 +165,16 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     assert not hasattr(builtins, "hacked")
 
 
+@pytest.mark.parametrize("content", [b"", b"x", b"junk", b"PK\x03\x04", bytes(100)])
+def test_a_file_that_torch_cannot_read_is_refused_in_one_line(
+    content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "3.pt").write_bytes(content)
+    with pytest.raises(TelescopeError, match="is not opened: .") as refused:
+        open_files(tmp_path, tmp_path / "run", kind="slime")
+    assert "\n" not in str(refused.value)
+
+
 def test_an_archive_that_is_larger_inside_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "3.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(1_000_000))
