@@ -13,7 +13,7 @@ from benchmarks import verl_ppo
 from benchmarks._verl_reward import compute_score
 from telescope.config import load_config
 from telescope.peers import Recorder
-from tests.peers.test_record import SETTINGS, batch
+from tests.peers.batches import SETTINGS, batch
 
 RECIPE = load_config(verl_ppo.RECIPE, [])
 

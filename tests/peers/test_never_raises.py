@@ -22,7 +22,7 @@ from telescope.ledger.reader import samples, steps
 from telescope.peers import Recorder
 from telescope.peers.background import Background
 from telescope.peers.snapshot import snapshot
-from tests.peers.test_record import SETTINGS, batch
+from tests.peers.batches import SETTINGS, batch
 
 COLUMNS = ("values", "whitened", "returns", "old_log_probs", "token_level_rewards")
 

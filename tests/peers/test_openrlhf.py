@@ -28,6 +28,7 @@ from telescope.commands import main
 from telescope.explain.trace import Tracer
 from telescope.ledger.reader import samples, steps
 from telescope.peers import openrlhf
+from tests.peers.batches import judged
 from tests.tiny import write_tiny_model
 
 has_openrlhf = importlib.util.find_spec("openrlhf") is not None
@@ -197,16 +198,6 @@ def model(tmp_path: Path) -> Path:
     return write_tiny_model(tmp_path / "model")
 
 
-def verdicts(folder: Path, step: int) -> set[tuple[str, bool]]:
-    return {
-        verdict
-        for sample in samples(folder, step)
-        for i, written in enumerate(sample.mask)
-        if written
-        for verdict in Tracer(sample).verdicts(i).items()
-    }
-
-
 @needs_openrlhf
 @pytest.mark.parametrize(
     ("estimator", "beta", "expected"),
@@ -232,8 +223,9 @@ def test_the_numbers_of_openrlhf_are_recomputed(
     assert [len(sample) for sample in found] == [5, 7, 4, 6, 7, 3]
     assert [sample.score for sample in found] == [1, 0, 0, 1, 0, 0]
     assert [sample.truncated for sample in found] == [False] * 4 + [True, False]
-    assert expected <= {name for name, _ in verdicts(tmp_path / "run", 5)}
-    assert [name for name, ok in verdicts(tmp_path / "run", 5) if not ok] == []
+    marked = judged(tmp_path / "run", 5)
+    assert expected <= marked.keys()
+    assert all(marked.values())
     assert '"policy_loss": 0.25' in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 

@@ -13,22 +13,11 @@ import torch
 from telescope.algorithms.advantages import gae
 from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
-from telescope.explain.trace import Tracer
-from telescope.ledger.reader import samples
-from telescope.peers import Recorder
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
-from tests.peers.test_record import SETTINGS, batch
+from tests.peers.batches import SETTINGS, batch, recorded, verdicts
 
 LONG = {"rows": 6, "width": 14}
-
-
-def recorded(folder: Path, given: dict[str, Any], **settings: Any) -> Path:
-    recorder = Recorder(folder, settings=settings, strict=True)
-    for step in (1, 2):
-        recorder.record(step, **given)
-    recorder.close()
-    return folder
 
 
 def only(*names: str) -> dict[str, Any]:
@@ -70,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_every_view_opens_it(
     given: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = str(recorded(tmp_path / "run", given, **SETTINGS))
+    run = str(recorded(tmp_path / "run", given, given, **SETTINGS))
     for command in (["report", run], ["doctor", run]):
         main(command)
     count = len(given["responses"])
@@ -210,16 +199,6 @@ def test_whitening_that_cannot_be_recomputed_is_not_judged(
 
 
 # ---- what a number is compared with ----
-
-
-def verdicts(run: Path) -> dict[tuple[str, int, int], bool]:
-    """(number, row, token) -> whether it is marked as right."""
-    return {
-        (name, sample.index, t): ok
-        for sample in samples(run, 1)
-        for t in sample.written
-        for name, ok in Tracer(sample).verdicts(t).items()
-    }
 
 
 @pytest.mark.parametrize(

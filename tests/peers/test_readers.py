@@ -170,7 +170,7 @@ def test_a_file_that_torch_cannot_read_is_refused_in_one_line(
     content: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "3.pt").write_bytes(content)
-    with pytest.raises(TelescopeError, match="is not opened: .") as refused:
+    with pytest.raises(TelescopeError, match=r"is not opened: .") as refused:
         open_files(tmp_path, tmp_path / "run", kind="slime")
     assert "\n" not in str(refused.value)
 

@@ -12,58 +12,20 @@ import pytest
 import torch
 
 import telescope
-from telescope.algorithms.advantages import gae
-from telescope.algorithms.masked import masked_whiten
-from telescope.explain.trace import Tracer
+from telescope.explain.sample import Sample
 from telescope.ledger.reader import samples, steps
 from telescope.peers import Recorder
-
-SETTINGS = {"estimator": "gae", "gamma": 0.9, "lam": 0.8, "kl_coef": 0.0}
-
-
-def batch(rows: int = 6, width: int = 9) -> dict[str, Any]:
-    """A padded batch as a PPO loop has it, with a tool's tokens in the first answer."""
-    torch.manual_seed(0)
-    lengths = torch.randint(4, width + 1, (rows,))
-    mask = (torch.arange(width)[None] < lengths[:, None]).float()
-    mask[0, 1:3] = 0
-    scores = torch.arange(rows) % 2
-    rewards = torch.zeros(rows, width)
-    rewards[torch.arange(rows), lengths - 1] = scores.float()
-    values = torch.rand(rows, width)
-    old = -torch.rand(rows, width)
-    advantages, returns = gae(rewards * mask, values * mask, mask, gamma=0.9, lam=0.8)
-    return {
-        "responses": torch.randint(5, 90, (rows, width)),
-        "mask": mask,
-        "values": values,
-        "token_level_rewards": rewards,
-        "old_log_probs": old,
-        "log_probs": old + 0.3 * torch.randn(rows, width),
-        "returns": returns,
-        "whitened": masked_whiten(advantages, mask),
-        "scores": scores.float(),
-    }
+from tests.peers.batches import SETTINGS, batch, judged, recorded
 
 
-def recorded(folder: Path, step: int = 1, **given: Any) -> list[Any]:
-    recorder = Recorder(folder, settings=SETTINGS, strict=True)
-    recorder.record(step, **given)
-    recorder.close()
-    return samples(folder, step)
+def samples_of(folder: Path, **given: Any) -> list[Sample]:
+    """What is read back of one step."""
+    return samples(recorded(folder, given, **SETTINGS), 1)
 
 
 def test_advantages_returns_and_whitening_of_a_foreign_batch_are_recomputed(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "run", **batch())
-    verdicts = [
-        verdict
-        for sample in found
-        for t, written in enumerate(sample.mask)
-        if written
-        for verdict in Tracer(sample).verdicts(t).items()
-    ]
-    assert {name for name, _ in verdicts} == {"return", "whitened"}
-    assert all(ok for _, ok in verdicts)
+    run = recorded(tmp_path / "run", batch(), **SETTINGS)
+    assert judged(run) == {"return": True, "whitened": True}
 
 
 def test_mean_and_spread_are_those_of_the_whole_batch_even_if_few_rows_are_kept(
@@ -81,14 +43,14 @@ def test_mean_and_spread_are_those_of_the_whole_batch_even_if_few_rows_are_kept(
 
 
 def test_what_was_not_given_is_absent(tmp_path: Path) -> None:
-    (sample,) = recorded(tmp_path / "run", responses=[[5, 6, 7]], advantages=[[0.1, 0.2, 0.3]])
+    (sample,) = samples_of(tmp_path / "run", responses=[[5, 6, 7]], advantages=[[0.1, 0.2, 0.3]])
     assert set(sample.columns) == {"advantages"}
     assert sample.score is None
     assert sample.actor_updates == []
 
 
 def test_lists_of_different_lengths_need_no_mask(tmp_path: Path) -> None:
-    first, second = recorded(
+    first, second = samples_of(
         tmp_path / "run", responses=[[5, 6, 7], [8]], values=[[0.1, 0.2, 0.3], [0.4]]
     )
     assert (first.mask, second.mask) == ([1, 1, 1], [1])
@@ -97,14 +59,14 @@ def test_lists_of_different_lengths_need_no_mask(tmp_path: Path) -> None:
 
 def test_a_bfloat16_tensor_is_read(tmp_path: Path) -> None:
     values = torch.tensor([[0.5, 0.25]], dtype=torch.bfloat16)
-    (sample,) = recorded(tmp_path / "run", responses=[[5, 6]], values=values)
+    (sample,) = samples_of(tmp_path / "run", responses=[[5, 6]], values=values)
     assert sample.columns["values"] == [0.5, 0.25]
 
 
 def test_nan_in_padding_and_under_a_tool_is_not_recorded(tmp_path: Path) -> None:
     values = np.array([[0.5, np.nan, 0.25, np.nan]])
     mask = np.array([[1, 0, 1, 0]])
-    (sample,) = recorded(
+    (sample,) = samples_of(
         tmp_path / "run", responses=np.array([[5, 6, 7, 0]]), mask=mask, values=values
     )
     assert sample.columns["values"] == [0.5, 0.0, 0.25]

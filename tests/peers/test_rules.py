@@ -11,12 +11,11 @@ import torch
 
 from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
-from telescope.peers import Recorder
 from telescope.peers.rules import _bfloat16
 from telescope.viewer.api import Api
 from telescope.viewer.report_data import report_data
 from telescope.viewer.runs import Runs
-from tests.peers.test_faults_elsewhere import make
+from tests.peers.batches import make, recorded
 
 SETTINGS = {"estimator": "gae", "gamma": 1.0, "lam": 0.9, "kl_coef": 0.1, "kl_kind": "k1"}
 
@@ -34,7 +33,7 @@ def loop_gae(rewards: Any, values: Any, gamma: float, lam: float) -> tuple[Any, 
 
 
 def right(**kind: Any) -> dict[str, Any]:
-    given = {name: x for name, x in make(**kind).items() if not name.startswith("_")}
+    given = make(**kind)
     given["ref_log_prob"] = given["old_log_probs"] - 0.3 * torch.randn(given["mask"].shape)
     return given
 
@@ -105,19 +104,12 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def recorded(folder: Path, given: dict[str, Any], **settings: Any) -> Path:
-    recorder = Recorder(folder, settings=SETTINGS | settings, strict=True)
-    recorder.record(1, **given)
-    recorder.close()
-    return folder
-
-
 @pytest.mark.parametrize(("given", "said"), CASES.values(), ids=CASES)
 def test_each_rule_is_named_in_explain_on_the_page_and_in_the_report(
     given: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     has_kl = "KL" in said
-    run = recorded(tmp_path / "run", given, kl_coef=0.1 if has_kl else 0.0)
+    run = recorded(tmp_path / "run", given, **SETTINGS | {"kl_coef": 0.1 if has_kl else 0.0})
     main(["explain", str(run), "--step", "1", "--sample", "0", "--lang", "en"])
     assert said in " ".join(capsys.readouterr().out.split())
     sample = Api(Runs(run)).answer("/api/runs/run/steps/1/samples/0", "")
@@ -130,7 +122,7 @@ def test_each_rule_is_named_in_explain_on_the_page_and_in_the_report(
 def test_no_rule_is_named_where_everything_agrees(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = recorded(tmp_path / "run", pay_kl(right(), kind), kl_kind=kind)
+    run = recorded(tmp_path / "run", pay_kl(right(), kind), **SETTINGS | {"kl_kind": kind})
     main(["explain", str(run), "--lang", "en"])
     assert "⚠" not in capsys.readouterr().out
     sample = Api(Runs(run)).answer("/api/runs/run/steps/1/samples/0", "")

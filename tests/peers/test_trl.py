@@ -16,6 +16,7 @@ from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger.reader import samples, steps
 from telescope.peers.trl import watch_grpo
+from tests.peers.batches import judged
 from tests.tiny import write_tiny_model
 
 has_trl = importlib.util.find_spec("trl") is not None
@@ -42,18 +43,6 @@ def tokenizer_of(model: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model, padding_side="left")
-
-
-def wrong(folder: Path, step: int) -> set[str]:
-    """Names of recorded numbers that do not follow from the others."""
-    return {
-        name
-        for sample in samples(folder, step)
-        for i, written in enumerate(sample.mask)
-        if written
-        for name, ok in Tracer(sample).verdicts(i).items()
-        if not ok
-    }
 
 
 @needs_trl
@@ -90,7 +79,7 @@ def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
     ends = {trainer.processing_class.eos_token_id, trainer.processing_class.pad_token_id}
     assert [sample.truncated for sample in found] == [s.token_ids[-1] not in ends for s in found]
     assert any(sample.truncated for sample in found)
-    assert wrong(tmp_path / "run", 1) == set()
+    assert all(judged(tmp_path / "run", 1).values())
 
 
 @needs_trl
@@ -134,7 +123,7 @@ def test_other_settings_of_trls_grpo_are_no_fault(
     telescope.watch(trainer, tmp_path / "run", strict=True)
     trainer.train()
     first = steps(tmp_path / "run")[0]
-    assert wrong(tmp_path / "run", first) == set()
+    assert all(judged(tmp_path / "run", first).values())
     found = samples(tmp_path / "run", first)
     assert found[0].faults == ()
     if "scale_rewards" in settings:
@@ -172,7 +161,7 @@ def test_answers_without_a_reward_are_not_compared(scale: str, model: Path, tmp_
     telescope.watch(trainer, tmp_path / "run", strict=True)
     trainer.train()
     found = samples(tmp_path / "run", 0)
-    assert wrong(tmp_path / "run", 0) == set()
+    assert all(judged(tmp_path / "run", 0).values())
     assert found[0].assumed == ()
     assert [sample.score is None for sample in found] == [False, True, False, False] * 2
     assert [set(sample.parts) for sample in found[:3]] == [{"first", "second"}, set(), {"first"}]

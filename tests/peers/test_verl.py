@@ -24,7 +24,7 @@ from telescope.ledger.reader import samples, steps
 from telescope.peers import verl_plugin
 from telescope.peers.on_import import on_import
 from tests import ROOT
-from tests.peers.test_record import batch
+from tests.peers.batches import batch, judged
 
 needs_verl = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed: make test-peers"
@@ -117,16 +117,6 @@ def verl_batch() -> dict[str, torch.Tensor]:
     }
 
 
-def verdicts(folder: Path, step: int) -> set[tuple[str, bool]]:
-    return {
-        verdict
-        for sample in samples(folder, step)
-        for i, written in enumerate(sample.mask)
-        if written
-        for verdict in Tracer(sample).verdicts(i).items()
-    }
-
-
 def tensordict_of(fields: dict[str, Any]) -> Any:
     """What verl's TransferQueue gives: texts are a stack, which reads as a list."""
     from tensordict import NonTensorStack, TensorDict
@@ -184,7 +174,7 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path, given_as:
     trainer.fit()  # Ray kills the trainer's process after it: everything must be on disk
     assert asked[0]["keys"] == ["1", "2", "3", "4", "5", "6"]
     assert steps(folder) == [7]
-    assert verdicts(folder, 7) == {("reward", True), ("return", True), ("whitened", True)}
+    assert judged(folder, 7) == {"reward": True, "return": True, "whitened": True}
     assert [sample.prompt_index for sample in samples(folder, 7)] == [0, 0, 1, 1, 2, 2]
     assert '"critic/score/mean": 0.5' in (folder / "metrics.jsonl").read_text()
 
@@ -248,7 +238,7 @@ def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path
     module.compute_advantage = lambda data: data
     verl_plugin.watch_legacy(module)
     RayPPOTrainer().fit()
-    assert verdicts(folder, 3) == {("reward", True), ("return", True), ("whitened", True)}
+    assert judged(folder, 3) == {"reward": True, "return": True, "whitened": True}
     assert [len(sample) for sample in samples(folder, 3)] == verl_batch()["attention_mask"][
         :, 3:
     ].sum(1).tolist()
@@ -302,7 +292,7 @@ def test_the_numbers_of_verl_itself_are_recomputed(folder: Path) -> None:
     recorder = verl_plugin._recorder(None, config())
     verl_plugin._record_padded(recorder, 1, data)
     recorder.close()
-    assert verdicts(folder, 1) == {("reward", True), ("return", True), ("whitened", True)}
+    assert judged(folder, 1) == {"reward": True, "return": True, "whitened": True}
 
 
 @needs_verl
