@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,32 +46,41 @@ def tokenizer_of(model: Path) -> Any:
     return AutoTokenizer.from_pretrained(model, padding_side="left")
 
 
-@needs_trl
-def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
+def length(completions: list[str], **_: Any) -> list[float]:
+    return [float(len(text) % 3) for text in completions]
+
+
+def variety(completions: list[str], **_: Any) -> list[float]:
+    return [float(len(set(text))) for text in completions]
+
+
+def train_grpo(model: Path, tmp_path: Path, *rewards: Callable[..., Any], **settings: Any) -> Any:
+    """TRL's GRPO trainer with these rewards, after it was watched for two steps."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    def length(completions: list[str], **_: Any) -> list[float]:
-        return [float(len(text) % 3) for text in completions]
-
-    arguments = GRPOConfig(
-        output_dir=str(tmp_path / "out"),
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_completion_length=8,
-        max_steps=2,
-        beta=0.04,
-        **COMMON,
-    )
+    own = {
+        "output_dir": str(tmp_path / "out"),
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 8,
+        "max_steps": 2,
+    }
     trainer = GRPOTrainer(
         model=str(model),
-        reward_funcs=[length],
-        args=arguments,
+        reward_funcs=list(rewards),
+        args=GRPOConfig(**{**own, **COMMON, **settings}),
         train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
         processing_class=tokenizer_of(model),
     )
     telescope.watch(trainer, tmp_path / "run", strict=True)
     trainer.train()
+    return trainer
+
+
+@needs_trl
+def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
+    trainer = train_grpo(model, tmp_path, length, beta=0.04)
     assert steps(tmp_path / "run") == [0, 1]
     found = samples(tmp_path / "run", 1)
     assert len(found) == 8
@@ -96,32 +106,12 @@ def test_grpo_of_trl_is_recomputed(model: Path, tmp_path: Path) -> None:
 def test_other_settings_of_trls_grpo_are_no_fault(
     settings: dict[str, Any], model: Path, tmp_path: Path
 ) -> None:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
 
     if not set(settings) <= GRPOConfig.__dataclass_fields__.keys():
         pytest.skip("this TRL has no such setting")
-
-    def length(completions: list[str], **_: Any) -> list[float]:
-        return [float(len(text) % 3) for text in completions]
-
-    def variety(completions: list[str], **_: Any) -> list[float]:
-        return [float(len(set(text))) for text in completions]
-
-    common = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 2}
-    trainer = GRPOTrainer(
-        model=str(model),
-        reward_funcs=[length, variety] if "reward_weights" in settings else [length],
-        args=GRPOConfig(
-            output_dir=str(tmp_path / "out"),
-            max_completion_length=8,
-            **{**common, **COMMON, **settings},
-        ),
-        train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
-        processing_class=tokenizer_of(model),
-    )
-    telescope.watch(trainer, tmp_path / "run", strict=True)
-    trainer.train()
+    rewards = [length, variety] if "reward_weights" in settings else [length]
+    train_grpo(model, tmp_path, *rewards, **settings)
     first = steps(tmp_path / "run")[0]
     assert all(judged(tmp_path / "run", first).values())
     found = samples(tmp_path / "run", first)
@@ -134,8 +124,6 @@ def test_other_settings_of_trls_grpo_are_no_fault(
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_answers_without_a_reward_are_not_compared(scale: str, model: Path, tmp_path: Path) -> None:
     """Of four answers one has no reward at all, and one has only the first."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
 
     def first(completions: list[str], **_: Any) -> list[float | None]:
         return [None if i % 4 == 1 else float(i % 3) for i in range(len(completions))]
@@ -143,23 +131,7 @@ def test_answers_without_a_reward_are_not_compared(scale: str, model: Path, tmp_
     def second(completions: list[str], **_: Any) -> list[float | None]:
         return [None if i % 4 in (1, 2) else 0.5 for i in range(len(completions))]
 
-    trainer = GRPOTrainer(
-        model=str(model),
-        reward_funcs=[first, second],
-        args=GRPOConfig(
-            output_dir=str(tmp_path / "out"),
-            per_device_train_batch_size=8,
-            num_generations=4,
-            max_completion_length=8,
-            max_steps=1,
-            scale_rewards=scale,
-            **COMMON,
-        ),
-        train_dataset=Dataset.from_list([{"prompt": text} for text in PROMPTS * 4]),
-        processing_class=tokenizer_of(model),
-    )
-    telescope.watch(trainer, tmp_path / "run", strict=True)
-    trainer.train()
+    train_grpo(model, tmp_path, first, second, max_steps=1, scale_rewards=scale)
     found = samples(tmp_path / "run", 0)
     assert all(judged(tmp_path / "run", 0).values())
     assert found[0].assumed == ()
