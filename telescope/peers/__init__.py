@@ -8,7 +8,29 @@ that other trainers write. Nothing here raises into the host trainer or runs wha
 import ledger, explain, batch, config, algorithms and errors.
 """
 
+from pathlib import Path
+from typing import Any
+
+from telescope.errors import TelescopeError
 from telescope.peers.recorder import Recorder, record
-from telescope.peers.watching import watch
 
 __all__ = ["Recorder", "record", "watch"]
+
+
+def watch(trainer: Any, folder: Path | str = "runs/watched", **options: Any) -> Recorder:
+    """Records every step of `trainer` into `folder`. `options` are those of `Recorder`."""
+    from telescope.peers import openrlhf, trl  # `python -m telescope.peers.openrlhf` comes first
+
+    ways = {
+        "BasePPOTrainer": openrlhf.watch_trainer,
+        "RemoteExperienceMaker": openrlhf.watch_maker,
+        "PPOTrainer": trl.watch_ppo,
+        "GRPOTrainer": trl.watch_grpo,
+    }
+    for kind in type(trainer).__mro__:
+        if kind.__name__ in ways:
+            return ways[kind.__name__](trainer, folder, options)
+    raise TelescopeError(
+        f"no way to watch a {type(trainer).__name__}: give TRL's PPOTrainer or GRPOTrainer, or "
+        "OpenRLHF's RemoteExperienceMaker, or call telescope.record in your own loop"
+    )

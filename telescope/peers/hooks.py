@@ -73,7 +73,7 @@ def kept(ids: Any, mask: Any) -> list[Any]:
     return [row[on] for row, on in zip(ids, mask.bool(), strict=True)]
 
 
-def options_of_environment() -> dict[str, int]:
+def options_of_environment() -> dict[str, Any]:
     """How much is kept, for a `Recorder`."""
     return {
         "samples": int(os.environ.get(f"{VARIABLE}_SAMPLES", "32")),

@@ -23,6 +23,17 @@ TOKEN_COLUMNS = tuple(
 )
 """Columns with one number per token, under our names. verl's are the same."""
 
+_PER_ROW = {
+    "texts": str,
+    "pieces": list,
+    "scores": float,
+    "parts": dict,
+    "truncated": bool,
+    "bootstrap": float,
+    "scale": float,
+}
+"""Fields with one entry per response, and the type of an entry."""
+
 HALF = {"bfloat16": 2**-8, "float16": 2**-11}
 """Type of half precision -> half a unit of its last digit, relative to the number."""
 
@@ -130,17 +141,11 @@ def watched_step(
     lengths: Sequence[int] | None = None,
     log_probs: Rows | None = None,
     prompts: Rows | None = None,
-    texts: Sequence[str] | None = None,
-    pieces: Sequence[Sequence[str]] | None = None,
-    scores: Any | None = None,
-    parts: Sequence[Mapping[str, float]] | None = None,
-    truncated: Any | None = None,
     group: Any | None = None,
-    bootstrap: Any | None = None,
-    scale: Any | None = None,
-    **columns: Rows,
+    **given: Any,
 ) -> WatchedStep:
-    """Checks and cuts the arrays of `record`."""
+    """Checks and cuts the arrays of `record`: `given` are columns, and fields of `_PER_ROW`."""
+    columns = {name: given[name] for name in given if name not in _PER_ROW}
     unknown = sorted(set(columns) - set(TOKEN_COLUMNS))
     if unknown:
         known = ", ".join(TOKEN_COLUMNS)
@@ -168,14 +173,10 @@ def watched_step(
         log_probs=None if log_probs is None else answers("log_probs", log_probs),
         prompt_ids=ids_of_prompts,
         prompts=words,
-        texts=None if texts is None else [str(text) for text in texts],
-        pieces=None if pieces is None else [list(row) for row in pieces],
-        scores=_per_row("scores", scores, len(ids), float),
-        parts=None if parts is None else [dict(part) for part in parts],
-        truncated=_per_row("truncated", truncated, len(ids), bool),
         group=_groups(group, len(ids)),
-        bootstrap=_per_row("bootstrap", bootstrap, len(ids), float),
-        scale=_per_row("scale", scale, len(ids), float),
+        **{
+            name: _per_row(name, given.get(name), len(ids), kind) for name, kind in _PER_ROW.items()
+        },
     )
 
 

@@ -27,11 +27,9 @@ STEP = 40
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger file as the trainer writes it."""
     made = fake_run(tmp_path_factory.mktemp("made") / "run")
-    table = parquet.read_table(reader.path_of(made, STEP))
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
     run = tmp_path_factory.mktemp("damaged") / "run"
     run.mkdir()
-    save_table(arrow_table(columns, json.loads(table.schema.metadata[METADATA])), path(run))
+    copy_to(made, path(run))
     return run
 
 
@@ -39,10 +37,10 @@ def path(run: Path) -> Path:
     return reader.path_of(run, STEP)
 
 
-def copy_to(run: Path, target: Path, step: int) -> None:
-    """The file as that of another step."""
+def copy_to(run: Path, target: Path, **changed: int) -> None:
+    """The file with another step or version."""
     table = parquet.read_table(path(run))
-    meta = json.loads(table.schema.metadata[METADATA]) | {"step": step}
+    meta = json.loads(table.schema.metadata[METADATA]) | changed
     columns = {name: table.column(name).combine_chunks() for name in table.column_names}
     save_table(arrow_table(columns, meta), target)
 
@@ -118,7 +116,7 @@ def test_damaged_files_are_named_in_one_line(run: Path, tmp_path: Path):
         for kind in get_args(reader.Kind):
             target = reader.path_of(tmp_path, step, kind)
             target.parent.mkdir(exist_ok=True)
-            copy_to(run, target, step)
+            copy_to(run, target, step=step)
     assert ledger_damage(tmp_path) == []
     cut = path(run).read_bytes()[:-50]
     reader.path_of(tmp_path, 2, "eval").write_bytes(cut)
@@ -137,7 +135,7 @@ def test_damaged_files_are_named_in_one_line(run: Path, tmp_path: Path):
 
 def test_a_file_in_the_place_of_another_steps_is_damage(run: Path, tmp_path: Path):
     for step in (1, 2):
-        copy_to(run, reader.path_of(tmp_path, step), step)
+        copy_to(run, reader.path_of(tmp_path, step), step=step)
         answer = Completion("", "greedy", 0, "1+1=", "2", 1.0, True, {"exact": 1.0})
         save_completions([answer], reader.path_of(tmp_path, step, "completions"), step)
     assert ledger_damage(tmp_path) == []
@@ -154,8 +152,5 @@ def test_a_file_in_the_place_of_another_steps_is_damage(run: Path, tmp_path: Pat
 
 
 def test_a_file_of_a_newer_version_is_not_called_damaged(run: Path, tmp_path: Path):
-    table = parquet.read_table(path(run))
-    meta = json.loads(table.schema.metadata[METADATA]) | {"version": 99}
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-    save_table(arrow_table(columns, meta), path(tmp_path))
+    copy_to(run, path(tmp_path), version=99)
     assert ledger_damage(tmp_path) == []
