@@ -14,6 +14,7 @@ import numpy as np
 
 from telescope.peers.given import Fault, Given
 from telescope.peers.rows import Array
+from telescope.peers.words import said
 
 CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
@@ -40,22 +41,17 @@ def find_faults(given: Given) -> list[Fault]:
     return found
 
 
+def _fault(fault: str, row: int, token: int, variant: str = "", **values: Any) -> Fault:
+    return Fault(fault, row, token, **said(fault + variant, row=row, token=token, **values))
+
+
 def _nan_in_padding(given: Given) -> Fault | None:
     for name in given.columns:
         for row, mask, column in given.rows(name):
             bad = ~np.isfinite(column[: len(mask)]) & (mask == 0)
             if bad.any():
                 token = given.token(row, int(bad.argmax()))
-                return Fault(
-                    "nan_in_padding",
-                    row,
-                    token,
-                    f"{name} is not a number at token {token} of row {row}, where the mask is 0. "
-                    "NaN × 0 is NaN: one such slot can poison a loss or a gradient. "
-                    "Write 0 wherever the mask is 0.",
-                    f"第 {row} 行 token {token} 的 {name} 不是数，而那里的掩码是 0。"
-                    "NaN × 0 仍是 NaN：一个这样的位置就可能毁掉损失或梯度。掩码为 0 处请写 0。",
-                )
+                return _fault("nan_in_padding", row, token, name=name)
     return None
 
 
@@ -64,15 +60,7 @@ def _score_on_padding(given: Given) -> Fault | None:
         if np.any(lost != 0):
             slot = int((lost != 0).argmax())
             token = given.token(row, slot)
-            return Fault(
-                "score_on_padding",
-                row,
-                token,
-                f"the score {lost[slot]:.4g} of row {row} stands on token {token}, where the mask "
-                "is 0: no token gets it. Pay it on the last token that the policy wrote.",
-                f"第 {row} 行的得分 {lost[slot]:.4g} 记在 token {token} 上，那里的掩码是 0："
-                "没有 token 得到它。请记在策略写的最后一个 token 上。",
-            )
+            return _fault("score_on_padding", row, token, score=lost[slot])
     return None
 
 
@@ -107,11 +95,29 @@ def _mask_shifted(given: Given) -> Fault | None:
         last = int(np.flatnonzero(mask)[-1])
         end = _end_of_answer(given, ids, mask, last)
         if end is not None:
-            return _ends_elsewhere(row, given.token(row, last), given.token(row, end))
+            side, side_zh = ("early", "早") if last < end else ("late", "晚")
+            return _fault(
+                "mask_shifted",
+                row,
+                given.token(row, last),
+                "_at_eos",
+                end=given.token(row, end),
+                apart=abs(end - last),
+                side=side,
+                side_zh=side_zh,
+            )
         by = _shift_of_numbers(given, row, mask)
         if by:
             first = int((mask != np.roll(mask, -by)).argmax())
-            return _beside_numbers(row, given.token(row, first), by)
+            side, side_zh = ("early", "早") if by == 1 else ("late", "晚")
+            return _fault(
+                "mask_shifted",
+                row,
+                given.token(row, first),
+                "_beside_numbers",
+                side=side,
+                side_zh=side_zh,
+            )
     return None
 
 
@@ -182,33 +188,6 @@ def _shift_of_numbers(given: Given, row: int, mask: Array) -> int:
     return 0
 
 
-def _ends_elsewhere(row: int, last: int, end: int) -> Fault:
-    side, side_zh = ("early", "早") if last < end else ("late", "晚")
-    return Fault(
-        "mask_shifted",
-        row,
-        last,
-        f"the mask of row {row} ends at token {last}, but EOS is token {end}: it ends "
-        f"{abs(end - last)} too {side}. EOS is the policy's choice and must be trained; "
-        "padding must not.",
-        f"第 {row} 行的掩码到 token {last} 为止，而 EOS 是 token {end}：{side_zh}了 "
-        f"{abs(end - last)} 个。EOS 是策略选的，要参与训练；填充不要。",
-    )
-
-
-def _beside_numbers(row: int, token: int, by: int) -> Fault:
-    side, side_zh = ("early", "早") if by == 1 else ("late", "晚")
-    return Fault(
-        "mask_shifted",
-        row,
-        token,
-        f"the mask of row {row} is one token too {side}, first at token {token}: log-probs and "
-        "values are exactly 0 where it is 1, and not where it is 0.",
-        f"第 {row} 行的掩码{side_zh}了一个 token，最先在 token {token}："
-        "掩码为 1 处的对数概率和价值恰好是 0，掩码为 0 处却不是。",
-    )
-
-
 def _returns_from_whitened(given: Given) -> Fault | None:
     if "token_level_rewards" not in given.columns:
         return _returns_without_rewards(given)
@@ -226,18 +205,14 @@ def _returns_from_whitened(given: Given) -> Fault | None:
         noise = given.rounding * (abs(returns) + abs(values) + abs(whitened))
         same = (np.abs(returns - values - whitened) < CLOSE + noise)[: len(mask)][mask]
         if same.all() and abs(raw - whitened[last]) > 10 * CLOSE + noise[last]:
-            token = given.token(row, last)
-            return Fault(
+            return _fault(
                 "returns_from_whitened",
                 row,
-                token,
-                f"in row {row} R − V is the whitened advantage on every token, e.g. "
-                f"{returns[last]:.4g} − {values[last]:.4g} = {whitened[last]:.4g} at token {token}"
-                f", where the raw one is {raw:.4g}. The critic is trained towards the wrong scale: "
-                "compute R before whitening.",
-                f"第 {row} 行每个 token 的 R − V 都等于白化后的优势，例如 token {token}："
-                f"{returns[last]:.4g} − {values[last]:.4g} = {whitened[last]:.4g}，"
-                f"而未白化的是 {raw:.4g}。critic 学到的尺度是错的：请在白化之前计算 R。",
+                given.token(row, last),
+                returns=returns[last],
+                value=values[last],
+                whitened=whitened[last],
+                raw=raw,
             )
     return None
 
@@ -255,18 +230,16 @@ def _returns_without_rewards(given: Given) -> Fault | None:
         return None
     row, mask, values, returns, _ = next(each for each in rows if each[1].any())
     last = int(np.flatnonzero(mask)[-1])
-    token = given.token(row, last)
-    example = f"{returns[last]:.4g} − {values[last]:.4g} = {returns[last] - values[last]:.4g}"
-    return Fault(
+    return _fault(
         "returns_from_whitened",
         row,
-        token,
-        f"R − V is the whitened advantage on every token, e.g. {example} at token {token} of row "
-        f"{row}: over the batch its mean is {less.mean():.2g} and its σ {less.std():.4g}. The "
-        "critic is trained towards the wrong scale: compute R before whitening.",
-        f"每个 token 的 R − V 都等于白化后的优势，例如第 {row} 行 token {token}：{example}。"
-        f"在整批上它的均值是 {less.mean():.2g}，σ 是 {less.std():.4g}。"
-        "critic 学到的尺度是错的：请在白化之前计算 R。",
+        given.token(row, last),
+        "_in_batch",
+        returns=returns[last],
+        value=values[last],
+        less=returns[last] - values[last],
+        mean=less.mean(),
+        std=less.std(),
     )
 
 
@@ -363,16 +336,8 @@ def _differs(seen: Sequence[Seen], same: float, close: float) -> Fault | None:
     if not apart > noise:
         return None
     row, token, value, _ = other
-    return Fault(
-        "values_after_token",
-        row,
-        token,
-        f"rows {first[0]} and {row} have the same prompt and the same tokens before token {token}, "
-        f"but V[{token}] is {first[2]:.4g} and {value:.4g}. V[{token}] is from before that token, "
-        "so it must be equal: these values have seen their token. Take them one position earlier.",
-        f"第 {first[0]} 行和第 {row} 行的提示相同，token {token} 之前的内容也相同，V[{token}] 却是 "
-        f"{first[2]:.4g} 和 {value:.4g}。V[{token}] 是写这个 token 之前的，应当相等："
-        "这些值已经看到了自己的 token。请往前取一位。",
+    return _fault(
+        "values_after_token", row, token, first=first[0], first_value=first[2], value=value
     )
 
 
@@ -391,18 +356,14 @@ def _other_temperature(given: Given) -> Fault | None:
     ratio, fits = found
     row, on, old, sampled = max(pairs, key=lambda pair: _widest(*pair[1:])[0])
     slot = _widest(on, old, sampled)[1]
-    token = given.token(row, slot)
-    return Fault(
+    return _fault(
         "other_temperature",
         row,
-        token,
-        f"old log-probs vary {ratio:.2f} times as much as the sampler's (correlation {fits:.2f}), "
-        f"e.g. {old[slot]:.4g} against {sampled[slot]:.4g} at token {token} of row {row}. The same "
-        "policy at another temperature looks like this: divide the logits by the sampling "
-        "temperature in training too.",
-        f"old log-prob 的起伏是采样器的 {ratio:.2f} 倍（相关系数 {fits:.2f}），例如第 {row} 行 "
-        f"token {token}：{old[slot]:.4g} 对 {sampled[slot]:.4g}。同一个策略、不同的温度就是这样："
-        "训练时也请把 logits 除以采样温度。",
+        given.token(row, slot),
+        ratio=ratio,
+        fits=fits,
+        old=old[slot],
+        sampled=sampled[slot],
     )
 
 

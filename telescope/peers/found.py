@@ -11,6 +11,7 @@ from telescope.algorithms.definitions.kl import NAMES
 from telescope.explain.settings import UNKNOWN, Settings
 from telescope.peers.rows import Array, WatchedStep
 from telescope.peers.rules import Rule, estimated_kls, raw_rows, same
+from telescope.peers.words import said
 
 LEAST = 8
 """Tokens from which γ and λ can be told."""
@@ -46,17 +47,8 @@ def assumed_rule(assumed: Iterable[str], settings: Settings) -> list[Rule]:
     """Said where a number does not agree: the settings may be others."""
     values = settings.by_name()
     numbers = [name for name in assumed if name in ("kl_coef", "gamma", "lam")]
-    said = ", ".join(f"{name} {values[name]:g}" for name in numbers)
-    if not said:
-        return []
-    return [
-        {
-            "en": f"not given and not found in the numbers, so assumed: {said}. A ✗ may come from "
-            "that: give them with settings={…}.",
-            "zh": f"没有给出、也无法从数中得出，所以是假定的：{said}。✗ 可能由此而来："
-            "请用 settings={…} 给出。",
-        }
-    ]
+    listed = ", ".join(f"{name} {values[name]:g}" for name in numbers)
+    return [said("assumed", settings=listed)] if listed else []
 
 
 def _is_raw(watched: WatchedStep) -> bool:

@@ -31,6 +31,7 @@ from telescope.peers.hooks import (
 )
 from telescope.peers.on_import import on_import
 from telescope.peers.recorder import Recorder
+from telescope.peers.words import said
 
 COMMAND = "openrlhf.cli.train_ppo_ray"
 TRAINER = "openrlhf.trainer.ppo_trainer"
@@ -50,19 +51,7 @@ COLUMNS = {
 """Our column -> the field of an Experience. Its advantages are whitened by some estimators."""
 GROUP_STD_EPS = 1e-9
 """What OpenRLHF adds to the σ of a group; ours is 1e-6."""
-RULES = (
-    {
-        "en": "OpenRLHF counts a tool's tokens as time steps with V = 0 and no reward: the token "
-        "before them bootstraps from 0 and is γλ further from the end. Telescope skips them.",
-        "zh": "OpenRLHF 把工具的 token 也算作时间步，V 为 0，没有奖励：它们之前的 token "
-        "从 0 自举，离结尾也多了 γλ 的折扣。Telescope 跳过它们。",
-    },
-    {
-        "en": "OpenRLHF compares the scores of a group first and subtracts the KL afterwards: the "
-        "advantage of a token holds the KL of the tokens from it on.",
-        "zh": "OpenRLHF 先在组内比较得分，再减 KL：一个 token 的优势里有从它开始的各 token 的 KL。",
-    },
-)
+RULES = (said("openrlhf_gaps"), said("openrlhf_kl"))
 """Where OpenRLHF's rules differ from ours. Its σ, over n instead of n − 1, is recorded as it is."""
 
 

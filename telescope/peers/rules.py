@@ -12,6 +12,7 @@ import numpy as np
 from telescope.algorithms.definitions.kl import NAMES, kl_estimate
 from telescope.explain.settings import Settings
 from telescope.peers.rows import Array, WatchedStep
+from telescope.peers.words import said
 
 CLOSE = 2e-3
 """Numbers of bfloat16 that should be equal differ by less, relative to 1 or to themselves."""
@@ -60,10 +61,7 @@ def _kl_kind(watched: WatchedStep, settings: Settings) -> Rule | None:
     ours = settings.credit.kl_kind
     if not fits or kl_estimate(ours).name in fits:
         return None
-    return {
-        "en": f"the trainer's KL per token is {fits[0]}, not {ours}: set kl_kind to {fits[0]}.",
-        "zh": f"训练器的逐 token KL 是 {fits[0]}，不是 {ours}：请把 kl_kind 设为 {fits[0]}。",
-    }
+    return said("kl_kind", found=fits[0], ours=ours)
 
 
 def estimated_kls(
@@ -104,12 +102,7 @@ def _kl_in_bfloat16(watched: WatchedStep, settings: Settings) -> Rule | None:
     bound = np.maximum(1.0, np.abs(scores))
     if not (off > EXACT * bound).any() or not (rounded <= EXACT / 10 * bound).all():
         return None
-    return {
-        "en": "the trainer computes β·KL in bfloat16: a reward is off by up to 0.4 % of its KL "
-        "penalty. Telescope computes it in float64.",
-        "zh": "训练器用 bfloat16 计算 β·KL：一个奖励最多差其 KL 惩罚的 0.4 %。"
-        "Telescope 用 float64。",
-    }
+    return said("kl_in_bfloat16")
 
 
 def _bfloat16(numbers: Array) -> Array:
@@ -130,21 +123,10 @@ def _gaps_take_time(watched: WatchedStep, settings: Settings) -> Rule | None:
         return None
     if same(_gae(watched, settings, "skipped"), returns):
         return None
-    for kind, (en, zh) in GAPS.items():
+    for kind in ("zero", "own"):
         if same(_gae(watched, settings, kind), returns):
-            return {
-                "en": f"the trainer counts a tool's tokens as time steps {en}: the tokens before "
-                "them are γλ further from the end. Telescope skips them.",
-                "zh": f"训练器把工具的 token 也算作时间步，{zh}：它们之前的 token 离结尾多了 γλ "
-                "的折扣。Telescope 跳过它们。",
-            }
+            return said(f"gaps_{kind}")
     return None
-
-
-GAPS = {
-    "zero": ("with V = 0", "那里 V 记为 0"),
-    "own": ("with a V of their own", "那里用它们自己的 V"),
-}
 
 
 def _gae(watched: WatchedStep, settings: Settings, kind: str) -> Array:
@@ -181,19 +163,11 @@ def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Momen
     if len(used) < 4 or same((np.concatenate(raw) - moments[0]) / moments[1], used):
         return None
     if same(_white(raw, 0), used):
-        return {
-            "en": "the trainer's σ is over n tokens, Telescope's over n − 1.",
-            "zh": "训练器的 σ 除以 n，Telescope 除以 n − 1。",
-        }
+        return said("sigma_over_n")
     for parts, count in _shards(len(raw)):
         made = [_white(raw[start : start + count], 1) for start in range(0, len(raw), count)]
         if same(np.concatenate(made), used):
-            return {
-                "en": f"the trainer whitens in {parts} parts of {count} answers each, as {parts} "
-                "ranks do that do not share μ and σ. Telescope whitens over the whole batch.",
-                "zh": f"训练器分 {parts} 份白化，每份 {count} 条：就像 {parts} 个 rank 各用各的 "
-                "μ 和 σ。Telescope 在整批上白化。",
-            }
+            return said("whitened_in_parts", parts=parts, count=count)
     return None
 
 

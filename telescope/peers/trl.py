@@ -9,13 +9,14 @@ step ends. GRPO returns them from a method, which is wrapped. Neither changes wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from telescope.errors import TelescopeError
 from telescope.peers.hooks import frames, kept, listen, numbers
 from telescope.peers.recorder import Recorder
+from telescope.peers.words import said
 
 PPO_COLUMNS = {
     "old_log_probs": "logprobs",
@@ -37,21 +38,6 @@ AGGREGATIONS = {
     "dr_grpo": "seq-mean-token-sum-norm",
 }
 """TRL's `loss_type` -> how the terms of the tokens are averaged."""
-PPO_RULES = (
-    {
-        "en": "TRL pays the score one slot after the last token, and that slot has a V of its own. "
-        "Where an answer ends early, the last A has γλ·(score − V of that slot) in it.",
-        "zh": "TRL 把得分记在最后一个 token 之后的位置，那个位置还有自己的 V。回答提前结束时，"
-        "最后的 A 里多出 γλ·(得分 − 那个位置的 V)。",
-    },
-)
-GRPO_RULES = (
-    {
-        "en": "TRL adds 1e-4 to the σ of a group, Telescope 1e-6.",
-        "zh": "TRL 给组内的 σ 加 1e-4，Telescope 加 1e-6。",
-    },
-)
-"""Where TRL's rules differ from ours."""
 
 
 # ---- PPO ----
@@ -70,7 +56,7 @@ def watch_ppo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Reco
         "clip_value": args.cliprange_value,
         "temperature": args.temperature,
     }
-    recorder = _recorder(trainer, folder, settings, PPO_RULES, options)
+    recorder = _recorder(trainer, folder, settings, "trl_ppo", options)
     trainer.add_callback(_callback(lambda: _record_ppo(trainer, recorder), recorder))
     return recorder
 
@@ -130,7 +116,7 @@ def watch_grpo(trainer: Any, folder: Path | str, options: dict[str, Any]) -> Rec
         "temperature": args.temperature,
         **_loss(args),
     }
-    recorder = _recorder(trainer, folder, settings, GRPO_RULES, options)
+    recorder = _recorder(trainer, folder, settings, "trl_grpo", options)
     seen: dict[str, Any] = {}
 
     def keep(rewards: Any, *_: Any, **__: Any) -> None:
@@ -265,11 +251,11 @@ def _recorder(
     trainer: Any,
     folder: Path | str,
     settings: dict[str, Any],
-    rules: Sequence[Mapping[str, str]],
+    rule: str,
     options: dict[str, Any],
 ) -> Recorder:
     own = {
-        "rules": rules,
+        "rules": [said(rule)],  # where TRL's differs from ours
         "tokenizer": getattr(trainer, "processing_class", None),
         "trainer": "trl",
         "settings": settings,
