@@ -16,24 +16,24 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import tomli_w
 
 from telescope.errors import TelescopeError
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of, steps
-from telescope.ledger.schema import ACTOR_UPDATE, PER_TOKEN, VERSION
-from telescope.ledger.table import TokenBytes, arrow_table, list_column, save_table
+from telescope.ledger.schema import VERSION
+from telescope.ledger.table import TokenBytes, arrow_table, save_table
 from telescope.peers.background import Background
+from telescope.peers.columns import columns_of
 from telescope.peers.faults import find_faults
 from telescope.peers.found import assumed_rule, settings_of
 from telescope.peers.given import given_batch
-from telescope.peers.rows import Array, WatchedStep, rounding_of, watched_step
+from telescope.peers.rows import WatchedStep, rounding_of, watched_step
 from telescope.peers.rules import Moments, rules_of
 from telescope.peers.snapshot import size_of, snapshot
 from telescope.peers.whitening import batch_moments, given_moments
@@ -150,7 +150,6 @@ class Recorder:
         if self.strict or self.tokenizer is None:
             return self.tokenizer
         if self._own_tokenizer[0] is not self.tokenizer:
-            self._bytes = None
             self._own_tokenizer = (self.tokenizer, None)  # where it cannot be copied, there is none
             self._own_tokenizer = (self.tokenizer, copy.deepcopy(self.tokenizer))
         return self._own_tokenizer[1]
@@ -186,14 +185,14 @@ class Recorder:
             "rounding": rounding_of(given),
             "faults": [asdict(fault) for fault in faults],
         }
-        shown = _first(watched, self.samples)
+        shown = watched.first(self.samples)
         try:
-            columns = self._columns(shown, moments, tokenizer)
+            columns = columns_of(shown, moments, self._bytes_of(tokenizer))
         except Exception as error:
             if self.strict or tokenizer is None:
                 raise
             self._say(f"the tokenizer fails, tokens are numbers: {error}", once_for="tokenizer")
-            columns = self._columns(shown, moments, None)
+            columns = columns_of(shown, moments, None)
         path = path_of(self.folder, step)
         save_table(arrow_table(columns, meta), path)
         self._write_config(known_settings)
@@ -217,54 +216,16 @@ class Recorder:
         if self.rules:
             return []  # this trainer's are known
         with contextlib.suppress(Exception):
-            return rules_of(watched, _first(watched, self.samples), settings, moments)
+            return rules_of(watched, watched.first(self.samples), settings, moments)
         return []
 
-    def _columns(self, watched: WatchedStep, moments: Moments, tokenizer: Any) -> dict[str, Any]:
-        count = len(watched)
-        lengths = np.array([len(row) for row in watched.responses])
-        prompts = watched.prompts or _decoded(watched.prompt_ids, count, tokenizer)
-        responses = watched.texts or _decoded(watched.responses, count, tokenizer)
-        columns: dict[str, Any] = {
-            "sample": list(range(count)),
-            "prompt": prompts,
-            "prompt_index": watched.group or list(range(count)),
-            "response": responses,
-            "score": watched.scores or [None] * count,
-            "parts": [list(part.items()) for part in watched.parts or [{}] * count],
-            "token_bytes": self._token_bytes(watched, tokenizer),
-            "responses": _lists(watched.responses, lengths, "responses"),
-            "response_mask": _lists(watched.mask, lengths, "response_mask"),
-            "actor_updates": _update(watched, lengths),
-        }
-        if watched.prompt_ids is not None:
-            columns["prompt_ids"] = [row.tolist() for row in watched.prompt_ids]
-        per_row = {
-            "group": watched.group,
-            "truncated": watched.truncated,
-            "bootstrap": watched.bootstrap,
-            "scale": watched.scale,
-        }
-        columns |= {name: values for name, values in per_row.items() if values is not None}
-        if moments is not None:
-            columns["whiten_mean"] = [moments[0]] * count
-            columns["whiten_std"] = [moments[1]] * count
-        for name, rows in watched.columns.items():
-            columns[name] = _lists(_silent(rows, watched.mask), lengths, name)
-        return columns
-
-    def _token_bytes(self, watched: WatchedStep, tokenizer: Any) -> list[list[bytes]]:
-        if watched.pieces is not None:
-            return [[piece.encode() for piece in row] for row in watched.pieces]
-        return [self._pieces(row, tokenizer) for row in watched.responses]
-
-    def _pieces(self, ids: Array, tokenizer: Any) -> list[bytes]:
-        """The bytes of each token; without a tokenizer its id in brackets."""
+    def _bytes_of(self, tokenizer: Any) -> TokenBytes | None:
+        """The bytes of the tokenizer's tokens, kept from step to step."""
         if tokenizer is None:
-            return [f"[{i}]".encode() for i in ids.tolist()]
-        if self._bytes is None:
+            return None
+        if self._bytes is None or self._bytes.tokenizer is not tokenizer:
             self._bytes = TokenBytes(tokenizer)
-        return [self._bytes[i] for i in ids.tolist()]
+        return self._bytes
 
     def _append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         row: dict[str, Any] = {"step": step}
@@ -336,14 +297,6 @@ def _quietly(say: Callable[[str], None]) -> Iterator[None]:
             say(f"not recorded: {kind}{error}")
 
 
-def _decoded(rows: Sequence[Array] | None, count: int, tokenizer: Any) -> list[str]:
-    if rows is None:
-        return [""] * count
-    if tokenizer is None:
-        return [" ".join(map(str, row.tolist())) for row in rows]
-    return [str(tokenizer.decode(row.tolist())) for row in rows]
-
-
 def _means(watched: WatchedStep) -> dict[str, float]:
     """Curves that every trainer has: the mean score and length of the step's responses."""
     if not len(watched):
@@ -353,45 +306,6 @@ def _means(watched: WatchedStep) -> dict[str, float]:
     if scores:
         found["reward/score_mean"] = float(np.mean(scores))
     return found
-
-
-def _first(watched: WatchedStep, count: int) -> WatchedStep:
-    """The first responses of the step."""
-
-    given = {name: value for name, value in vars(watched).items() if value is not None}
-    columns = given.pop("columns")
-    return replace(
-        watched,
-        columns={name: rows[:count] for name, rows in columns.items()},
-        **{name: rows[:count] for name, rows in given.items()},
-    )
-
-
-def _silent(rows: Sequence[Array], mask: Sequence[Array]) -> list[Array]:
-    """The columns with 0 where the policy did not write: trainers leave anything there."""
-    return [np.where(m > 0, row, 0.0) for row, m in zip(rows, mask, strict=True)]
-
-
-def _lists(rows: Sequence[Array], lengths: Array, name: str) -> pa.ListArray:
-    kind = PER_TOKEN[name]
-    flat = np.concatenate(rows) if len(rows) else np.zeros(0)
-    return list_column(flat, lengths, kind)
-
-
-def _update(watched: WatchedStep, lengths: Array) -> pa.ListArray:
-    """The last update of the policy, where its log-probs are known; else none."""
-    kinds = {name: ACTOR_UPDATE[name] for name in ("old_log_probs", "log_probs")}
-    fields = [("epoch", pa.int16()), ("minibatch", pa.int16()), *kinds.items()]
-    old = watched.columns.get("old_log_probs")
-    if watched.log_probs is None or old is None:
-        return pa.array([[] for _ in lengths], pa.list_(pa.struct(fields)))
-    updates = [
-        [{"epoch": -1, "minibatch": -1, "old_log_probs": a.tolist(), "log_probs": b.tolist()}]
-        for a, b in zip(
-            _silent(old, watched.mask), _silent(watched.log_probs, watched.mask), strict=True
-        )
-    ]
-    return pa.array(updates, pa.list_(pa.struct(fields)))
 
 
 _recorders: dict[Path, Recorder] = {}

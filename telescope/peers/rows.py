@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,16 @@ class WatchedStep:
 
     def __len__(self) -> int:
         return len(self.responses)
+
+    def first(self, count: int) -> WatchedStep:
+        """The first responses of the step."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        columns = given.pop("columns")
+        return replace(
+            self,
+            columns={name: rows[:count] for name, rows in columns.items()},
+            **{name: rows[:count] for name, rows in given.items()},
+        )
 
     def written(self, name: str) -> list[Array] | None:
         """A column's numbers on the tokens that the policy wrote, row by row."""
