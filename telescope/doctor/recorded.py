@@ -200,7 +200,7 @@ class Recorded:
             if prompt:
                 yield step, row, prompt
 
-    def _cells(self, most: int, *names: str) -> Iterator[tuple[int, int, list[Any]]]:
+    def _cells(self, most: int, *names: str) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
         """Step, row and some columns of the responses of at most so many recorded steps."""
         stride = max(1, -(-len(self.all_steps) // most))
         for step in self.all_steps[::stride]:
@@ -210,7 +210,7 @@ class Recorded:
                 continue
             columns = [table[name].to_pylist() for name in names]
             for row, cells in enumerate(zip(*columns, strict=True)):
-                yield step, row, list(cells)
+                yield step, row, cells
 
     def held_out_prompts(self) -> set[str]:
         """The prompts of the first recorded evaluation, without the further evaluation sets."""

@@ -35,24 +35,24 @@ _CHAT_MODEL = re.compile(r"instruct|chat|-it\b|smollm2$", re.IGNORECASE)
 )
 def prompt_format(run: Curves, recorded: Recorded) -> Sign | None:
     """Prompts show a template that was not filled in, two formats at once, or none."""
-    for step in recorded.steps()[:1]:
-        prompts = [str(text) for text in step.known_rows("prompt") if text]
-        if not prompts:
-            continue
-        variant, shown = _format_problem(prompts, run)
-        if not variant and _have_unknown_tokens(step):
-            variant, shown = "unknown", prompts[0].strip()[:_SHOWN]
-        if variant:
-            is_plain = variant == "plain"
-            return Sign(
-                since=step.step,
-                numbers={"shown": shown},
-                variant=variant,
-                severity="warning" if is_plain else "serious",
-                places=(step.response_place(0),),
-                confidence=0.6 if is_plain else 0.85,
-            )
-    return None
+    first = recorded.steps()[:1]
+    prompts = [str(text) for step in first for text in step.known_rows("prompt") if text]
+    if not prompts:
+        return None
+    variant, shown = _format_problem(prompts, run)
+    if not variant and _have_unknown_tokens(first[0]):
+        variant, shown = "unknown", prompts[0].strip()[:_SHOWN]
+    if not variant:
+        return None
+    is_plain = variant == "plain"
+    return Sign(
+        since=first[0].step,
+        numbers={"shown": shown},
+        variant=variant,
+        severity="warning" if is_plain else "serious",
+        places=(first[0].response_place(0),),
+        confidence=0.6 if is_plain else 0.85,
+    )
 
 
 def _format_problem(prompts: list[str], run: Curves) -> tuple[str, str]:
