@@ -52,8 +52,6 @@ class LossReport:
     meter: Meter = field(default_factory=Meter)
     minibatch_kl: Mean = field(default_factory=Mean)
     """KL from π_old of this minibatch: `target_kl` ends the update by it."""
-    update_kl: Mean = field(default_factory=Mean)
-    """The same over the whole update: β adapts by it."""
     note: Note = ignore
 
 
@@ -77,7 +75,6 @@ class Actor:
         self.ranks = ranks or Ranks()
         self.cost = cost_of(model)
         self.device: torch.device = model.device
-        self.padded = not is_packable(model)
         self.loss = config.actor  # its beta and entropy_coef may move
         self.skips_old = _can_skip_old_log_probs(config)
         self.learner = Learner(
@@ -85,7 +82,7 @@ class Actor:
             config.actor,
             total_updates=max(config.steps - config.critic_warmup, 1),
             seed=config.seed,
-            padded=self.padded,
+            padded=not is_packable(model),
             ranks=self.ranks,
         )
         for name in ("beta", "beta_given"):
@@ -190,7 +187,6 @@ class Actor:
         if config.entropy_target is not None:
             self._adapt_entropy_coef(batch, config.entropy_target)
         meter = Meter(self.ranks)
-        update_kl = Mean(self.ranks)
         staleness = self.learner.updates - batch["policy_version"].float().mean()
         steps = 0
         for epoch, index, minibatch in self.learner.minibatches(batch):
@@ -198,7 +194,6 @@ class Actor:
                 on_policy=epoch == 0 and index == 0,
                 meter=meter,
                 minibatch_kl=Mean(self.ranks),
-                update_kl=update_kl,
                 note=ledger.note("actor", epoch, index) if ledger else ignore,
             )
             seed = mix_seed(self.config.seed, self.learner.updates, epoch, index)
@@ -221,7 +216,7 @@ class Actor:
         adapt = config.definition.adapt
         if adapt is not None:
             metrics["actor/beta"] = self.beta
-            self._set_beta(_beta(adapt(self.loss, update_kl.value())))
+            self._set_beta(_beta(adapt(self.loss, metrics["actor/approx_kl"])))
         return metrics
 
     @torch.no_grad()
@@ -336,7 +331,6 @@ class Actor:
             meter.tokens("actor/kl_loss", kl_to_ref, mask)
         k3 = (torch.expm1(terms.log_ratio) - terms.log_ratio).clamp(min=0)
         report.minibatch_kl.tokens(k3, mask)
-        report.update_kl.tokens(k3, mask)
         meter.add("actor/pg_loss", pg_loss)
         meter.tokens("actor/pg_clipfrac", terms.clipped, mask)
         meter.tokens("actor/pg_clipfrac_lower", terms.dual_clipped, mask)
