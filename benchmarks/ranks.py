@@ -208,7 +208,8 @@ def packed_note(roles: Roles) -> str:
 
     workers = roles.actor.group.workers
     calls = [
-        worker.__ray_call__.remote(lambda self: self.roles["actor"].learner.padded) for worker in workers
+        worker.__ray_call__.remote(lambda self: self.roles["actor"].learner.padded)
+        for worker in workers
     ]
     return "padded" if any(ray.get(calls)) else "packed"
 

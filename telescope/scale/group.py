@@ -21,9 +21,7 @@ _CONNECTION_ERRORS = ("gloo", "NCCL", "Connection reset", "Connection closed", "
 class WorkerGroup:
     """N workers with a process group of their own, each at a reserved place in the cluster."""
 
-    def __init__(
-        self, config: Config, size: int, roles: Sequence[str], *, gpus: bool, kind: type = Worker
-    ) -> None:
+    def __init__(self, config: Config, size: int, roles: Sequence[str], *, gpus: bool) -> None:
         import ray
 
         self.config = config
@@ -42,7 +40,7 @@ class WorkerGroup:
         )
         try:
             self._wait_for_placement(resources, size, roles)
-            self.workers = self._start_workers(kind, size, resources.get("GPU", 0))
+            self.workers = self._start_workers(size, resources.get("GPU", 0))
             leaders = self.workers[:: self.team_size]
             addresses = self.wait_for([leader.address.remote() for leader in leaders], "start")
             own = [(rank, size, addresses[rank // self.team_size]) for rank in range(size)]
@@ -51,7 +49,7 @@ class WorkerGroup:
             self.close()
             raise
 
-    def _start_workers(self, kind: type, size: int, gpus: float) -> list[Any]:
+    def _start_workers(self, size: int, gpus: float) -> list[Any]:
         """Starts the processes, each with so many GPUs or so much of one.
 
         Neighbouring ranks share a machine where possible.
@@ -59,7 +57,7 @@ class WorkerGroup:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        actor_class: Any = ray.remote(kind)
+        actor_class: Any = ray.remote(Worker)
         for index in range(size):
             place = PlacementGroupSchedulingStrategy(
                 self.placement, placement_group_bundle_index=index

@@ -104,11 +104,6 @@ class Job:
         """Whether GPUs that train do not sample."""
         return self.is_sharded and self.config.ray.samplers > 0
 
-    @property
-    def scores_here(self) -> bool:
-        """Whether the GPU that trains holds the reward model. On Ray the controller's CPU does."""
-        return self.reward is not None and not self.is_sharded
-
     # ---- rows
 
     @property

@@ -89,7 +89,8 @@ def _training(job: Job, roles: Sequence[Trained], *, with_actor: bool) -> Memory
     """The memory of a GPU that trains these roles; with the actor is the reference."""
     reference = _reference(job) if with_actor else 0
     offloaded_reference = reference if job.config.model.offload_reference else 0
-    scorer = 4.0 * job.reward.critic if job.reward and job.scores_here else 0
+    reward = None if job.is_sharded else job.reward  # on Ray the controller's CPU has it
+    scorer = 4.0 * reward.critic if reward else 0
     weights = sum(_weights(job, role) for role in roles) + reference - offloaded_reference
     offloaded = sum(_state(job, role) for role in roles if role.settings.offload_optimizer)
     optimizer = sum(_state(job, role) for role in roles) - offloaded
@@ -141,7 +142,7 @@ def _training(job: Job, roles: Sequence[Trained], *, with_actor: bool) -> Memory
         + job.unpacked
         + (4 * largest / max(role.shards for role in roles) if job.is_sharded else 0),
         sampling=held + graphs + sampling.total + job.unpacked if samples else 0,
-        scoring=always + _scoring(job, job.reward) if job.reward and scorer else 0,
+        scoring=always + _scoring(job, reward) if reward else 0,
         forward=forward + graphs,
         updating=always + update.peak,
         # The largest weight, gathered; beside a vLLM it is gathered as it is stored.
