@@ -32,6 +32,7 @@ from telescope.errors import TelescopeError
 from telescope.roles.learner import Denominators, map_rows
 from telescope.roles.meter import Meter
 from telescope.roles.reward import Reward
+from tests.algorithms.law_rows import MODES
 from tests.fakes import EOS, hand_batch
 from tests.roles.test_update import prepared
 from tests.test_credit import staged
@@ -83,13 +84,7 @@ def test_03_nan_in_padding_poisons_neither_value_nor_gradient() -> None:
     )
     out = compute_advantages(batch, CreditConfig.of(), kl_coef=0.1)
     assert all(out[name].isfinite().all() for name in out if out[name].is_floating_point())
-    for mode in (
-        "token-mean",
-        "token-sum",
-        "seq-mean-token-sum",
-        "seq-mean-token-mean",
-        "seq-mean-token-sum-norm",
-    ):
+    for mode in MODES:
         results = []
         for x in (clean, dirty):
             log_probs = x.clone().requires_grad_()

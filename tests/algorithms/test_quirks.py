@@ -22,6 +22,7 @@ from telescope.algorithms import (
 from telescope.batch import TokenBatch
 from telescope.errors import TelescopeError
 from tests.algorithms.golden_cases import CASES
+from tests.algorithms.law_rows import MODES
 
 
 def quirk(name: str):
@@ -137,16 +138,7 @@ def test_an_infinite_old_log_prob_in_padding_reaches_neither_policy_loss_nor_gra
     np.testing.assert_allclose(grad, case.out["grad_log_prob"], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "token-mean",
-        "token-sum",
-        "seq-mean-token-sum",
-        "seq-mean-token-sum-norm",
-        "seq-mean-token-mean",
-    ],
-)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_micro_batch_without_action_tokens_has_loss_zero_and_gradient_zero(mode):
     case = quirk(f"vanilla_all_masked_{mode}")
     assert not case.mask.any()

@@ -15,6 +15,7 @@ from telescope.data.build import build_data
 from telescope.errors import DivergedError, TelescopeError
 from telescope.roles.actor import LossReport
 from telescope.roles.learner import Learner, map_rows, micro_batches
+from tests.algorithms.law_rows import MODES
 from tests.fakes import hand_batch
 
 SIZES = ["16", "40", "4096"]  # one row at a time, a few, all
@@ -39,16 +40,7 @@ def gradients(model) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "token-mean",
-        "token-sum",
-        "seq-mean-token-sum",
-        "seq-mean-token-mean",
-        "seq-mean-token-sum-norm",
-    ],
-)
+@pytest.mark.parametrize("mode", MODES)
 def test_micro_batch_size_changes_neither_update_nor_metrics(make_config, mode: str) -> None:
     results = []
     for size in SIZES:
