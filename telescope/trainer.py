@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from telescope.algorithms import adapt_kl_coef, masked_mean
-from telescope.batch import TokenBatch
+from telescope.algorithms import adapt_kl_coef
 from telescope.build import GivenReward
 from telescope.config import Config
 from telescope.credit import compute_advantages, credit_metrics
@@ -130,7 +129,7 @@ class Trainer(Lifecycle):
                     metrics |= critic.update_critic(batch, ledger)
                 flops = critic.training_flops(batch)
                 if step >= config.critic_warmup:  # during warm-up policy and kl_coef stand still
-                    self._adapt_kl(batch)
+                    self._adapt_kl(metrics, len(batch))
                     with timer("update_actor"):
                         metrics |= actor.update_actor(batch, ledger)
                     flops += actor.training_flops(batch)
@@ -146,15 +145,15 @@ class Trainer(Lifecycle):
                     break
         return self.last_metrics()
 
-    def _adapt_kl(self, batch: TokenBatch) -> None:
+    def _adapt_kl(self, metrics: Mapping[str, float], rows: int) -> None:
         credit = self.config.credit
         if credit.kl_target is not None:
             self.kl_coef = adapt_kl_coef(
                 self.kl_coef,
-                float(masked_mean(batch["kl"], batch.mask)),
+                metrics["reward/kl"],
                 target=credit.kl_target,
                 horizon=credit.kl_horizon,
-                n_steps=len(batch),
+                n_steps=rows,
             )
 
     @property

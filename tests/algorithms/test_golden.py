@@ -207,22 +207,6 @@ def test_clipped_policy_loss_is_verls(case):
 def test_kl_coefficient_moves_as_verls_does(case):
     from telescope.trainer import Trainer
 
-    class Batch:
-        """So many rows with this mean KL."""
-
-        mask = torch.ones(1, 1)
-
-        def __init__(self, kl: float, rows: int) -> None:
-            self.kl = torch.tensor([[kl]], dtype=torch.float64)
-            self.rows = rows
-
-        def __getitem__(self, name: str) -> torch.Tensor:
-            assert name == "kl"
-            return self.kl
-
-        def __len__(self) -> int:
-            return self.rows
-
     credit = CreditConfig.of(
         kl_target=case["target_kl"] if case["type"] == "adaptive" else None,
         kl_horizon=case["horizon"],
@@ -230,7 +214,7 @@ def test_kl_coefficient_moves_as_verls_does(case):
     run = SimpleNamespace(config=SimpleNamespace(credit=credit), kl_coef=case["init_kl_coef"])
     betas = [run.kl_coef]
     for kl, n_steps in zip(case["current_kl"].tolist(), case["n_steps"].tolist(), strict=True):
-        Trainer._adapt_kl(run, Batch(kl, n_steps))
+        Trainer._adapt_kl(run, {"reward/kl": kl}, n_steps)
         betas.append(run.kl_coef)
     agree(case, {"beta": torch.tensor(betas, dtype=torch.float64)})
 
