@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.viewer.fake import fake_run
+
+Visit = Callable[..., Any]
+
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 SEEN_BEFORE = "try { localStorage.setItem('telescope.tour', '1') } catch {}"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -130,3 +134,17 @@ def serve_run(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str]]
     for made, thread in running:
         made.should_exit = True
         thread.join(timeout=10)
+
+
+@pytest.fixture
+def visit(open_page: Visit, serve_run: Callable[[Path], str], tmp_path: Path) -> Visit:
+    """Opens a part of the live page: `visit("view=samples&step=40", run, width=390)`.
+
+    `run` is a folder, or the samples of each step of a run made by hand; the lesson without it.
+    """
+
+    def open_state(state: str = "", run: Any = None, **options: Any) -> Any:
+        folder = run if isinstance(run, Path) else fake_run(tmp_path / "run", run)
+        return open_page(f"{serve_run(folder)}#{state}", **options)
+
+    return open_state

@@ -10,7 +10,7 @@ import pytest
 
 from telescope.explain.settings import Settings
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import EOS, fake_run, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
@@ -70,13 +70,9 @@ def test_a_question_that_failed_can_be_asked_again(
     page.trouble.clear()
 
 
-def test_the_hint_asks_for_another_lambda_than_the_runs(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_the_hint_asks_for_another_lambda_than_the_runs(visit: Visit) -> None:
     one = sample(["a", EOS], [0.1, 0.2], [0.0, 0.0], score=1.0, settings=Settings.of(lam=1.0))
-    page = open_page(
-        serve_run(fake_run(tmp_path / "run", {1: step_of([one], 1)})) + "#view=samples"
-    )
+    page = visit("view=samples", {1: step_of([one], 1)})
     page.locator("#ask-follow").wait_for()
     assert "λ=0.95 呢" in page.locator("#ask-follow").text_content()
 

@@ -16,7 +16,7 @@ from telescope.explain.sample import Sample
 from telescope.ledger import reader as ledger
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 from tests.viewer.real_step import credited, real_batch, table_of
 
@@ -44,10 +44,9 @@ def numbers(texts: list[str]) -> list[float]:
 
 
 def test_one_prompt_is_stacked_step_by_step_with_score_and_first_value(
-    open_page: Open, serve_run: Serve, tmp_path: Path
+    visit: Visit, tmp_path: Path
 ) -> None:
-    url = serve_run(growing(tmp_path / "run"))
-    page = open_page(url + "#view=compare&step=20&sample=1&lang=en")
+    page = visit("view=compare&step=20&sample=1&lang=en", growing(tmp_path / "run"))
     until(page, "document.querySelectorAll('.stack .coloured').length === 3")
     rows = page.locator(".stack > li")
     assert rows.evaluate_all("all => all.map((row) => row.dataset.step)") == ["10", "20", "30"]
@@ -60,11 +59,8 @@ def test_one_prompt_is_stacked_step_by_step_with_score_and_first_value(
     assert QUESTION in page.locator("#prompt").text_content()
 
 
-def test_the_same_number_has_the_same_colour_at_every_step(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(growing(tmp_path / "run"))
-    page = open_page(url + "#view=compare&step=20&sample=1&colour=values")
+def test_the_same_number_has_the_same_colour_at_every_step(visit: Visit, tmp_path: Path) -> None:
+    page = visit("view=compare&step=20&sample=1&colour=values", growing(tmp_path / "run"))
     until(page, "document.querySelectorAll('.stack .coloured').length === 3")
     colours = page.locator(".stack .coloured [data-token='0']").evaluate_all(
         "all => all.map((token) => getComputedStyle(token).backgroundColor)"
@@ -91,9 +87,9 @@ def test_a_prompt_is_chosen_from_the_list_and_a_token_opens(
 
 
 def test_prompts_that_come_back_are_offered_first_with_their_count(
-    open_page: Open, serve_run: Serve, tmp_path: Path
+    visit: Visit, tmp_path: Path
 ) -> None:
-    page = open_page(serve_run(growing(tmp_path / "run")) + "#view=compare&step=20&lang=en")
+    page = visit("view=compare&step=20&lang=en", growing(tmp_path / "run"))
     until(page, "document.querySelector('#prompt-choice optgroup option') !== null")
     until(page, "document.querySelectorAll('#prompt-choice optgroup').length === 2")
     groups = page.locator("#prompt-choice optgroup").evaluate_all(
@@ -139,11 +135,11 @@ def pair_of_runs(folder: Path) -> Path:
 
 
 def test_two_runs_stand_side_by_side_and_the_first_difference_is_marked(
-    open_page: Open, serve_run: Serve, tmp_path: Path
+    visit: Visit, tmp_path: Path
 ) -> None:
-    url = serve_run(pair_of_runs(tmp_path / "runs"))
-    page = open_page(
-        url + "#view=compare&compare=runs&run=first&other=second&step=20&sample=1&lang=en"
+    page = visit(
+        "view=compare&compare=runs&run=first&other=second&step=20&sample=1&lang=en",
+        pair_of_runs(tmp_path / "runs"),
     )
     until(page, "document.querySelectorAll('.side .coloured').length === 2")
     assert numbers(page.locator(".side .score").all_text_contents()) == [1.0, 0.5]
@@ -161,22 +157,17 @@ def test_two_runs_stand_side_by_side_and_the_first_difference_is_marked(
     until(page, "document.querySelector('#difference').textContent.includes('−50')")  # points
 
 
-def test_two_runs_at_different_steps_are_said_to_be(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(pair_of_runs(tmp_path / "runs"))
-    page = open_page(
-        url + "#view=compare&compare=runs&run=first&other=second&step=10&sample=1&lang=en"
+def test_two_runs_at_different_steps_are_said_to_be(visit: Visit, tmp_path: Path) -> None:
+    page = visit(
+        "view=compare&compare=runs&run=first&other=second&step=10&sample=1&lang=en",
+        pair_of_runs(tmp_path / "runs"),
     )
     until(page, "document.querySelectorAll('.side .coloured').length === 2")
     assert "Step 10 is compared with step 20" in page.locator("#difference").text_content()
 
 
-def test_two_settings_stand_side_by_side_on_the_same_answer(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url + "#view=compare&compare=runs&step=40&sample=0&colour=advantages&lang=en")
+def test_two_settings_stand_side_by_side_on_the_same_answer(visit: Visit) -> None:
+    page = visit("view=compare&compare=runs&step=40&sample=0&colour=advantages&lang=en")
     until(page, "document.querySelectorAll('.side .coloured').length === 2")
     assert "Both are as recorded" in page.locator("#difference").text_content()
     assert page.locator(".side .differs").count() == 0
@@ -240,9 +231,8 @@ def test_a_bin_lists_its_tokens_and_a_token_opens(real_page: Callable[[str], Any
     page.locator("#bin-tokens").wait_for()
 
 
-def test_the_ratio_has_its_clip_limits(open_page: Open, serve_run: Serve, tmp_path: Path) -> None:
-    url = serve_run(fake_run(tmp_path / "run", {40: lesson()}))
-    page = open_page(url + "#view=compare&compare=distributions&column=ratio&lang=en")
+def test_the_ratio_has_its_clip_limits(visit: Visit) -> None:
+    page = visit("view=compare&compare=distributions&column=ratio&lang=en", {40: lesson()})
     page.locator(".limit").first.wait_for(state="attached")
     assert page.locator(".plot .strong").all_text_contents() == ["0.80", "1.20"]
     outside = sum(
@@ -274,15 +264,12 @@ def test_values_and_returns_make_a_grid_whose_cells_list_tokens(
 # ---- the critic ----
 
 
-def test_calibration_compares_values_with_observed_returns(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_calibration_compares_values_with_observed_returns(visit: Visit) -> None:
     rows = [
         sample(["x", "y", EOS], [v] * 3, [0.0] * 3, score=score)
         for v, score in ((0.1, 0.0), (0.2, 0.0), (0.8, 1.0), (0.9, 1.0))
     ]
-    url = serve_run(fake_run(tmp_path / "run", {1: step_of(rows, 1)}))
-    page = open_page(url + "#view=compare&compare=calibration&step=1&lang=en")
+    page = visit("view=compare&compare=calibration&step=1&lang=en", {1: step_of(rows, 1)})
     page.locator(".point").first.wait_for()
     points = page.locator(".point circle").evaluate_all(
         "all => all.map((dot) => [Number(dot.dataset.x), Number(dot.dataset.y)])"
@@ -306,13 +293,10 @@ def test_calibration_compares_values_with_observed_returns(
     assert not set("γλμσÂδρ") & set(page.locator("#calibration").text_content())
 
 
-def test_the_error_bars_of_the_calibration_count_answers_not_tokens(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_the_error_bars_of_the_calibration_count_answers_not_tokens(visit: Visit) -> None:
     # Ten answers, five right: each is one observation, however many tokens it has.
     rows = [sample(["x"] * 3 + [EOS], [0.7] * 4, [0.0] * 4, score=float(k < 5)) for k in range(10)]
-    url = serve_run(fake_run(tmp_path / "run", {1: step_of(rows, 1)}))
-    page = open_page(url + "#view=compare&compare=calibration&step=1&lang=en")
+    page = visit("view=compare&compare=calibration&step=1&lang=en", {1: step_of(rows, 1)})
     point = page.locator(".point")
     point.wait_for()
     # √(10/9 · Σ of 10 answers (4 · 0.5)²) / 40 = √(400/9) / 40 = 1/6; by tokens 0.0801
@@ -328,13 +312,11 @@ def test_the_error_bars_of_the_calibration_count_answers_not_tokens(
     assert "On average V is 0.200 too high. One standard error, by answers, is 0.167" in said
 
 
-def test_a_calibration_of_few_answers_has_no_error_bars(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_a_calibration_of_few_answers_has_no_error_bars(visit: Visit, tmp_path: Path) -> None:
     rows = [sample(["x", EOS], [0.7] * 2, [0.0] * 2, score=float(k < 5)) for k in range(9)]
     folder = fake_run(tmp_path / "run", {1: step_of(rows, 1)})
     (folder / "config.toml").write_text("[rollout]\nbatch_size = 128\nn = 4\n")
-    page = open_page(serve_run(folder) + "#view=compare&compare=calibration&step=1&lang=en")
+    page = visit("view=compare&compare=calibration&step=1&lang=en", folder)
     page.locator(".point").wait_for()
     assert page.locator(".point .error").count() == 0
     assert "too few answers for an error bar" in page.locator(".point").get_attribute("aria-label")
@@ -345,12 +327,8 @@ def test_a_calibration_of_few_answers_has_no_error_bars(
     assert "这一步 512 条回答中的 9 条" in page.locator("#calibration-rests").text_content()
 
 
-def test_without_a_critic_nothing_is_calibrated(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    page = open_page(
-        serve_run(grouped_run(tmp_path / "run")) + "#view=compare&compare=calibration&lang=en"
-    )
+def test_without_a_critic_nothing_is_calibrated(visit: Visit, tmp_path: Path) -> None:
+    page = visit("view=compare&compare=calibration&lang=en", grouped_run(tmp_path / "run"))
     page.locator("#no-critic").wait_for()
     assert "no critic" in page.locator("#no-critic").text_content()
 
@@ -377,10 +355,11 @@ def outcomes() -> list[float]:
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo"])
 def test_a_group_is_drawn_as_dots_and_no_fence_of_zeros(
-    estimator: str, open_page: Open, serve_run: Serve, tmp_path: Path
+    estimator: str, visit: Visit, tmp_path: Path
 ) -> None:
-    url = serve_run(grouped_run(tmp_path / "run", estimator))
-    page = open_page(url + "#view=samples&step=0&sample=0&token=0&lang=en")
+    page = visit(
+        "view=samples&step=0&sample=0&token=0&lang=en", grouped_run(tmp_path / "run", estimator)
+    )
     page.locator(".member").first.wait_for()
     assert page.locator("#picture").count() == 0  # the fence
     members = page.locator(".member").evaluate_all("all => all.map((dot) => dot.dataset.member)")
@@ -410,12 +389,8 @@ def test_a_click_on_a_dot_opens_that_answer(
     assert "sample=7" in page.url
 
 
-def test_a_child_reads_the_group_without_symbols(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    page = open_page(
-        serve_run(grouped_run(tmp_path / "run")) + "#view=samples&step=0&sample=0&kid=1&lang=en"
-    )
+def test_a_child_reads_the_group_without_symbols(visit: Visit, tmp_path: Path) -> None:
+    page = visit("view=samples&step=0&sample=0&kid=1&lang=en", grouped_run(tmp_path / "run"))
     page.locator("#group-said").wait_for()
     text = page.locator("#group-said").text_content()
     group = [outcomes()[k] for k in (0, 1, 4, 7)]
@@ -429,10 +404,8 @@ def test_a_child_reads_the_group_without_symbols(
     assert not re.search(r"[γλμσδρÂ=]|\.\d\d", text)
 
 
-def test_a_what_if_without_a_critic_draws_the_group_above_the_fence(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    page = open_page(serve_run(fake_run(tmp_path / "run")) + "#view=samples&step=40&sample=0")
+def test_a_what_if_without_a_critic_draws_the_group_above_the_fence(visit: Visit) -> None:
+    page = visit("view=samples&step=40&sample=0")
     page.locator("#estimator").wait_for()
     assert page.locator("#group-picture").count() == 0
     page.locator("#estimator").select_option("grpo")
@@ -446,12 +419,9 @@ def test_a_what_if_without_a_critic_draws_the_group_above_the_fence(
 
 @pytest.mark.parametrize("part", ["prompt", "runs", "distributions", "calibration"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_one_column(
-    part: str, scheme: str, open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(
-        f"{url}#view=compare&compare={part}&step=40&sample=0&est=td0",
+def test_a_phone_shows_one_column(part: str, scheme: str, visit: Visit) -> None:
+    page = visit(
+        f"view=compare&compare={part}&step=40&sample=0&est=td0",
         width=390,
         height=844,
         color_scheme=scheme,
@@ -461,13 +431,11 @@ def test_a_phone_shows_one_column(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_hostile_text_is_text_when_compared(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_hostile_text_is_text_when_compared(visit: Visit) -> None:
     from tests.viewer.fake import hostile
 
     rows = [replace(one, prompt="p") for one in hostile()[:8]]
-    page = open_page(serve_run(fake_run(tmp_path / "run", {1: rows})) + "#view=compare&step=1")
+    page = visit("view=compare&step=1", {1: rows})
     until(page, "document.querySelectorAll('.stack .coloured').length === 8")
     assert page.evaluate("window.hacked") is None
     assert page.locator(".stack script, .stack img").count() == 0

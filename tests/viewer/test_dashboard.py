@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from telescope.ledger.reader import path_of
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import sample, step_of, write_step
 from tests.viewer.test_evaluations import with_answers
 from tests.viewer.training import (
@@ -36,13 +36,16 @@ def run(tmp_path: Path) -> Path:
     return training_run(tmp_path / "arithmetic-seed0")
 
 
-def open_run(
-    open_page: OpenPage, serve_run: Serve, run: Path, state: str = "#view=run", **options: Any
-):
+@pytest.fixture
+def open_run(visit: Visit) -> Visit:
     """The dashboard, with its charts drawn."""
-    page = open_page(serve_run(run) + state, **{**ENGLISH, **options})
-    until(page, CHARTS_DRAWN)
-    return page
+
+    def drawn(run: Path, state: str = "view=run", **options: Any) -> Any:
+        page = visit(state, run, **{**ENGLISH, **options})
+        until(page, CHARTS_DRAWN)
+        return page
+
+    return drawn
 
 
 def last_value(page: Any, chart: str, line: str) -> str:
@@ -78,10 +81,8 @@ def picture(page: Any, chart: str) -> str:
 # ---- how the run does ----
 
 
-def test_the_header_says_how_far_the_run_is_and_what_it_reached(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_the_header_says_how_far_the_run_is_and_what_it_reached(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     assert page.locator("#summary h2").text_content() == "arithmetic-seed0"
     assert "running" in page.locator("#summary .status").text_content()
     assert page.locator("#figure-step b").text_content() == "40"
@@ -103,21 +104,19 @@ def test_the_header_says_how_far_the_run_is_and_what_it_reached(
     ],
 )
 def test_the_status_is_a_word(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path, seconds: int, of: int, word: str
+    open_run: Visit, tmp_path: Path, seconds: int, of: int, word: str
 ) -> None:
     run = training_run(tmp_path / "r", of=of)
     then = time.time() - seconds
     for path in [run / "metrics.jsonl", *(run / "ledger").iterdir()]:
         os.utime(path, (then, then))
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     assert word in page.locator("#summary .status").text_content()
 
 
-def test_settings_are_shown_beside_their_defaults(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_settings_are_shown_beside_their_defaults(open_run: Visit, tmp_path: Path) -> None:
     run = training_run(tmp_path / "r", seed=3, actor={"lr": 7e-5})
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     assert not page.locator("#settings table").is_visible()
     page.locator("#settings summary").click()
     rows = page.locator("#settings tbody tr").all_text_contents()
@@ -129,12 +128,10 @@ def test_settings_are_shown_beside_their_defaults(
     assert page.locator("#settings tbody th").first.text_content() == "actor.lr"
 
 
-def test_an_empty_run_says_so_and_fills_itself(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_an_empty_run_says_so_and_fills_itself(visit: Visit, tmp_path: Path) -> None:
     run = training_run(tmp_path / "r", ledger=())
     (run / "metrics.jsonl").unlink()
-    page = open_page(serve_run(run) + "#view=run", **ENGLISH)
+    page = visit("view=run", run, **ENGLISH)
     until(page, "document.body.innerText.includes('nothing written yet')")
     assert page.locator(".chart").count() == 0
     write_rows(run, metric_rows(5))
@@ -145,9 +142,9 @@ def test_an_empty_run_says_so_and_fills_itself(
 
 
 def test_the_page_says_that_it_is_up_to_date_and_that_the_server_is_gone(
-    open_page: OpenPage, serve_run: Serve, run: Path
+    open_run: Visit, run: Path
 ) -> None:
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     live = page.locator("#liveness")
     assert re.search(r"updated \d+ s ago", live.text_content())
     page.route("**/api/**", lambda route: route.abort())
@@ -160,10 +157,8 @@ def test_the_page_says_that_it_is_up_to_date_and_that_the_server_is_gone(
     page.trouble.clear()  # the browser wrote every refused request to its console
 
 
-def test_a_deleted_run_is_reported_and_what_was_loaded_stays(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_a_deleted_run_is_reported_and_what_was_loaded_stays(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     shutil.rmtree(run)
     until(page, "document.querySelector('#deleted') !== null")
     assert "This run was deleted." in page.locator("#deleted").text_content()
@@ -173,10 +168,8 @@ def test_a_deleted_run_is_reported_and_what_was_loaded_stays(
     page.trouble.clear()  # a request on its way at that moment finds nothing
 
 
-def test_charts_grow_when_only_metrics_grow_and_keep_their_zoom(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run, "#view=run&zoom=10-60")
+def test_charts_grow_when_only_metrics_grow_and_keep_their_zoom(open_run: Visit, run: Path) -> None:
+    page = open_run(run, "view=run&zoom=10-60")
     before = picture(page, "length")
     assert last_value(page, "length", "response/length_mean") == "100"
     append_rows(run, [metric_row(step) for step in range(41, 51)])
@@ -190,10 +183,8 @@ def test_charts_grow_when_only_metrics_grow_and_keep_their_zoom(
 # ---- charts ----
 
 
-def test_every_chart_has_a_title_a_meaning_and_a_plot(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_every_chart_has_a_title_a_meaning_and_a_plot(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     charts = page.locator(".chart")
     assert charts.evaluate_all("all => all.map(node => node.dataset.chart)") == CHARTS
     for name in CHARTS:
@@ -210,20 +201,16 @@ def test_every_chart_has_a_title_a_meaning_and_a_plot(
     ]
 
 
-def test_a_chart_without_its_metric_is_not_drawn(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
+def test_a_chart_without_its_metric_is_not_drawn(open_run: Visit, run: Path) -> None:
     kept = ("step", "reward/score_mean", "actor/entropy")
     write_rows(run, [{k: v for k, v in row.items() if k in kept} for row in metric_rows(40)])
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     drawn = page.locator(".chart").evaluate_all("all => all.map(node => node.dataset.chart)")
     assert drawn == ["reward", "entropy"]
 
 
-def test_one_crosshair_stands_in_all_charts(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_one_crosshair_stands_in_all_charts(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     plot_of(page, "reward").hover(position=at(page, "reward", 0.5))
     until(page, "document.querySelector('[data-chart=reward] .chart-at .last') === null")
     said = page.locator('[data-chart="reward"] .chart-at').text_content()
@@ -243,9 +230,9 @@ def test_one_crosshair_stands_in_all_charts(
 
 
 def test_a_drag_zooms_all_charts_and_a_double_click_or_back_resets(
-    open_page: OpenPage, serve_run: Serve, run: Path
+    open_run: Visit, run: Path
 ) -> None:
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     whole = picture(page, "entropy")
     drag(page, "reward", 0.25, 0.5)
     until(page, "location.hash.includes('zoom=')")
@@ -264,10 +251,8 @@ def test_a_drag_zooms_all_charts_and_a_double_click_or_back_resets(
     assert "view=samples" not in page.url  # the two clicks opened nothing
 
 
-def test_smoothing_is_a_moving_average_and_the_raw_value_stays(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run, "#smooth=0.9")
+def test_smoothing_is_a_moving_average_and_the_raw_value_stays(open_run: Visit, run: Path) -> None:
+    page = open_run(run, "smooth=0.9")
     scores = [metric_row(step)["reward/score_mean"] for step in range(1, 41)]
     weights = [0.9 ** (39 - i) for i in range(40)]
     mean = sum(w * x for w, x in zip(weights, scores, strict=True)) / sum(weights)
@@ -280,8 +265,8 @@ def test_smoothing_is_a_moving_average_and_the_raw_value_stays(
     assert "smooth" not in page.url
 
 
-def test_a_log_scale_where_it_can_be(open_page: OpenPage, serve_run: Serve, run: Path) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_a_log_scale_where_it_can_be(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     before = {name: picture(page, name) for name in ("kl", "explained")}
     page.get_by_label("log scale").check()
     until(page, "location.hash.includes('log=1')")
@@ -291,10 +276,8 @@ def test_a_log_scale_where_it_can_be(open_page: OpenPage, serve_run: Serve, run:
     assert said.split(" · ")[0].strip() == "linear: has values below 0"
 
 
-def test_any_other_metric_is_drawn_by_its_name(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_any_other_metric_is_drawn_by_its_name(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     page.locator("#picker summary").click()
     page.get_by_label("search metrics").fill("advantage")
     assert page.locator("#picker [data-metric]").count() == 1
@@ -310,10 +293,8 @@ def test_any_other_metric_is_drawn_by_its_name(
     assert chart.count() == 0
 
 
-def test_a_click_opens_the_answers_of_the_nearest_recorded_step(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_a_click_opens_the_answers_of_the_nearest_recorded_step(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     plot_of(page, "entropy").click(position=at(page, "entropy", 0.7))
     until(page, "location.hash.includes('view=samples')")
     assert "step=30" in page.url
@@ -322,9 +303,9 @@ def test_a_click_opens_the_answers_of_the_nearest_recorded_step(
 
 
 def test_keys_move_the_crosshair_of_the_focused_chart_and_enter_opens_the_step(
-    open_page: OpenPage, serve_run: Serve, run: Path
+    open_run: Visit, run: Path
 ) -> None:
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     page.locator('[data-chart="reward"] .plot').focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
@@ -335,21 +316,19 @@ def test_keys_move_the_crosshair_of_the_focused_chart_and_enter_opens_the_step(
     assert "step=10" in page.url
 
 
-def test_the_shown_step_is_marked(open_page: OpenPage, serve_run: Serve, run: Path) -> None:
-    page = open_run(open_page, serve_run, run, "#step=10")
+def test_the_shown_step_is_marked(open_run: Visit, run: Path) -> None:
+    page = open_run(run, "step=10")
     before = picture(page, "kl")
     page.locator("#later").click()
     until(page, "document.querySelector('#step-now').textContent === '20'")
     assert picture(page, "kl") != before
 
 
-def test_alarms_are_listed_marked_and_lead_to_their_step(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
+def test_alarms_are_listed_marked_and_lead_to_their_step(open_run: Visit, run: Path) -> None:
     for step in (10, 20, 30, 40):  # nothing else looks wrong: no prompt comes twice
         once = [sample(["a", "b"], [0.4] * 2, [0.0] * 2, score=1.0, prompt=f"{step}")]
         write_step(run, step, step_of(once, step))
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     before = picture(page, "rate")
     assert page.locator("#alarms").count() == 0
     broken = [metric_row(step) for step in range(1, 41)]
@@ -368,10 +347,8 @@ def test_alarms_are_listed_marked_and_lead_to_their_step(
     until(page, "document.querySelector('#step-now').textContent === '30'")  # the nearest recorded
 
 
-def test_damaged_files_are_named_in_one_line(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_damaged_files_are_named_in_one_line(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     assert page.locator(".notice.damage").count() == 0
     path = path_of(run, 20)
     path.write_bytes(path.read_bytes()[:-100])
@@ -413,16 +390,14 @@ def test_steps_and_following_keep_the_chosen_sample_and_token(
 # ---- V along the answers ----
 
 
-def test_v_is_drawn_along_right_and_wrong_answers(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_v_is_drawn_along_right_and_wrong_answers(open_run: Visit, tmp_path: Path) -> None:
     def answer(values: list[float], score: float) -> Any:
         return sample(["x"] * len(values), values, [0.0] * len(values), score=score)
 
     answers = [answer([0.4, 0.6, 0.8], 1.0), answer([0.6, 0.8, 1.0], 1.0), answer([0.5, 0.1], 0.0)]
     run = training_run(tmp_path / "r", ledger=())
     write_step(run, 1, step_of(answers, 1))
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     box = page.locator("#paths")
     box.wait_for()
     right = box.locator('[data-path="right"]').text_content()
@@ -445,12 +420,10 @@ def test_v_is_drawn_along_right_and_wrong_answers(
     assert "2 条答对：V 从 0.500 到 0.900" in box.text_content()
 
 
-def test_without_values_no_v_is_drawn(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_without_values_no_v_is_drawn(open_run: Visit, tmp_path: Path) -> None:
     run = training_run(tmp_path / "r", ledger=())
     write_step(run, 1, step_of([sample(["x", "y"], [0.0] * 2, [0.0] * 2, score=1.0)], 1))
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     until(page, "document.querySelector('#step-now').textContent === '1'")
     assert page.locator("#paths").count() == 0
 
@@ -471,17 +444,15 @@ def test_a_phone_has_one_column_and_nothing_wider(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_wide_screen_has_four_columns(open_page: OpenPage, serve_run: Serve, run: Path) -> None:
-    page = open_run(open_page, serve_run, run, width=2560, height=1440)
+def test_a_wide_screen_has_four_columns(open_run: Visit, run: Path) -> None:
+    page = open_run(run, width=2560, height=1440)
     lefts = page.locator(".chart").evaluate_all("all => all.map(x => x.offsetLeft)")
     assert len(set(lefts)) == 4
     assert page.evaluate("document.documentElement.scrollWidth") == 2560
 
 
-def test_dark_follows_the_system_unless_the_visitor_chooses(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run, color_scheme="dark")
+def test_dark_follows_the_system_unless_the_visitor_chooses(open_run: Visit, run: Path) -> None:
+    page = open_run(run, color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(background)
     assert max(map(int, re.findall(r"\d+", dark))) < 60
@@ -494,8 +465,8 @@ def test_dark_follows_the_system_unless_the_visitor_chooses(
     until(page, "document.documentElement.dataset.theme === 'dark'")
 
 
-def test_lines_differ_without_colour(open_page: OpenPage, serve_run: Serve, run: Path) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_lines_differ_without_colour(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     dashes = page.locator('[data-chart="reward"] .line-swatch line').evaluate_all(
         "all => all.map(line => line.getAttribute('stroke-dasharray'))"
     )
@@ -503,10 +474,8 @@ def test_lines_differ_without_colour(open_page: OpenPage, serve_run: Serve, run:
     assert len(set(dashes)) == 2
 
 
-def test_paper_is_light_and_has_two_columns(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run, color_scheme="dark")
+def test_paper_is_light_and_has_two_columns(open_run: Visit, run: Path) -> None:
+    page = open_run(run, color_scheme="dark")
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
@@ -517,20 +486,16 @@ def test_paper_is_light_and_has_two_columns(
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_the_back_button_undoes_a_change_of_view(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run)
+def test_the_back_button_undoes_a_change_of_view(open_run: Visit, run: Path) -> None:
+    page = open_run(run)
     page.locator('#views [data-value="samples"]').click()
     until(page, "document.querySelector('main').className === 'view-samples'")
     page.go_back()
     until(page, "document.querySelector('main').className === 'view-run'")
 
 
-def test_a_child_sees_no_names_of_metrics_and_one_decimal(
-    open_page: OpenPage, serve_run: Serve, run: Path
-) -> None:
-    page = open_run(open_page, serve_run, run, "#kid=1")
+def test_a_child_sees_no_names_of_metrics_and_one_decimal(open_run: Visit, run: Path) -> None:
+    page = open_run(run, "kid=1")
     until(page, "document.body.innerText.includes('Points')")
     said = page.locator("main").inner_text()
     assert not re.search(r"\b(actor|critic|reward|timing|eval)/|KL|[γδλρσβ]|\d\.\d\d", said)
@@ -538,10 +503,8 @@ def test_a_child_sees_no_names_of_metrics_and_one_decimal(
 
 
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-def test_every_control_has_a_name(
-    open_page: OpenPage, serve_run: Serve, run: Path, locale: str
-) -> None:
-    page = open_run(open_page, serve_run, run, locale=locale)
+def test_every_control_has_a_name(open_run: Visit, run: Path, locale: str) -> None:
+    page = open_run(run, locale=locale)
     nameless = page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, summary")]
             .filter(node => !node.textContent.trim() && !node.labels?.[0]?.textContent.trim())
@@ -551,10 +514,8 @@ def test_every_control_has_a_name(
     assert nameless == []
 
 
-def test_the_answers_of_an_evaluation_can_be_filtered(
-    run: Path, open_page: OpenPage, serve_run: Serve
-) -> None:
-    page = open_run(open_page, serve_run, with_answers(run))
+def test_the_answers_of_an_evaluation_can_be_filtered(run: Path, open_run: Visit) -> None:
+    page = open_run(with_answers(run))
     rows = page.locator("#evaluated tbody tr")
     until(page, "document.querySelectorAll('#evaluated tbody tr').length === 3")
     assert "1 of 3 are right." in page.locator("#evaluated").text_content()

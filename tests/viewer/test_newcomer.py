@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from telescope.viewer.typed_run import write_run
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import sample, step_of, write_step
 from tests.viewer.training import metric_rows, training_run, write_rows
 
@@ -194,16 +194,14 @@ def test_names_of_metrics_are_not_cut_on_a_phone(
     assert page.locator(".chart-legend").evaluate_all(CUT.replace("Width", "Height")) == 0
 
 
-def test_marks_of_the_axis_do_not_overprint(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
+def test_marks_of_the_axis_do_not_overprint(tmp_path: Path, visit: Visit) -> None:
     run = training_run(tmp_path / "r")
     made = [
         sample(["a", "b"], [0.002, value], [0.0, 0.0], score=score)
         for value, score in ((0.6, 1.0), (-0.01, 0.0))
     ]
     write_step(run, 30, step_of(made, 30))
-    page = open_page(serve_run(run) + "#view=run&step=30", **ENGLISH)
+    page = visit("view=run&step=30", run, **ENGLISH)
     page.wait_for_selector("#paths svg")
     marks = page.locator("#paths svg text[text-anchor=end]")
     assert marks.count() == 2

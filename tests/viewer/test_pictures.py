@@ -14,7 +14,7 @@ from telescope.ledger.completions import Completion, save_completions
 from telescope.ledger.reader import path_of
 from telescope.viewer.tour_facts import Sum
 from telescope.viewer.tour_texts import _shown
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import fake_run, sample, step_of
 from tests.viewer.training import training_run
 
@@ -134,15 +134,14 @@ def test_a_sum_whose_written_digits_do_not_add_says_that_it_is_rounded() -> None
 # ---- the critic ----
 
 
-def test_counts_of_the_calibration_lie_on_no_bar(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
+def test_counts_of_the_calibration_lie_on_no_bar(visit: Visit) -> None:
     rows = [
         sample(["x"] * 40, [0.3 + 0.004 * k] * 40, [0.0] * 40, score=float(k % 3 == 0))
         for k in range(120)
     ]
-    url = serve_run(fake_run(tmp_path / "run", {1: step_of(rows, 1)}))
-    page = open_page(f"{url}#view=compare&compare=calibration&step=1&lang=en", **ENGLISH)
+    page = visit(
+        "view=compare&compare=calibration&step=1&lang=en", {1: step_of(rows, 1)}, **ENGLISH
+    )
     page.locator(".point circle").first.wait_for()
     assert page.locator(".point text").count() > 3
     covered = page.locator("#calibration svg").evaluate(

@@ -13,7 +13,7 @@ import pytest
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
@@ -29,13 +29,12 @@ CHAT = (
 
 
 @pytest.fixture
-def read(serve_run: Serve, open_page: Open, tmp_path: Path) -> Callable[..., Any]:
+def read(visit: Visit) -> Visit:
     """Opens the reader on samples of step 1, or on the lesson."""
 
     def open_reader(samples: list[Sample] | None = None, state: str = "", **options: Any) -> Any:
         steps = None if samples is None else {1: step_of(samples, 1)}
-        url = serve_run(fake_run(tmp_path / "run", steps))
-        page = open_page(f"{url}#view=samples&{state}", **options)
+        page = visit(f"view=samples&{state}", steps, **options)
         page.locator("#answer").wait_for()
         return page
 
@@ -57,7 +56,7 @@ def colours(page: Any) -> list[str]:
 PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-def test_the_right_answer_of_the_data_stands_beside_the_verdict(read: Callable[..., Any]) -> None:
+def test_the_right_answer_of_the_data_stands_beside_the_verdict(read: Visit) -> None:
     row = replace(words("5", EOS), data={"ground_truth": "6", "level": "<b>2</b>"})
     page = read([row], locale="en-US")
     shown = page.locator("#facts .data").all_inner_texts()
@@ -67,7 +66,7 @@ def test_the_right_answer_of_the_data_stands_beside_the_verdict(read: Callable[.
     )
 
 
-def test_the_chat_template_is_folded_and_roles_are_labels(read: Callable[..., Any]) -> None:
+def test_the_chat_template_is_folded_and_roles_are_labels(read: Visit) -> None:
     page = read([words("5", EOS, prompt=CHAT)], locale="en-US")
     shown = page.locator("#prompt").inner_text()
     assert "What is 2+3?" in shown
@@ -80,13 +79,13 @@ def test_the_chat_template_is_folded_and_roles_are_labels(read: Callable[..., An
     assert page.locator("#prompt .raw").text_content() == CHAT
 
 
-def test_a_prompt_without_a_template_stands_whole(read: Callable[..., Any]) -> None:
+def test_a_prompt_without_a_template_stands_whole(read: Visit) -> None:
     page = read([words("5", EOS, prompt="请问2+3=5？")])
     assert page.locator("#prompt .said").text_content() == "请问2+3=5？"
     assert page.locator("#template").count() == 0
 
 
-def test_lines_break_where_the_answer_breaks_them(read: Callable[..., Any]) -> None:
+def test_lines_break_where_the_answer_breaks_them(read: Visit) -> None:
     page = read([words("one", "\n", "two", ".\n\n", "three", EOS)])
     tops = {i: page.locator(f'#answer [data-token="{i}"]').bounding_box()["y"] for i in (0, 2, 4)}
     assert tops[0] < tops[2] < tops[4]
@@ -95,7 +94,7 @@ def test_lines_break_where_the_answer_breaks_them(read: Callable[..., Any]) -> N
     assert page.locator("#answer").text_content() == f"one\ntwo.\n\nthree{EOS}"
 
 
-def test_markdown_is_readable_and_unchanged(read: Callable[..., Any]) -> None:
+def test_markdown_is_readable_and_unchanged(read: Visit) -> None:
     tokens = ["**so", "** `x", "=1`", "\n", "#### ", "42", EOS]
     page = read([words(*tokens)])
     assert page.locator("#answer").text_content() == "".join(tokens)
@@ -104,7 +103,7 @@ def test_markdown_is_readable_and_unchanged(read: Callable[..., Any]) -> None:
     assert page.locator("#answer .head").all_text_contents() == ["#### ", "42"]
 
 
-def test_tool_output_is_a_block_without_colour(read: Callable[..., Any]) -> None:
+def test_tool_output_is_a_block_without_colour(read: Visit) -> None:
     page = read(None, "step=40&sample=3&token=0&lang=en")
     block = page.locator("#answer .tool-output")
     assert block.count() == 1
@@ -114,7 +113,7 @@ def test_tool_output_is_a_block_without_colour(read: Callable[..., Any]) -> None
     assert block.locator(".tok").last.evaluate("node => node.style.backgroundColor") == ""
 
 
-def test_truncation_is_visible(read: Callable[..., Any]) -> None:
+def test_truncation_is_visible(read: Visit) -> None:
     cut = replace(words("a", " b", " c"), truncated=True)
     page = read([cut, words("a", EOS)], "sample=0&lang=en")
     assert page.locator("[data-cut=run]").text_content().startswith("cut off after 3 tokens")
@@ -125,12 +124,12 @@ def test_truncation_is_visible(read: Callable[..., Any]) -> None:
     assert page.locator("[data-cut]").count() == 0
 
 
-def test_the_end_mark_is_visible_even_if_it_is_empty(read: Callable[..., Any]) -> None:
+def test_the_end_mark_is_visible_even_if_it_is_empty(read: Visit) -> None:
     page = read([words("a", "")], "sample=0")
     assert page.locator("#answer .eos").text_content() == "EOS"
 
 
-def test_score_parts_are_shown(read: Callable[..., Any]) -> None:
+def test_score_parts_are_shown(read: Visit) -> None:
     page = read([replace(words("a", EOS), parts={"verdict": 0.0, "format": 0.25})], locale="en-US")
     parts = page.locator("#facts .part")
     assert [" ".join(text.split()) for text in parts.all_text_contents()] == [
@@ -160,7 +159,7 @@ def test_parts_stand_with_their_weights_where_they_add_up(
 
 @pytest.mark.parametrize(("lam", "kl"), [(1.0, 0.0), (0.9, 0.0), (1.0, 0.1)])
 def test_where_only_the_end_pays_it_says_that_tokens_differ_only_through_v(
-    read: Callable[..., Any], lam: float, kl: float
+    read: Visit, lam: float, kl: float
 ) -> None:
     tokens = ["a", "b", "c", EOS]
     settings = Settings.of(kl_coef=0.1, lam=lam, gamma=1.0)
@@ -179,7 +178,7 @@ def test_where_only_the_end_pays_it_says_that_tokens_differ_only_through_v(
 
 
 def test_the_facts_name_the_most_blamed_token_and_what_the_critic_expected(
-    read: Callable[..., Any],
+    read: Visit,
 ) -> None:
     page = read(None, "step=40&sample=1&lang=en")
     columns = lesson()[1].columns
@@ -195,7 +194,7 @@ def test_the_facts_name_the_most_blamed_token_and_what_the_critic_expected(
 
 
 @pytest.mark.parametrize("position", [0, 1, 5])
-def test_clipped_and_flipped_tokens_are_marked(read: Callable[..., Any], position: int) -> None:
+def test_clipped_and_flipped_tokens_are_marked(read: Visit, position: int) -> None:
     page = read(None, f"step=40&sample={position}")
     until(page, "document.querySelectorAll('#answer :is(.clipped, .flipped)').length > 0")
     one = lesson()[position]
@@ -212,7 +211,7 @@ def flips(one: Sample) -> list[int]:
 
 
 def test_every_recorded_quantity_colours_and_the_legend_has_numbers(
-    read: Callable[..., Any],
+    read: Visit,
 ) -> None:
     page = read(None, "step=40&sample=0&lang=en")
     until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
@@ -284,7 +283,7 @@ def test_colours_keep_their_scale_from_step_to_step(
 INVISIBLE = ["\u00a0", "\u200c", "\u200d", "\u3164", "\u115f", "\u2800", "\u200b", "\u202e"]
 
 
-def test_invisible_characters_are_marked_in_text_and_labels(read: Callable[..., Any]) -> None:
+def test_invisible_characters_are_marked_in_text_and_labels(read: Visit) -> None:
     page = read([words("a b", *INVISIBLE, "\n", EOS)], "sample=0&token=1")
     marks = page.locator("#answer .unseen").all_text_contents()
     assert marks == [f"⟨{ord(c):02X}⟩" for c in INVISIBLE]
@@ -299,7 +298,7 @@ def test_invisible_characters_are_marked_in_text_and_labels(read: Callable[..., 
 
 
 def test_a_split_character_is_one_box_and_spaces_are_visible_in_labels(
-    read: Callable[..., Any],
+    read: Visit,
 ) -> None:
     page = read(None, "step=40&sample=4&token=2")
     box = page.locator("#answer .split")
@@ -310,7 +309,7 @@ def test_a_split_character_is_one_box_and_spaces_are_visible_in_labels(
     assert "↵" in labels
 
 
-def test_hovering_previews_and_a_click_pins(read: Callable[..., Any]) -> None:
+def test_hovering_previews_and_a_click_pins(read: Visit) -> None:
     page = read(None, "step=40&sample=0&token=3&lang=en")
     page.locator('.tok.pinned[data-token="3"]').wait_for()
     before = page.url
@@ -329,7 +328,7 @@ def test_hovering_previews_and_a_click_pins(read: Callable[..., Any]) -> None:
     until(page, "!location.hash.includes('token=')")
 
 
-def test_the_minimap_shows_the_lens_and_a_click_jumps(read: Callable[..., Any]) -> None:
+def test_the_minimap_shows_the_lens_and_a_click_jumps(read: Visit) -> None:
     n = 400
     values = [0.5 + 0.4 * (i / n) for i in range(n)]
     long = sample([*(["好"] * (n - 1)), EOS], values, [0.01] * n, score=1.0)
@@ -349,7 +348,7 @@ def test_the_minimap_shows_the_lens_and_a_click_jumps(read: Callable[..., Any]) 
     until(page, f"location.hash.includes('token={before + 1}')")
 
 
-def test_2000_tokens_are_read_and_more_are_named(read: Callable[..., Any]) -> None:
+def test_2000_tokens_are_read_and_more_are_named(read: Visit) -> None:
     n = 2_100
     page = read([sample(["w "] * n, [0.5] * n, [0.01] * n, score=1.0)], "sample=0&lang=en")
     assert page.locator("#answer .tok").count() == 2_000
@@ -357,9 +356,8 @@ def test_2000_tokens_are_read_and_more_are_named(read: Callable[..., Any]) -> No
     assert "2100" in page.locator("[data-cut=page]").text_content()
 
 
-def test_hostile_text_is_text(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
-    url = serve_run(fake_run(tmp_path / "run", {1: hostile()}))
-    page = open_page(f"{url}#view=samples&sample=0&token=0")
+def test_hostile_text_is_text(visit: Visit) -> None:
+    page = visit("view=samples&sample=0&token=0", {1: hostile()})
     seen = ""
     for row in range(len(hostile())):
         page.locator("#table-box").focus()
@@ -374,7 +372,7 @@ def test_hostile_text_is_text(serve_run: Serve, open_page: Open, tmp_path: Path)
     assert not set("\x1b\x00\u202e\u2066\u2028") & set(seen)
 
 
-def test_dark_and_light_have_readable_tokens(read: Callable[..., Any]) -> None:
+def test_dark_and_light_have_readable_tokens(read: Visit) -> None:
     page = read(None, "step=40&sample=1", color_scheme="dark")
     until(page, "document.querySelector('#answer .tok').style.backgroundColor !== ''")
     for theme in ("dark", "light"):
@@ -388,9 +386,7 @@ def test_dark_and_light_have_readable_tokens(read: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_every_shade_and_mark_can_be_read_in_a_what_if(
-    read: Callable[..., Any], theme: str
-) -> None:
+def test_every_shade_and_mark_can_be_read_in_a_what_if(read: Visit, theme: str) -> None:
     """One ink on all shades: mid-purple under black has 4.5, and nobody can read it."""
     n = 40
     words = [f" w{i}\n" for i in range(n)]
@@ -433,7 +429,7 @@ def luminance(colour: str) -> float:
 
 
 def test_one_sentence_says_what_the_critic_expected_and_what_the_actor_learns(
-    read: Callable[..., Any],
+    read: Visit,
 ) -> None:
     page = read(None, "step=40&sample=1&token=4&lang=en")
     until(page, "document.querySelector('#token-line').textContent.includes('Token 4')")

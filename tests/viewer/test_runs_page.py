@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.training import append_rows, metric_row, training_run
 
-OpenPage = Callable[..., Any]
-Serve = Callable[[Path], str]
 CHARTS_DRAWN = "document.querySelectorAll('.chart canvas').length > 0"
 NAMES = "all => all.map(row => row.dataset.run)"
 
@@ -28,11 +25,16 @@ def folder(tmp_path: Path) -> Path:
     return runs
 
 
-def open_runs(open_page: OpenPage, address: str, state: str = "#smooth=0", **options: Any) -> Any:
+@pytest.fixture
+def open_runs(visit: Visit) -> Visit:
     """The page with its charts drawn. An address with a state opens no tour."""
-    page = open_page(address + state, **{"locale": "en-US", **options})
-    until(page, CHARTS_DRAWN)
-    return page
+
+    def drawn(folder: Path, state: str = "smooth=0", **options: Any) -> Any:
+        page = visit(state, folder, **{"locale": "en-US", **options})
+        until(page, CHARTS_DRAWN)
+        return page
+
+    return drawn
 
 
 def names(page: Any) -> list[str]:
@@ -43,10 +45,8 @@ def lines(page: Any, chart: str) -> list[str]:
     return page.locator(f'[data-chart="{chart}"] .chart-legend .name').all_text_contents()
 
 
-def test_a_folder_opens_on_the_table_of_its_runs(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder))
+def test_a_folder_opens_on_the_table_of_its_runs(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder)
     assert "3 runs in runs" in page.locator("#runs-title").text_content()
     assert names(page) == ["fast-seed0", "slow-seed0", "slow-seed1"]
     row = page.locator('[data-run="slow-seed1"]').text_content()
@@ -59,10 +59,8 @@ def test_a_folder_opens_on_the_table_of_its_runs(
     assert settings == "lr=7e-5"
 
 
-def test_every_column_sorts_and_the_address_keeps_the_order(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder))
+def test_every_column_sorts_and_the_address_keeps_the_order(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder)
     page.locator('[data-sort="accuracy"]').click()
     assert names(page) == ["slow-seed1", "slow-seed0", "fast-seed0"]
     page.locator('[data-sort="accuracy"]').click()
@@ -77,10 +75,8 @@ def test_every_column_sorts_and_the_address_keeps_the_order(
     assert names(page) == ["slow-seed0", "slow-seed1"]
 
 
-def test_a_name_opens_its_run_and_back_returns(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder))
+def test_a_name_opens_its_run_and_back_returns(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder)
     page.get_by_role("link", name="slow-seed1").click()
     until(page, "document.querySelector('#summary h2')?.textContent === 'slow-seed1'")
     assert page.locator("#run-name").input_value() == "slow-seed1"
@@ -92,9 +88,9 @@ def test_a_name_opens_its_run_and_back_returns(
 
 
 def test_seeds_are_one_line_with_a_band_from_the_lowest_to_the_highest(
-    open_page: OpenPage, serve_run: Serve, folder: Path
+    open_runs: Visit, folder: Path
 ) -> None:
-    page = open_runs(open_page, serve_run(folder))
+    page = open_runs(folder)
     assert lines(page, "reward") == ["fast-seed0", "slow (2 seeds)"]
     assert "The band reaches from the lowest to the highest" in page.locator("main").inner_text()
     plot = page.locator('[data-chart="reward"] .u-over')
@@ -115,10 +111,8 @@ def test_seeds_are_one_line_with_a_band_from_the_lowest_to_the_highest(
     assert len(set(colours)) == 2
 
 
-def test_chosen_runs_are_drawn_and_what_differs_is_a_table(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder))
+def test_chosen_runs_are_drawn_and_what_differs_is_a_table(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder)
     page.locator("#differences summary").click()
     rows = page.locator("#differences tbody tr").all_text_contents()
     assert len(rows) == 1
@@ -134,10 +128,8 @@ def test_chosen_runs_are_drawn_and_what_differs_is_a_table(
     until(page, CHARTS_DRAWN)
 
 
-def test_runs_are_laid_over_the_shown_one_and_taken_away(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder), "#run=slow-seed0&with=fast-seed0")
+def test_runs_are_laid_over_the_shown_one_and_taken_away(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder, "run=slow-seed0&with=fast-seed0")
     until(page, "document.querySelectorAll('[data-chart=reward] li').length === 2")
     assert lines(page, "reward") == ["slow-seed0", "fast-seed0"]
     page.locator("#overlay button").click()
@@ -145,21 +137,17 @@ def test_runs_are_laid_over_the_shown_one_and_taken_away(
     assert lines(page, "reward") == ["score_mean", "verdict"]
 
 
-def test_the_charts_of_a_run_in_the_list_grow(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
-    page = open_runs(open_page, serve_run(folder), "#with=fast-seed0")
+def test_the_charts_of_a_run_in_the_list_grow(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder, "with=fast-seed0")
     value = page.locator('[data-chart="length"] b')
     assert value.text_content() == "110"
     append_rows(folder / "fast-seed0", [metric_row(step) for step in range(21, 31)])
     until(page, "document.querySelector('[data-chart=length] b').textContent === '105'")
 
 
-def test_alarms_are_counted_in_the_table(
-    open_page: OpenPage, serve_run: Serve, folder: Path
-) -> None:
+def test_alarms_are_counted_in_the_table(open_runs: Visit, folder: Path) -> None:
     append_rows(folder / "fast-seed0", [metric_row(21) | {"actor/grad_norm": float("nan")}])
-    page = open_runs(open_page, serve_run(folder))
+    page = open_runs(folder)
     badge = page.locator('[data-run="fast-seed0"] .warned')
     badge.wait_for()
     assert "alarms: 1" in badge.text_content()
@@ -167,11 +155,9 @@ def test_alarms_are_counted_in_the_table(
     assert page.locator('[data-run="slow-seed1"] .warned').count() == 0
 
 
-def test_a_folder_of_one_run_opens_that_run(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_a_folder_of_one_run_opens_that_run(open_runs: Visit, tmp_path: Path) -> None:
     training_run(tmp_path / "runs" / "only")
-    page = open_runs(open_page, serve_run(tmp_path / "runs"))
+    page = open_runs(tmp_path / "runs")
     assert page.locator("#summary h2").text_content() == "only"
     page.locator('#views [data-value="runs"]').click()
     page.locator("table.runs").wait_for()
@@ -179,9 +165,7 @@ def test_a_folder_of_one_run_opens_that_run(
     until(page, CHARTS_DRAWN)
 
 
-def test_fifty_runs_are_listed_and_drawn(
-    open_page: OpenPage, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_fifty_runs_are_listed_and_drawn(open_runs: Visit, tmp_path: Path) -> None:
     for i in range(50):
         training_run(
             tmp_path / "runs" / f"run{i:02}",
@@ -191,7 +175,7 @@ def test_fifty_runs_are_listed_and_drawn(
             actor={"lr": 1e-5 * (1 + i % 25)},
             ledger=(),
         )
-    page = open_runs(open_page, serve_run(tmp_path / "runs"))
+    page = open_runs(tmp_path / "runs")
     assert len(names(page)) == 50
     until(page, "document.querySelectorAll('[data-chart=reward] li').length === 25")
     looks = page.locator('[data-chart="reward"] .line-swatch').evaluate_all(
@@ -201,6 +185,6 @@ def test_fifty_runs_are_listed_and_drawn(
     assert len(set(looks)) == 25  # 25 learning rates: no two lines look the same
 
 
-def test_the_list_fits_a_phone(open_page: OpenPage, serve_run: Serve, folder: Path) -> None:
-    page = open_runs(open_page, serve_run(folder), width=390, height=844, locale="zh-CN")
+def test_the_list_fits_a_phone(open_runs: Visit, folder: Path) -> None:
+    page = open_runs(folder, width=390, height=844, locale="zh-CN")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

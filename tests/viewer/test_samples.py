@@ -15,7 +15,7 @@ from pyarrow import parquet
 from telescope.explain.sample import Sample
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of, write_step
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
@@ -45,8 +45,14 @@ def answers(*, count: int = 6, tokens: int = 4) -> list[Sample]:
     return step_of(made, 1)
 
 
-def at(url: str, state: str = "") -> str:
-    return f"{url}#view=samples&{state}"
+@pytest.fixture
+def show(visit: Visit) -> Visit:
+    """Opens the answers of the lesson, or of the samples or the run given."""
+
+    def opened(run: Any = None, state: str = "", **options: Any) -> Any:
+        return visit(f"view=samples&{state}", run, **options)
+
+    return opened
 
 
 def listed(page: Any) -> list[int]:
@@ -60,34 +66,30 @@ def wait_for_rows(page: Any, rows: list[int]) -> None:
     until(page, f"{shown} === '{wanted}'")
 
 
-def test_a_chat_prompt_shows_the_users_words_and_not_the_template(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_a_chat_prompt_shows_the_users_words_and_not_the_template(show: Visit) -> None:
     one = sample(["7", EOS], [0.5, 0.5], [0.0, 0.0], score=0.0)
     chat = replace(one, prompt=CHAT.format(question=LONG_QUESTION))
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: step_of([chat], 1)}))), width=2000)
+    page = show({1: step_of([chat], 1)}, width=2000)
     page.locator("#reader").wait_for()
     cell = page.locator('tr[data-row="0"] [data-column="user"]').text_content()
     assert cell == LONG_QUESTION  # it was cut at 40 characters, most of them template
     assert page.locator('tr[data-row="0"] [data-column="answer"]').text_content() == f"7{EOS}"
 
 
-def test_the_table_takes_the_height_it_needs(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: answers(count=14)}))))
+def test_the_table_takes_the_height_it_needs(show: Visit) -> None:
+    page = show({1: answers(count=14)})
     page.locator('tr[data-row="13"]').wait_for()
     box = page.locator("#table-box").evaluate("node => [node.clientHeight, node.scrollHeight]")
     assert box[0] == box[1] > 14 * 25  # all rows in sight; the old list was 152 px high
 
 
 def test_rows_show_score_parts_length_clipping_truncation_and_tools(
-    serve_run: Serve, open_page: Open, tmp_path: Path
+    show: Visit, tmp_path: Path
 ) -> None:
     rows = lesson()
     cut = replace(rows[1], truncated=True, parts={"verdict": 0.0, "format": 0.25})
     run = fake_run(tmp_path / "run", {40: [rows[0], cut, *rows[2:]]})
-    page = open_page(at(serve_run(run)), width=2400, locale="en-US")
+    page = show(run, width=2400, locale="en-US")
     page.locator('tr[data-row="5"]').wait_for()
 
     def cell(row: int, column: str) -> str:
@@ -105,10 +107,10 @@ def test_rows_show_score_parts_length_clipping_truncation_and_tools(
     assert cell(0, "v0") == "0.40"
 
 
-def test_filters_by_what_a_row_has(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+def test_filters_by_what_a_row_has(show: Visit) -> None:
     rows = lesson()
     rows[2] = replace(rows[2], truncated=True)
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {40: rows}))), locale="en-US")
+    page = show({40: rows}, locale="en-US")
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
 
     def press(name: str) -> None:
@@ -134,7 +136,7 @@ def test_filters_by_what_a_row_has(serve_run: Serve, open_page: Open, tmp_path: 
     wait_for_rows(page, [k for k, s in enumerate(rows) if any(s.actor_updates[-1].clipped)])
 
 
-def test_filter_by_flipped_sign(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+def test_filter_by_flipped_sign(show: Visit) -> None:
     rows = lesson()
     flipped = [
         k
@@ -144,7 +146,7 @@ def test_filter_by_flipped_sign(serve_run: Serve, open_page: Open, tmp_path: Pat
         )
     ]
     assert 0 < len(flipped) < len(rows)
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {40: rows})), "filter=flipped"))
+    page = show({40: rows}, "filter=flipped")
     wait_for_rows(page, flipped)
 
 
@@ -161,9 +163,9 @@ def type_in(page: Any, field: str, text: str) -> None:
     page.locator(field).press("Enter")
 
 
-def test_filter_by_score(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+def test_filter_by_score(show: Visit, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {1: scored([0.0, 0.3, 0.6, 1.0])})
-    page = open_page(at(serve_run(run)))
+    page = show(run)
     type_in(page, "#score-low", "0.3")
     wait_for_rows(page, [1, 2, 3])
     type_in(page, "#score-high", "0.9")
@@ -173,25 +175,23 @@ def test_filter_by_score(serve_run: Serve, open_page: Open, tmp_path: Path) -> N
     wait_for_rows(page, [0, 1, 2, 3])
 
 
-def test_filter_by_group(serve_run: Serve, open_page: Open, tmp_path: Path) -> None:
+def test_filter_by_group(show: Visit, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run", {1: scored([0.0, 1.0, 1.0, 0.0])})
     table = parquet.read_table(path_of(run, 1))
     place = table.schema.get_field_index("group")
     groups = pa.array([7, 7, 8, 8], table.schema.field(place).type)
     parquet.write_table(table.set_column(place, table.schema.field(place), groups), path_of(run, 1))
-    page = open_page(at(serve_run(run)))
+    page = show(run)
     type_in(page, "#group", "8")
     wait_for_rows(page, [2, 3])
     assert page.locator('tr[data-row="2"] [data-column="group"]').text_content() == "8"
 
 
-def test_search_reads_whole_prompts_and_answers(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_search_reads_whole_prompts_and_answers(show: Visit) -> None:
     rows = answers()
     rows[4] = replace(rows[4], response="x" * 300 + " Needle at the end")
     rows[2] = replace(rows[2], prompt=CHAT.format(question="y" * 300 + " a needle too"))
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), locale="en-US")
+    page = show({1: rows}, locale="en-US")
     page.locator("#search").fill("needle")
     wait_for_rows(page, [2, 4])
     assert page.locator("#samples-count").text_content() == "2 of 6"
@@ -199,10 +199,8 @@ def test_search_reads_whole_prompts_and_answers(
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
 
 
-def test_a_column_sorts_both_ways_and_the_address_keeps_it(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run"))), locale="en-US")
+def test_a_column_sorts_both_ways_and_the_address_keeps_it(show: Visit) -> None:
+    page = show(locale="en-US")
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
     page.locator('[data-sort="length"]').click()
     wait_for_rows(page, [4, 0, 1, 3, 5, 2])  # 8, 7, 7, 7, 7 and 3 tokens
@@ -215,10 +213,8 @@ def test_a_column_sorts_both_ways_and_the_address_keeps_it(
     wait_for_rows(page, [1, 4, 0, 2, 3, 5])
 
 
-def test_512_rows_are_not_all_drawn_and_all_can_be_reached(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: answers(count=512)}))))
+def test_512_rows_are_not_all_drawn_and_all_can_be_reached(show: Visit) -> None:
+    page = show({1: answers(count=512)})
     page.locator('tr[data-row="3"]').wait_for()
     assert len(listed(page)) < 60
     page.locator("#table-box").focus()
@@ -228,11 +224,8 @@ def test_512_rows_are_not_all_drawn_and_all_can_be_reached(
     assert len(listed(page)) < 60
 
 
-def test_arrow_keys_act_on_the_focused_panel_only(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    url = at(serve_run(fake_run(tmp_path / "run")), "step=40&sample=0&token=3&lang=en")
-    page = open_page(url)
+def test_arrow_keys_act_on_the_focused_panel_only(show: Visit) -> None:
+    page = show(state="step=40&sample=0&token=3&lang=en")
     page.locator(".tok.pinned").wait_for()
     before = page.url
     page.keyboard.press("ArrowDown")  # nothing has the focus: the page scrolls, as pages do
@@ -251,10 +244,8 @@ def test_arrow_keys_act_on_the_focused_panel_only(
     assert "sample=1" in page.url  # the reader has tokens, not rows
 
 
-def test_enter_opens_the_reader_and_escape_clears_the_filters(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "filter=wrong&lang=en"))
+def test_enter_opens_the_reader_and_escape_clears_the_filters(show: Visit) -> None:
+    page = show(state="filter=wrong&lang=en")
     wait_for_rows(page, [1, 4])
     page.wait_for_selector("#answer")
     page.locator("#table-box").focus()
@@ -265,13 +256,11 @@ def test_enter_opens_the_reader_and_escape_clears_the_filters(
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
 
 
-def test_one_prompt_across_training_steps(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_one_prompt_across_training_steps(show: Visit) -> None:
     """With «only this prompt» the slider stands only on the steps that recorded it."""
     others = [s for s in lesson(20) if s.prompt != lesson(20)[0].prompt]
     steps = {10: lesson(10), 20: step_of(others, 20), 30: lesson(30), 40: lesson(40)}
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", steps)), "step=40&sample=0&token=3"))
+    page = show(steps, "step=40&sample=0&token=3")
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
     page.locator('[data-filter="prompt"]').click()
     wait_for_rows(page, [0, 1, 2, 3])
@@ -285,14 +274,12 @@ def test_one_prompt_across_training_steps(
     wait_for_rows(page, [0, 1, 2, 3, 4, 5])
 
 
-def test_the_chosen_answer_follows_its_prompt_to_another_step(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_the_chosen_answer_follows_its_prompt_to_another_step(show: Visit, tmp_path: Path) -> None:
     """The prompt stands at another place of each step, and its answer is shorter there."""
     here, there = lesson(30), lesson(40)
     moved = step_of([here[2], here[5], here[1]], 30)  # its only answer is 1
     run = fake_run(tmp_path / "run", {20: step_of(lesson(20)[:3], 20), 30: moved, 40: there})
-    page = open_page(at(serve_run(run), "step=40&sample=4&token=7&lang=en"))
+    page = show(run, "step=40&sample=4&token=7&lang=en")
     asked: list[str] = []
     page.on("response", lambda answer: asked.append(f"{answer.status} {answer.url}"))
     page.locator('[data-filter="prompt"]').click()
@@ -316,11 +303,9 @@ def test_the_chosen_answer_follows_its_prompt_to_another_step(
     assert [line for line in asked if not line.startswith(("200", "304"))] == []
 
 
-def test_no_panel_covers_another_while_the_page_scrolls(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_no_panel_covers_another_while_the_page_scrolls(show: Visit) -> None:
     rows = answers(count=20, tokens=200)
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows})), "lang=en"))
+    page = show({1: rows}, "lang=en")
     page.locator("#traces .ok").first.wait_for()
     overlaps = """() => {
       const boxes = [...document.querySelectorAll("main .panel")].map((node) => {
@@ -345,17 +330,15 @@ def test_the_question_has_room(serve_run: Serve, open_page: Open, tmp_path: Path
     rows = [replace(each, parts=parts) for each in answers(count=4)]
     url = serve_run(fake_run(tmp_path / "run", {1: rows}))
     for width, least in ((1280, 200), (390, 130)):
-        page = open_page(at(url, "lang=en"), width=width)
+        page = open_page(f"{url}#view=samples&lang=en", width=width)
         cell = page.locator('tr[data-row="0"] [data-column="user"]')
         assert cell.evaluate("node => node.clientWidth") >= least, width
         box = page.locator("#table-box").evaluate("node => [node.scrollWidth, node.clientWidth]")
         assert box[0] == box[1]
 
 
-def test_another_step_keeps_the_sample_and_the_token(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "step=40&sample=4&token=5"))
+def test_another_step_keeps_the_sample_and_the_token(show: Visit) -> None:
+    page = show(state="step=40&sample=4&token=5")
     page.locator('.tok.pinned[data-token="5"]').wait_for()
     page.locator("#earlier").click()
     until(page, "location.hash.includes('step=30')")
@@ -364,19 +347,15 @@ def test_another_step_keeps_the_sample_and_the_token(
     assert page.locator("tr.chosen").get_attribute("data-row") == "4"
 
 
-def test_without_a_choice_the_page_opens_on_a_wrong_answer(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
-    page = open_page(at(serve_run(fake_run(tmp_path / "run")), "lang=en"))
+def test_without_a_choice_the_page_opens_on_a_wrong_answer(show: Visit) -> None:
+    page = show(state="lang=en")
     page.locator("#facts .verdict.wrong").wait_for()
     assert page.locator("tr.chosen.wrong").count() == 1
 
 
-def test_a_phone_has_one_column_of_its_own_width(
-    serve_run: Serve, open_page: Open, tmp_path: Path
-) -> None:
+def test_a_phone_has_one_column_of_its_own_width(show: Visit) -> None:
     rows = answers(count=8, tokens=300)
-    page = open_page(at(serve_run(fake_run(tmp_path / "run", {1: rows}))), width=390, height=844)
+    page = show({1: rows}, width=390, height=844)
     page.locator("#traces .ok").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     wide = page.evaluate(
@@ -406,7 +385,7 @@ def test_a_long_run_paints_walks_and_follows(
     run = fake_run(tmp_path / "run", {**dict.fromkeys(range(1, 2_000), small), 2_000: large})
     url = serve_run(run)
     began = time.perf_counter()
-    page = open_page(at(url, "step=2000&sample=0"))
+    page = open_page(f"{url}#view=samples&step=2000&sample=0")
     page.locator("#picture svg").wait_for()
     first = time.perf_counter() - began
     page.locator("#table-box").focus()

@@ -15,28 +15,26 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
 from tests.audit.made import made_audit, made_post
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
 Serve = Callable[[Path], str]
 Open = Callable[..., Any]
-Show = Callable[..., Any]
 
 IMPORTS_MODULES = True
 TOKEN = "step=40&sample=0&token=3&lang=en"
 
 
 @pytest.fixture
-def show(serve_run: Serve, open_page: Open, tmp_path: Path) -> Show:
+def show(visit: Visit) -> Visit:
     """Opens a token of the lesson, or of the samples given."""
 
     def open_token(
         state: str = TOKEN, samples: dict[int, list[Sample]] | None = None, **options: Any
     ) -> Any:
-        url = serve_run(fake_run(tmp_path / "run", samples))
-        page = open_page(f"{url}#view=samples&{state}", **options)
+        page = visit(f"view=samples&{state}", samples, **options)
         page.locator("#answer").wait_for()
         return page
 
@@ -48,7 +46,7 @@ def column(page: Any, name: str) -> list[float]:
     return [float(text.replace("−", "-")) for text in texts]
 
 
-def test_a_pinned_token_shows_its_arithmetic(show: Show) -> None:
+def test_a_pinned_token_shows_its_arithmetic(show: Visit) -> None:
     page = show("step=40&sample=0&lang=zh")
     page.locator('#answer [data-token="3"]').click()
     until(page, "document.querySelector('#token-name').textContent.includes('等于')")
@@ -63,7 +61,7 @@ def test_a_pinned_token_shows_its_arithmetic(show: Show) -> None:
     assert "sample=0&token=3" in page.url
 
 
-def test_recorded_numbers_stand_in_the_table_beside_the_picture(show: Show) -> None:
+def test_recorded_numbers_stand_in_the_table_beside_the_picture(show: Visit) -> None:
     page = show()
     until(page, "document.querySelectorAll('#table td').length > 0")
     for name in ("values", "deltas", "advantages", "returns", "whitened"):
@@ -75,7 +73,7 @@ def test_recorded_numbers_stand_in_the_table_beside_the_picture(show: Show) -> N
     assert page.locator("#table").bounding_box()["width"] > 300
 
 
-def test_a_formula_is_mathml_and_its_tex_can_be_copied(show: Show) -> None:
+def test_a_formula_is_mathml_and_its_tex_can_be_copied(show: Visit) -> None:
     page = show()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator('[data-trace="delta"] math').first.wait_for()
@@ -88,7 +86,7 @@ def test_a_formula_is_mathml_and_its_tex_can_be_copied(show: Show) -> None:
     assert copied.startswith(r"\delta_{3} = r_{3} + \gamma")
 
 
-def test_formulas_stay_inside_their_boxes(show: Show) -> None:
+def test_formulas_stay_inside_their_boxes(show: Visit) -> None:
     page = show(TOKEN)
     page.locator(".terms:not(.old) [data-trace=value_loss]").wait_for()
     for width in (1280, 390):
@@ -100,7 +98,7 @@ def test_formulas_stay_inside_their_boxes(show: Show) -> None:
         assert [size for size in sizes if size[0] > size[1]] == []
 
 
-def test_a_formula_holds_elements_and_attributes_of_the_list_only(show: Show) -> None:
+def test_a_formula_holds_elements_and_attributes_of_the_list_only(show: Visit) -> None:
     page = show()
     tree = [
         "mrow",
@@ -123,7 +121,7 @@ def test_a_formula_holds_elements_and_attributes_of_the_list_only(show: Show) ->
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_picture_is_saved_with_its_colours(show: Show, tmp_path: Path) -> None:
+def test_the_picture_is_saved_with_its_colours(show: Visit, tmp_path: Path) -> None:
     page = show()
     page.locator("#picture-A").wait_for()
     with page.expect_download() as download:
@@ -137,7 +135,7 @@ def test_the_picture_is_saved_with_its_colours(show: Show, tmp_path: Path) -> No
     assert "+0." in text
 
 
-def test_the_fence_has_posts_values_and_the_sum(show: Show) -> None:
+def test_the_fence_has_posts_values_and_the_sum(show: Visit) -> None:
     page = show()
     page.locator("#picture-A").wait_for()
     columns = lesson()[0].columns
@@ -151,7 +149,7 @@ def test_the_fence_has_posts_values_and_the_sum(show: Show) -> None:
     assert page.locator("#picture .ribbon").count() == 4
 
 
-def test_lambda_on_the_fence_is_that_of_the_response(show: Show) -> None:
+def test_lambda_on_the_fence_is_that_of_the_response(show: Visit) -> None:
     """With lam_alpha a response of T tokens has λ = 1 − 1/(αT)."""
     settings = Settings.of(kl_coef=0.1, lam_alpha=0.5)
     texts = [["a", "b", "c", "d", EOS], ["a"] * 9 + [EOS]]
@@ -176,11 +174,11 @@ def test_lambda_on_the_fence_is_that_of_the_response(show: Show) -> None:
         assert f"λ {lam:.2f}" in page.locator("#about").text_content()
 
 
-def test_lambda_is_named_where_it_is_used(show: Show) -> None:
+def test_lambda_is_named_where_it_is_used(show: Visit) -> None:
     assert "λ 0.95" in show().locator("#about").text_content()
 
 
-def test_an_estimator_without_lambda_is_named(show: Show) -> None:
+def test_an_estimator_without_lambda_is_named(show: Visit) -> None:
     settings = Settings.of(kl_coef=0.1, estimator="monte_carlo")
     one = sample(["a", "b", EOS], [0.1, 0.2, 0.3], [0.0] * 3, score=1.0, settings=settings)
     page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
@@ -189,7 +187,7 @@ def test_an_estimator_without_lambda_is_named(show: Show) -> None:
     assert "λ" not in about
 
 
-def test_the_actors_advantage_is_not_called_whitened_where_nothing_is(show: Show) -> None:
+def test_the_actors_advantage_is_not_called_whitened_where_nothing_is(show: Visit) -> None:
     settings = Settings.of(kl_coef=0.1, whiten=False)
     one = sample(["a", "b", EOS], [0.1, 0.2, 0.3], [0.0] * 3, score=1.0, settings=settings)
     page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
@@ -221,7 +219,7 @@ def test_without_a_critic_there_is_no_fence_of_zeros(
     assert page.locator('#colour [data-value="whitened"]').count() == 1
 
 
-def test_a_long_response_moves_the_window_of_the_fence(show: Show) -> None:
+def test_a_long_response_moves_the_window_of_the_fence(show: Visit) -> None:
     n = 501
     long = step_of([sample([*["好"] * (n - 1), EOS], [0.5] * n, [0.01] * n, score=1.0)], 1)
     page = show("step=1&sample=0&token=400", {1: long})
@@ -230,7 +228,7 @@ def test_a_long_response_moves_the_window_of_the_fence(show: Show) -> None:
     assert page.locator("#picture [data-token]").count() < 20
 
 
-def test_keys_walk_along_the_fence(show: Show) -> None:
+def test_keys_walk_along_the_fence(show: Visit) -> None:
     page = show()
     page.locator("#picture-A").wait_for()
     page.locator("#picture").focus()
@@ -245,14 +243,14 @@ def test_keys_walk_along_the_fence(show: Show) -> None:
     until(page, "location.hash.includes('token=5')")
 
 
-def test_a_tool_token_says_that_nobody_chose_it(show: Show) -> None:
+def test_a_tool_token_says_that_nobody_chose_it(show: Visit) -> None:
     page = show("step=40&sample=3&token=3&lang=en")
     until(page, "document.querySelector('#traces').textContent.includes('A tool wrote this')")
     assert page.locator("[data-trace]").count() == 0
     assert page.locator("#table tr[data-i='3'] td").nth(1).text_content() == "–"
 
 
-def test_a_failed_request_is_shown_and_not_kept(show: Show) -> None:
+def test_a_failed_request_is_shown_and_not_kept(show: Visit) -> None:
     page = show()
     page.locator(".terms:not(.old) [data-trace]").first.wait_for()
     broken = [True]
@@ -278,7 +276,7 @@ def test_a_failed_request_is_shown_and_not_kept(show: Show) -> None:
     page.trouble.clear()
 
 
-def test_a_failed_request_can_be_repeated(show: Show) -> None:
+def test_a_failed_request_can_be_repeated(show: Visit) -> None:
     page = show()
     page.locator(".terms:not(.old) [data-trace]").first.wait_for()
     page.route("**/tokens/6", lambda route: route.abort())
@@ -291,7 +289,7 @@ def test_a_failed_request_can_be_repeated(show: Show) -> None:
     page.trouble.clear()
 
 
-def test_a_child_sees_no_power_of_ten_no_greek_and_one_decimal(show: Show) -> None:
+def test_a_child_sees_no_power_of_ten_no_greek_and_one_decimal(show: Visit) -> None:
     one = sample(["是", "的", EOS], [0.4, 0.5, 0.6], [2e-5, -3e-7, 0.0], score=1.0)
     page = show("step=1&sample=0&token=0&lang=en", {1: step_of([one], 1)})
     page.locator(".terms:not(.old) [data-trace]").first.wait_for()
@@ -305,7 +303,7 @@ def test_a_child_sees_no_power_of_ten_no_greek_and_one_decimal(show: Show) -> No
     assert "guess" in page.locator("#picture").text_content()
 
 
-def test_a_child_reads_points_and_hears_of_shares_only_where_there_are_some(show: Show) -> None:
+def test_a_child_reads_points_and_hears_of_shares_only_where_there_are_some(show: Visit) -> None:
     def one(lam: float) -> list[Sample]:
         settings = Settings.of(kl_coef=0.1, lam=lam, gamma=1.0)
         values = [0.323, 0.327, 0.325, 0.31]
@@ -328,7 +326,7 @@ def test_a_child_reads_points_and_hears_of_shares_only_where_there_are_some(show
     assert "farther" not in page.locator("#traces").text_content()
 
 
-def test_a_child_hears_that_far_surprises_count_less_where_they_do(show: Show) -> None:
+def test_a_child_hears_that_far_surprises_count_less_where_they_do(show: Visit) -> None:
     page = show("sample=0&token=0&step=40&lang=en&kid=1")
     assert "the farther, the less" in page.locator("#picture").text_content()
 
@@ -342,7 +340,7 @@ def test_a_child_hears_that_far_surprises_count_less_where_they_do(show: Show) -
         ("lang=en&kid=1", 0.0),
     ],
 )
-def test_the_fence_fits_a_phone(show: Show, state: str, score: float) -> None:
+def test_the_fence_fits_a_phone(show: Visit, state: str, score: float) -> None:
     """Four tokens at least, captions left of the first post, no number over another."""
     n = 30
     tokens = [f" w{i}" for i in range(n - 1)] + [EOS]
@@ -365,7 +363,7 @@ def test_the_fence_fits_a_phone(show: Show, state: str, score: float) -> None:
     assert beside == []
 
 
-def test_languages_switch(show: Show) -> None:
+def test_languages_switch(show: Visit) -> None:
     page = show("step=40&sample=0&token=3&lang=zh")
     page.locator(".terms:not(.old) [data-trace]").first.wait_for()
     assert page.locator("html").get_attribute("lang") == "zh-Hans"
@@ -380,7 +378,7 @@ def test_languages_switch(show: Show) -> None:
     until(page, "document.querySelector('.rule').textContent.includes('BEFORE the token')")
 
 
-def test_a_cut_answer_ends_with_the_bootstrapped_value(show: Show) -> None:
+def test_a_cut_answer_ends_with_the_bootstrapped_value(show: Visit) -> None:
     one = sample(["a", "b"], [0.4, 0.5], [0.0, 0.0], score=0.0, bootstrap=0.7)
     cut = [replace(each, truncated=True) for each in step_of([one], 1)]
     page = show("step=1&sample=0&token=1&lang=en", {1: cut})

@@ -13,7 +13,7 @@ from telescope.explain.example import BATCH
 from telescope.explain.numbers import batch_from_numbers
 from telescope.viewer.report import write_report
 from telescope.viewer.typed_run import write_run
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import fake_run
 
 pytestmark = pytest.mark.browser
@@ -210,11 +210,8 @@ def test_it_opens_by_itself_the_first_time_only(
     assert page.locator("#tour").count() == 0
 
 
-def test_it_does_not_open_where_the_address_names_something(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(f"{url}#view=samples", first_visit=True)
+def test_it_does_not_open_where_the_address_names_something(visit: Visit) -> None:
+    page = visit("view=samples", first_visit=True)
     page.wait_for_selector(".view-samples")
     assert page.locator("#tour").count() == 0
 
@@ -230,11 +227,8 @@ def test_a_report_holds_the_tour_but_does_not_open_it(tmp_path: Path, open_page:
     until(page, "document.querySelector('#tour').textContent.includes('请问1+1=2？')")
 
 
-def test_the_shown_sample_of_the_run_is_told(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(f"{url}#view=tour&step=20&sample=4&lang=zh")
+def test_the_shown_sample_of_the_run_is_told(visit: Visit) -> None:
+    page = visit("view=tour&step=20&sample=4&lang=zh")
     page.wait_for_selector("#tour svg")
     assert "请问2+3=5？" in text_of(page)
     assert "第 20 步第 4 条" in text_of(page)
@@ -253,11 +247,8 @@ def test_a_run_that_goes_on_does_not_change_the_tour(
     until(page, "location.hash.includes('sample=')")
 
 
-def test_a_run_that_recorded_nothing_shows_the_example(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run", {}))
-    page = open_page(f"{url}#view=tour")
+def test_a_run_that_recorded_nothing_shows_the_example(visit: Visit) -> None:
+    page = visit("view=tour", {})
     page.wait_for_selector("#tour svg")
     assert "请问1+1=2？" in text_of(page)
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
 from telescope.viewer.whatif import WhatIf, recompute
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Visit, until
 from tests.viewer.fake import fake_run, lesson
 from tests.viewer.real_step import credited, flat, real_batch, step_of, table_of
 
@@ -141,9 +141,9 @@ def test_the_page_computes_what_python_computes(
     ids=lambda tried: tried["estimator"],
 )
 def test_any_other_estimator_is_a_real_update(
-    tried: dict[str, Any], open_page: Open, serve_run: Serve, tmp_path: Path
+    tried: dict[str, Any], visit: Visit, tmp_path: Path
 ) -> None:
-    page = open_page(serve_run(real_run(tmp_path / "run", lam=0.95)) + "#view=samples")
+    page = visit("view=samples", real_run(tmp_path / "run", lam=0.95))
     settled(page)
     page.locator("#estimator").select_option(tried["estimator"])
     for name, value in tried.items():
@@ -205,10 +205,9 @@ def test_a_drag_is_one_step_of_the_back_button(
 
 
 def test_recorded_numbers_stay_beside_the_new_ones_and_no_tick_stands_at_a_different_number(
-    open_page: Open, serve_run: Serve, tmp_path: Path
+    visit: Visit,
 ) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url + "#view=samples&step=40&sample=0&token=3&lam=0.5&lang=en")
+    page = visit("view=samples&step=40&sample=0&token=3&lam=0.5&lang=en")
     settled(page)
     page.locator("#if tr[data-column=advantages]").wait_for()
     was, now = page.locator("#if tr[data-column=advantages] td").all_text_contents()
@@ -220,11 +219,8 @@ def test_recorded_numbers_stay_beside_the_new_ones_and_no_tick_stands_at_a_diffe
     assert page.locator("#traces h3").text_content() == "The recorded arithmetic"
 
 
-def test_the_new_numbers_come_with_their_arithmetic(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url + "#view=samples&step=40&sample=0&token=3&lam=1&lang=en")
+def test_the_new_numbers_come_with_their_arithmetic(visit: Visit) -> None:
+    page = visit("view=samples&step=40&sample=0&token=3&lam=1&lang=en")
     settled(page)
     rewards, values = (lesson()[0].columns[name] for name in ("token_level_rewards", "values"))
     expected = f"{sum(rewards[3:]) - values[3]:.5f}"
@@ -233,9 +229,8 @@ def test_the_new_numbers_come_with_their_arithmetic(
     until(page, f"{results}.filter((x) => x === '{expected}').length === 3")
 
 
-def test_tool_tokens_take_no_time_step(open_page: Open, serve_run: Serve, tmp_path: Path) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url + "#view=samples&step=40&sample=3&token=0&gamma=0.9&lam=0.5")
+def test_tool_tokens_take_no_time_step(visit: Visit) -> None:
+    page = visit("view=samples&step=40&sample=3&token=0&gamma=0.9&lam=0.5")
     settled(page)
     page.locator("#as-table").click()
     rewards, values = (lesson()[3].columns[name] for name in ("token_level_rewards", "values"))
@@ -249,11 +244,9 @@ def test_tool_tokens_take_no_time_step(open_page: Open, serve_run: Serve, tmp_pa
     assert column(page, "advantages") == pytest.approx(expected, abs=5.1e-4)
 
 
-def test_lambda_by_length_is_the_one_that_is_shown(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_lambda_by_length_is_the_one_that_is_shown(visit: Visit, tmp_path: Path) -> None:
     run = real_run(tmp_path / "run", lam=0.95, lam_alpha=0.5, lam_critic=1.0)
-    page = open_page(serve_run(run) + "#view=samples&step=0&sample=0&token=0&lang=en")
+    page = visit("view=samples&step=0&sample=0&token=0&lang=en", run)
     settled(page)
     assert "λ 0.71" in page.locator("#about").text_content()  # 1 − 1/(0.5·7), not 0.95
     assert page.locator("#lam-now").text_content() == "0.714"
@@ -265,11 +258,8 @@ def test_lambda_by_length_is_the_one_that_is_shown(
     assert "The critic's targets have a λ of their own: 1.000." in said
 
 
-def test_lambda_is_named_only_where_it_is_used(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    url = serve_run(fake_run(tmp_path / "run"))
-    page = open_page(url + "#view=samples&step=40&sample=0&token=3&lang=en")
+def test_lambda_is_named_only_where_it_is_used(visit: Visit) -> None:
+    page = visit("view=samples&step=40&sample=0&token=3&lang=en")
     settled(page)
     assert "λ 0.95" in page.locator("#about").text_content()
     page.locator("#estimator").select_option("td0")
@@ -280,12 +270,10 @@ def test_lambda_is_named_only_where_it_is_used(
     assert page.locator("#gamma").count() == 0  # it does not discount
 
 
-def test_the_sentence_says_what_is_whitened(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_the_sentence_says_what_is_whitened(visit: Visit, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "run")
     (run / "config.toml").write_text("[rollout]\nbatch_size = 256\nn = 2\n", "utf-8")
-    page = open_page(serve_run(run) + "#view=samples&step=40&sample=0&lang=en")
+    page = visit("view=samples&step=40&sample=0&lang=en", run)
     settled(page)
     said = page.locator("#whatif-said")
     assert "as recorded" in said.text_content()
@@ -302,14 +290,14 @@ def test_the_sentence_says_what_is_whitened(
 
 
 def test_whitened_advantages_do_not_jump_at_the_recorded_setting(
-    open_page: Open, serve_run: Serve, tmp_path: Path
+    visit: Visit, tmp_path: Path
 ) -> None:
     """With a part of the batch recorded, −0.817 at 0.95 once became −0.596 at 0.955."""
     table = table_of(credited(real_batch(), lam=0.95), rows=3, lam=0.95)
     path = path_of(tmp_path / "run", 0)
     path.parent.mkdir(parents=True)
     parquet.write_table(table, path)
-    page = open_page(serve_run(tmp_path / "run") + "#view=samples&step=0&sample=0")
+    page = visit("view=samples&step=0&sample=0", tmp_path / "run")
     recorded = table.column("whitened")[0].as_py()
     settled(page)
     slide(page, "#lam", "0.955")
@@ -318,11 +306,9 @@ def test_whitened_advantages_do_not_jump_at_the_recorded_setting(
     assert found == pytest.approx(recorded, abs=0.05)
 
 
-def test_what_cannot_be_tried_says_why_in_both_languages(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
+def test_what_cannot_be_tried_says_why_in_both_languages(visit: Visit) -> None:
     alone = [replace(one, prompt=str(i)) for i, one in enumerate(lesson())]
-    page = open_page(serve_run(fake_run(tmp_path / "run", {40: alone})) + "#view=samples&lang=en")
+    page = visit("view=samples&lang=en", {40: alone})
     settled(page)
     refused = page.locator("#estimator").evaluate(
         "(list) => [...list.options].filter((each) => each.disabled).map((each) => each.value)"
@@ -336,10 +322,8 @@ def test_what_cannot_be_tried_says_why_in_both_languages(
     assert "没有同组的回答可比" in reason.text_content()
 
 
-def test_another_loss_clips_other_tokens(open_page: Open, serve_run: Serve, tmp_path: Path) -> None:
-    page = open_page(
-        serve_run(fake_run(tmp_path / "run")) + "#view=samples&step=40&sample=0&lang=en"
-    )
+def test_another_loss_clips_other_tokens(visit: Visit) -> None:
+    page = visit("view=samples&step=40&sample=0&lang=en")
     settled(page)
     until(page, "document.querySelectorAll('#answer .tok.clipped').length === 1")
     page.locator("#loss").select_option("cpi")  # which clips nothing
@@ -350,10 +334,8 @@ def test_another_loss_clips_other_tokens(open_page: Open, serve_run: Serve, tmp_
     assert shares.strip().endswith("→ 0.0 %")
 
 
-def test_a_choice_survives_reload_and_a_failure_is_said(
-    open_page: Open, serve_run: Serve, tmp_path: Path
-) -> None:
-    page = open_page(serve_run(fake_run(tmp_path / "run")) + "#view=samples&step=40&lang=en")
+def test_a_choice_survives_reload_and_a_failure_is_said(visit: Visit) -> None:
+    page = visit("view=samples&step=40&lang=en")
     settled(page)
     page.route("**/whatif?*", lambda route: route.fulfill(status=500, body="{}"))
     page.locator("#estimator").select_option("grpo")
@@ -411,7 +393,7 @@ def test_a_report_recomputes_what_it_can_and_offers_nothing_else(
 
 
 def test_dragging_lambda_over_many_samples_prints_its_speed(
-    open_page: Open, serve_run: Serve, tmp_path: Path, record_property: Any
+    visit: Visit, tmp_path: Path, record_property: Any
 ) -> None:
     """Measured, not asserted: the suite shares its cores."""
     from tests.viewer.fake import EOS, sample
@@ -422,7 +404,7 @@ def test_dragging_lambda_over_many_samples_prints_its_speed(
         for i in range(64)
     ]
     run = fake_run(tmp_path / "run", {1: whitened_together(rows, 1)})
-    page = open_page(serve_run(run) + "#view=samples&step=1&sample=0")
+    page = visit("view=samples&step=1&sample=0", run)
     settled(page)
     page.wait_for_selector("#lam")
     frames = page.evaluate(
