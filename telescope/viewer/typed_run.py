@@ -13,6 +13,7 @@ import pyarrow.parquet as parquet
 
 from telescope.explain.arithmetic import fill
 from telescope.explain.sample import Sample
+from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
 from telescope.ledger.schema import METADATA, SCHEMA, VERSION
 
@@ -22,23 +23,28 @@ _NAMES = {"index": "sample", "token_ids": "responses", "mask": "response_mask"}
 
 def write_run(run: Path, batch: Sequence[Sample]) -> Path:
     """Writes the batch as step 0 of a new run, with every column that follows. Returns the run."""
-    meta = {
-        "version": VERSION,
-        "run": run.name,
-        "step": 0,
-        "settings": batch[0].settings.to_json(),
-    }
-    schema = SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})
-    path = path_of(run, 0)
-    path.parent.mkdir(parents=True)
+    path_of(run, 0).parent.mkdir(parents=True)
     (run / "config.toml").write_text("steps = 0  # nothing is trained\n", "utf-8")
-    rows = [_row(fill(sample)) for sample in batch]
-    parquet.write_table(pa.Table.from_pylist(rows, schema), path)
+    write_step(run, 0, [fill(sample) for sample in batch])
     return run
+
+
+def write_step(run: Path, step: int, batch: Sequence[Sample]) -> None:
+    """Writes the ledger file of a step."""
+    schema = schema_of(run.name, step, batch[0].settings)
+    table = pa.Table.from_pylist([_row(sample) for sample in batch], schema)
+    parquet.write_table(table, path_of(run, step))
+
+
+def schema_of(run: str, step: int, settings: Settings) -> pa.Schema:
+    """The ledger's columns, with what is said of the whole step."""
+    meta = {"version": VERSION, "run": run, "step": step, "settings": settings.to_json()}
+    return SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})
 
 
 def _row(sample: Sample) -> dict[str, Any]:
     """A row of the ledger. Names that the ledger does not have are left out by its schema."""
     fields = asdict(replace(sample, settings=None))  # type: ignore[arg-type]
     renamed = {new: fields.pop(old) for old, new in _NAMES.items()}
-    return {**fields, **renamed, **sample.columns, "parts": list(sample.parts.items()), "data": []}
+    pairs = {name: list(fields[name].items()) for name in ("parts", "data")}
+    return {**fields, **renamed, **sample.columns, **pairs}

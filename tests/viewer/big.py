@@ -15,7 +15,8 @@ from pyarrow import parquet
 
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
-from telescope.ledger.schema import METADATA, SCHEMA, VERSION
+from telescope.ledger.schema import SCHEMA
+from telescope.viewer.typed_run import schema_of
 
 WORDS = [
     "The",
@@ -93,14 +94,9 @@ def big_run(
         progress = step / steps
         path = path_of(folder, step)
         path.parent.mkdir(exist_ok=True)
-        meta = {
-            "version": VERSION,
-            "run": folder.name,
-            "step": step,
-            "settings": settings.to_json(),
-        }
         table = _table(step, progress, samples, tokens, settings, random)
-        table = table.replace_schema_metadata({METADATA: json.dumps(meta).encode()})
+        meta = schema_of(folder.name, step, settings).metadata
+        table = table.replace_schema_metadata(meta)
         parquet.write_table(table, path, compression="zstd")
     return folder
 

@@ -8,18 +8,14 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-from pyarrow import parquet
 
 from telescope.explain.arithmetic import fill, moments
 from telescope.explain.sample import ActorUpdate, CriticUpdate, Sample
 from telescope.explain.settings import Settings
-from telescope.ledger.reader import path_of
-from telescope.ledger.schema import METADATA, SCHEMA, VERSION
+from telescope.viewer.typed_run import write_step
 from tests.viewer.big import big_run as big_run
 
 HOSTILE = [
@@ -27,32 +23,6 @@ HOSTILE = [
     "<!--<script>", "\x1b[31mred\x1b]8;;http://x\x07", "\u202eabc\u2066",
     "\x00", "<img src=x onerror=window.hacked=1>", "&lt;", "\u2028", "]]>", "x" * 1_000_000,
 ]  # fmt: skip
-
-
-def write_step(run: Path, step: int, samples: list[Sample]) -> None:
-    """A ledger file as the trainer writes it, from samples."""
-    rows = []
-    for s in samples:
-        row = {
-            **asdict(replace(s, settings=None)),  # type: ignore[arg-type]
-            **s.columns,
-            "sample": s.index,
-            "responses": s.token_ids,
-            "response_mask": s.mask,
-        }
-        rows.append(row | {"parts": list(s.parts.items()), "data": list(s.data.items())})
-    meta = {
-        "version": VERSION,
-        "run": run.name,
-        "step": step,
-        "settings": samples[0].settings.to_json(),
-    }
-    path = path_of(run, step)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(
-        pa.Table.from_pylist(rows, SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})),
-        path,
-    )
 
 
 def sample(
@@ -209,7 +179,7 @@ def data_of_report(html: str) -> dict[str, Any]:
 
 def fake_run(folder: Path, samples: dict[int, list[Sample]] | None = None) -> Path:
     """A run folder with curves and a ledger of steps 10, 20, 30, 40, or of the samples given."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ledger").mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, float]] = [
         {"step": 0, "eval/sampled_accuracy": 0.18, "eval/greedy_accuracy": 0.22}
     ]

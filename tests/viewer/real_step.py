@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +11,9 @@ from telescope.batch import Scores, TokenBatch
 from telescope.config import CreditConfig
 from telescope.credit import compute_advantages
 from telescope.explain.settings import Settings
-from telescope.ledger.schema import METADATA, PER_ROW, PER_TOKEN, SCHEMA, VERSION
+from telescope.ledger.schema import PER_ROW, PER_TOKEN
 from telescope.viewer.recorded import RecordedStep
+from telescope.viewer.typed_run import schema_of
 from tests.fakes import hand_batch
 
 BETA = 0.1
@@ -95,9 +95,7 @@ def table_of(batch: TokenBatch, *, rows: int | None = None, **settings: Any) -> 
             }
         )
     recorded = Settings.of(kl_coef=BETA, **{"whiten": credit.whitens, **settings})
-    meta = {"version": VERSION, "run": "real", "step": 0, "settings": recorded.to_json()}
-    schema = SCHEMA.with_metadata({METADATA: json.dumps(meta).encode()})
-    return pa.Table.from_pylist(made, schema)
+    return pa.Table.from_pylist(made, schema_of("real", 0, recorded))
 
 
 def step_of(batch: TokenBatch, *, rows: int | None = None, **settings: Any) -> RecordedStep:

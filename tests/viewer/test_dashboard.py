@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from telescope.ledger.reader import path_of
+from telescope.viewer.typed_run import write_step
 from tests.viewer.conftest import Visit, until
-from tests.viewer.fake import sample, step_of, write_step
+from tests.viewer.fake import sample, step_of
 from tests.viewer.test_evaluations import with_answers
 from tests.viewer.training import (
     CHARTS,
