@@ -60,19 +60,18 @@ class Module:
             raise BundleError(f"{path}: not an import or export of the usual form: {left[0][:80]}")
         return cls(path, tuple(imports), tuple(exports), body)
 
-    @property
-    def name(self) -> str:
-        return "$" + re.sub(r"\W", "_", self.path.removesuffix(".js"))
-
     def text(self) -> str:
         """The module as a function that is called at once."""
-        lines = [f"const {self.name} = (() => {{"]
-        for path, names in self.imports:
-            lines.append(f"const {{ {names} }} = {Module(path, (), (), '').name};")
+        lines = [f"const {_name(self.path)} = (() => {{"]
+        lines += [f"const {{ {names} }} = {_name(path)};" for path, names in self.imports]
         lines.append(self.body.strip())
         lines.append(f"return {{ {', '.join(self.exports)} }};")
         lines.append("})();\n")
         return "\n".join(lines)
+
+
+def _name(path: str) -> str:
+    return "$" + re.sub(r"\W", "_", path.removesuffix(".js"))
 
 
 def _renamed(names: str, *, outside_first: bool) -> list[str]:

@@ -20,11 +20,6 @@ LONGEST_PROMPT = 600
 _COLUMNS = ["set", "kind", "prompt", "response", "score", "correct"]
 
 
-def evaluation_steps(run: Path) -> list[int]:
-    """The steps whose evaluation has answers on disk."""
-    return ledger.steps(run, "completions")
-
-
 def evaluation_answers(run: Path, step: int, name: str, kind: str, verdict: str) -> dict[str, Any]:
     """Answers of the evaluation after `step`: of one set, drawn in one way.
 

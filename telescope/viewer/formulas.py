@@ -92,12 +92,8 @@ def translate_shape(shape: str) -> tuple[str, Tree] | None:
 
 
 def _stand_in(found: re.Match[str]) -> str:
-    number = str(_FIRST + int(found[2]))
-    if found[1] == "₍":
-        return number.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
-    if found[1] == "⁽":
-        return number.translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return number
+    digits = {"": "0123456789", "₍": "₀₁₂₃₄₅₆₇₈₉", "⁽": "⁰¹²³⁴⁵⁶⁷⁸⁹"}[found[1]]
+    return "".join(digits[int(digit)] for digit in str(_FIRST + int(found[2])))
 
 
 def _with_holes(part: Any) -> Any:

@@ -81,9 +81,7 @@ def instructive_row(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     A right one if none is wrong. An answer that was cut off, or is very long, only if there is no
     other.
     """
-    if not rows:
-        return None
-    return min(rows, key=_rank)
+    return min(rows, key=_rank, default=None)
 
 
 def is_surprising(row: dict[str, Any]) -> bool:

@@ -12,7 +12,6 @@ from telescope.audit import file as audit_file
 from telescope.audit.findings import Audit
 from telescope.errors import TelescopeError
 from telescope.explain.sample import Sample
-from telescope.explain.settings import Settings
 from telescope.explain.trace import Tracer
 from telescope.ledger import reader as ledger
 from telescope.ledger.damage import LedgerDamage
@@ -25,7 +24,6 @@ from telescope.viewer.background import (
     written,
 )
 from telescope.viewer.columns import has_critic, step_columns
-from telescope.viewer.evaluations import evaluation_steps
 from telescope.viewer.header import (
     SCALED,
     accuracy_of,
@@ -128,7 +126,7 @@ class RunData:
             **self._about(status.to_json()),
             "config": self.settings.to_json(),
             "ledger": steps,
-            "evaluations": evaluation_steps(self.run),
+            "evaluations": ledger.steps(self.run, "completions"),
             "rows": max((len(series) for series in self.metrics.series.values()), default=0),
             "metrics": sorted(self.metrics.series),
             "correct_score": number_of(self.correct_score),
@@ -210,9 +208,8 @@ class RunData:
             "part_weights": {},
         }
         if table.num_rows:
-            answer["settings"] = page_settings(self.step_settings(step)) | {
-                "critic": has_critic(table)
-            }
+            settings = page_settings(ledger.settings_of(table))
+            answer["settings"] = settings | {"critic": has_critic(table)}
             recorded = self.recorded(step)
             answer["offers"] = [offer.to_json() for offer in offers(recorded)]
             answer["losses"] = [offer.to_json() for offer in loss_offers(recorded)]
@@ -244,11 +241,6 @@ class RunData:
         responses = table.column("response").to_pylist()
         pairs = enumerate(zip(prompts, responses, strict=True))
         return [i for i, pair in pairs if any(wanted in said.casefold() for said in pair)]
-
-    def step_settings(self, step: int) -> Settings:
-        """The settings that the step was made with."""
-        _, table = self._read(step)
-        return ledger.settings_of(table)
 
     def recorded(self, step: int) -> RecordedStep:
         """The step as a what-if reads it."""

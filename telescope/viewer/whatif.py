@@ -228,12 +228,10 @@ def sample_of(recomputed: Recomputed, sample: Sample, row: int) -> Sample:
     """The sample at `row` of the step with its credit under the what-if."""
     start, end = recomputed.step.offsets[row : row + 2]
     columns = {name: column for name, column in sample.columns.items() if name not in COMPUTED}
-    for name, column in recomputed.columns.items():
-        if name in COMPUTED:
-            columns[name] = column[start:end].tolist()
+    own = {name: column[start:end].tolist() for name, column in recomputed.columns.items()}
     return replace(
         sample,
-        columns=columns,
+        columns=columns | {name: own[name] for name in COMPUTED if name in own},
         settings=recomputed.settings,
         scale=recomputed.scale[row],
         whiten_mean=recomputed.mean if recomputed.settings.whiten else None,
