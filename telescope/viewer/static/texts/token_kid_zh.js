@@ -37,7 +37,6 @@ export const tokenKidZh = {
   "reader.no_entropy": "写作者有多犹豫；这里没有记下来",
   "reader.mark.clipped": "✂ 步子太大，收回一点",
   "reader.mark.flipped": "⇅ 比一比以后变了方向",
-  "reader.mark.tool": "🔧 工具写的",
   "reader.minimap": "整条回答：上面的线是猜测，下面的条是比一比的功劳；点一下就跳过去",
   "ask.hint": "例如：什么是惊喜？",
   "ask.follow.plain": "可以接着问：举个例子 · 为什么",

@@ -4,7 +4,6 @@ export const tourKidEn = {
   "tour.score": "{score} points",
   "tour.scoreCut": "{score} points, cut off",
   "tour.whole": "The picture shows {shown} of {all} words and signs. Read the whole answer",
-  "tour.place": "step {step}, answer {sample}",
   "tour.toTokens": "look at this answer piece by piece",
   "tour.group": "answers to the same question, by their points",
   "tour.b": "compared with",

@@ -10,36 +10,17 @@ const ELEMENTS = new Set([
   "mn",
   "mo",
   "mover",
-  "mpadded",
-  "mphantom",
-  "mroot",
   "mrow",
   "mspace",
   "msqrt",
-  "mstyle",
   "msub",
   "msubsup",
   "msup",
-  "mtable",
-  "mtd",
   "mtext",
-  "mtr",
   "munder",
   "munderover",
 ]);
-const ATTRIBUTES = new Set([
-  "accent",
-  "display",
-  "displaystyle",
-  "fence",
-  "form",
-  "lspace",
-  "mathvariant",
-  "rspace",
-  "separator",
-  "stretchy",
-  "width",
-]);
+const ATTRIBUTES = new Set(["accent", "fence", "form", "mathvariant", "separator", "stretchy"]);
 
 // ["mrow", {…}, child, …] or a text. What is not on the lists is left out.
 export function mathNode(tree) {
@@ -66,9 +47,8 @@ const asInfix = ([name, attributes, ...signs]) => [
 ];
 const COMMA = new Set([","]);
 
-// The stretches of a row: a line may break before a sign between two terms and after a comma.
+// The stretches of a formula, which is a row: a line may break before a sign between two terms and after a comma.
 export function stretchesOf(tree) {
-  if (tree[0] !== "mrow") return [["mrow", {}, tree]];
   const out = [[]];
   tree.slice(2).forEach((child, k, children) => {
     const follows = k > 0 && !isSign(children[k - 1], OPENING) && !isSign(children[k - 1], COMMA);
@@ -85,8 +65,7 @@ export function Formula({ tree, plain }) {
   const box = useRef(null);
   useLayoutEffect(() => {
     if (!tree) return;
-    const row = tree[0] === "math" ? ["mrow", {}, ...tree.slice(2)] : tree;
-    const nodes = stretchesOf(row).map((stretch) => mathNode(["math", {}, stretch]));
+    const nodes = stretchesOf(tree).map((stretch) => mathNode(["math", {}, stretch]));
     box.current.replaceChildren(
       ...nodes.flatMap((node, k) => (k ? [document.createElement("wbr"), node] : [node])),
     );

@@ -12,21 +12,6 @@ import { isCurrent, terms } from "./terms_data.js";
 import { isFlipped } from "./view.js";
 import { WhatIfTerms } from "./whatif_terms.js";
 
-const NAMED = new Set([
-  "kl",
-  "reward",
-  "delta",
-  "advantage_sum",
-  "advantage",
-  "return",
-  "whitened",
-  "ratio",
-  "clip",
-  "surrogate",
-  "kl_loss",
-  "value_loss",
-]);
-
 export function TermsPanel({ sample }) {
   const box = useRef(null);
   const view = viewOf(sample, { isSeen: useInSight(box) });
@@ -83,10 +68,11 @@ function verdictOf({ ok }) {
   </span>`;
 }
 
-// What a term is called. Where nothing is whitened, Â is A.
+// What a term is called; the page has no words for one's own. Where nothing is whitened, Â is A.
 function titleOf(name, settings) {
   if (name === "whitened" && settings.whiten === false) return t("token.name.unwhitened");
-  return NAMED.has(name) ? t(`token.name.${name}`) : name;
+  const title = t(`token.name.${name}`);
+  return title.startsWith("token.name.") ? name : title;
 }
 
 function Term({ trace, words, settings }) {
