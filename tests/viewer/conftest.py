@@ -17,7 +17,9 @@ import pytest
 
 from tests.viewer.fake import fake_run
 
+Open = Callable[..., Any]
 Visit = Callable[..., Any]
+Serve = Callable[[Path], str]
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 SEEN_BEFORE = "try { localStorage.setItem('telescope.tour', '1') } catch {}"
@@ -38,7 +40,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any) -> Iterator[Open]:
     """Opens an address: `open_page(url, width=390, locale="en-US", color_scheme="dark")`.
 
     The test fails if a page raised an error, wrote one to its console or asked a foreign host.
@@ -105,7 +107,7 @@ def until(page: Any, condition: str, seconds: float = 20.0) -> None:
 
 
 @pytest.fixture
-def serve_run(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str]]:
+def serve_run(request: pytest.FixtureRequest) -> Iterator[Serve]:
     """Serves a run folder, or a folder of runs, and returns the page's address.
 
     As one script, which opens four times as fast; as single modules for a test file that says
@@ -137,7 +139,7 @@ def serve_run(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str]]
 
 
 @pytest.fixture
-def visit(open_page: Visit, serve_run: Callable[[Path], str], tmp_path: Path) -> Visit:
+def visit(open_page: Open, serve_run: Serve, tmp_path: Path) -> Visit:
     """Opens a part of the live page: `visit("view=samples&step=40", run, width=390)`.
 
     `run` is a folder, or the samples of each step of a run made by hand; the lesson without it.
@@ -148,3 +150,15 @@ def visit(open_page: Visit, serve_run: Callable[[Path], str], tmp_path: Path) ->
         return open_page(f"{serve_run(folder)}#{state}", **options)
 
     return open_state
+
+
+@pytest.fixture
+def open_run(visit: Visit) -> Visit:
+    """The dashboard of a run in English, with its charts drawn."""
+
+    def drawn(run: Path, state: str = "view=run", **options: Any) -> Any:
+        page = visit(state, run, **{"locale": "en-US", **options})
+        until(page, "document.querySelectorAll('.chart canvas').length > 0")
+        return page
+
+    return drawn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ import pytest
 
 from telescope.explain.settings import Settings
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import EOS, fake_run, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
-Serve = Callable[[Path], str]
-Open = Callable[..., Any]
 TOKEN = "#view=samples&step=40&sample=0&token=3&lang=zh"
 
 

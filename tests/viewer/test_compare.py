@@ -16,12 +16,10 @@ from telescope.explain.sample import Sample
 from telescope.ledger import reader as ledger
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 from tests.viewer.real_step import credited, real_batch, table_of
 
-Open = Callable[..., Any]
-Serve = Callable[[Path], str]
 QUESTION = "请问1+1=2？"
 
 

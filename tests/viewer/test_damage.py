@@ -15,7 +15,8 @@ from telescope.ledger.reader import path_of
 from telescope.run.folder import RunLock
 from telescope.viewer.report import write_report
 from telescope.viewer.runs import Runs
-from tests.viewer.fake import data_of_report, fake_run, lesson, write_step
+from telescope.viewer.typed_run import write_step
+from tests.viewer.fake import data_of_report, fake_run, lesson
 
 
 def cut_run(tmp_path: Path) -> Path:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from telescope.ledger.reader import path_of
 from telescope.viewer.typed_run import write_step
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import sample, step_of
 from tests.viewer.test_evaluations import with_answers
 from tests.viewer.training import (
@@ -26,8 +25,6 @@ from tests.viewer.training import (
     write_rows,
 )
 
-OpenPage = Callable[..., Any]
-Serve = Callable[[Path], str]
 ENGLISH = {"locale": "en-US"}
 CHARTS_DRAWN = "document.querySelectorAll('.chart canvas').length > 0"
 
@@ -35,18 +32,6 @@ CHARTS_DRAWN = "document.querySelectorAll('.chart canvas').length > 0"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return training_run(tmp_path / "arithmetic-seed0")
-
-
-@pytest.fixture
-def open_run(visit: Visit) -> Visit:
-    """The dashboard, with its charts drawn."""
-
-    def drawn(run: Path, state: str = "view=run", **options: Any) -> Any:
-        page = visit(state, run, **{**ENGLISH, **options})
-        until(page, CHARTS_DRAWN)
-        return page
-
-    return drawn
 
 
 def last_value(page: Any, chart: str, line: str) -> str:
@@ -367,7 +352,7 @@ def test_damaged_files_are_named_in_one_line(open_run: Visit, run: Path) -> None
 
 
 def test_steps_and_following_keep_the_chosen_sample_and_token(
-    open_page: OpenPage, serve_run: Serve, run: Path
+    open_page: Open, serve_run: Serve, run: Path
 ) -> None:
     state = "#view=samples&step=10&sample=2&token=1"
     page = open_page(serve_run(run) + state, **ENGLISH)
@@ -434,7 +419,7 @@ def test_without_values_no_v_is_drawn(open_run: Visit, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", ["run", "samples", "compare", "tour"])
 def test_a_phone_has_one_column_and_nothing_wider(
-    open_page: OpenPage, serve_run: Serve, run: Path, view: str
+    open_page: Open, serve_run: Serve, run: Path, view: str
 ) -> None:
     page = open_page(serve_run(run) + f"#view={view}", width=390, height=844)
     until(page, f"document.querySelector('main.view-{view}')?.textContent.length > 200")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from telescope.viewer.typed_run import write_run
-from tests.viewer.conftest import Visit, until
-from tests.viewer.fake import sample, step_of, write_step
+from telescope.viewer.typed_run import write_run, write_step
+from tests.viewer.conftest import Open, Serve, Visit, until
+from tests.viewer.fake import sample, step_of
 from tests.viewer.training import metric_rows, training_run, write_rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-Open = Callable[..., Any]
-Serve = Callable[[Path], str]
 ENGLISH = {"locale": "en-US"}
 TOUCH = """nodes => {
   const boxes = nodes.map((node) => node.getBoundingClientRect());
@@ -126,16 +122,8 @@ def test_one_button_leads_from_the_tour_to_the_curves(
 # ---- the dashboard ----
 
 
-def open_run(open_page: Open, serve_run: Serve, run: Path, **options: Any) -> Any:
-    page = open_page(serve_run(run) + "#view=run", **{**ENGLISH, **options})
-    until(page, "document.querySelectorAll('.chart canvas').length > 0")
-    return page
-
-
-def test_a_legend_says_which_step_its_values_are_of(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
-    page = open_run(open_page, serve_run, training_run(tmp_path / "r"))
+def test_a_legend_says_which_step_its_values_are_of(tmp_path: Path, open_run: Visit) -> None:
+    page = open_run(training_run(tmp_path / "r"))
     place = page.locator("[data-chart=reward] .chart-at")
     assert place.inner_text() == "last values"
     page.locator("[data-chart=reward] .plot").press("ArrowRight")
@@ -143,9 +131,7 @@ def test_a_legend_says_which_step_its_values_are_of(
     assert place.inner_text().startswith("step ")
 
 
-def test_the_task_is_a_sentence_from_the_config(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
+def test_the_task_is_a_sentence_from_the_config(tmp_path: Path, open_run: Visit) -> None:
     run = training_run(
         tmp_path / "r",
         model={"path": "a/model"},
@@ -156,7 +142,7 @@ def test_the_task_is_a_sentence_from_the_config(
             "clip": 2.0,
         },
     )
-    page = open_run(open_page, serve_run, run)
+    page = open_run(run)
     assert page.inner_text("#task") == (
         "Task: a/model learns to answer the prompts of maths/train.parquet. "
         "An answer's score = 0.9 × exact + 0.1 × form, from own.py. "
@@ -165,17 +151,15 @@ def test_the_task_is_a_sentence_from_the_config(
     )
 
 
-def test_the_built_in_task_has_its_own_weights(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
-    page = open_run(open_page, serve_run, training_run(tmp_path / "r"))
+def test_the_built_in_task_has_its_own_weights(tmp_path: Path, open_run: Visit) -> None:
+    page = open_run(training_run(tmp_path / "r"))
     said = page.inner_text("#task")
     assert "the built-in task" in said
     assert "0.5 × verdict + 0.5 × sum" in said
 
 
-def test_settings_are_not_cut(tmp_path: Path, serve_run: Serve, open_page: Open) -> None:
-    page = open_run(open_page, serve_run, training_run(tmp_path / "r"))
+def test_settings_are_not_cut(tmp_path: Path, open_run: Visit) -> None:
+    page = open_run(training_run(tmp_path / "r"))
     page.click("#settings summary")
     page.check("#settings input[type=checkbox]")
     box = page.locator("#settings .scroll")
@@ -183,13 +167,11 @@ def test_settings_are_not_cut(tmp_path: Path, serve_run: Serve, open_page: Open)
     assert box.evaluate("node => node.scrollHeight <= node.clientHeight + 1")
 
 
-def test_names_of_metrics_are_not_cut_on_a_phone(
-    tmp_path: Path, serve_run: Serve, open_page: Open
-) -> None:
+def test_names_of_metrics_are_not_cut_on_a_phone(tmp_path: Path, open_run: Visit) -> None:
     run = training_run(tmp_path / "r")
     name = "reward/a_function_whose_name_says_everything_it_looks_at"
     write_rows(run, [row | {name: 0.01 * row["step"]} for row in metric_rows(40)])
-    page = open_run(open_page, serve_run, run, width=390)
+    page = open_run(run, width=390)
     assert page.locator(".chart-legend .name, .chart h3").evaluate_all(CUT) == 0
     assert page.locator(".chart-legend").evaluate_all(CUT.replace("Width", "Height")) == 0
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,14 +12,12 @@ from telescope.ledger.completions import Completion, save_completions
 from telescope.ledger.reader import path_of
 from telescope.viewer.tour_facts import Sum
 from telescope.viewer.tour_texts import _shown
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import fake_run, sample, step_of
 from tests.viewer.training import training_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-Open = Callable[..., Any]
-Serve = Callable[[Path], str]
 ENGLISH = {"locale": "en-US"}
 OVERLAP = """nodes => {
   const boxes = nodes.map((node) => node.getBoundingClientRect());

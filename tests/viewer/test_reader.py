@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ import pytest
 from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import EOS, fake_run, hostile, lesson, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
-Serve = Callable[[Path], str]
-Open = Callable[..., Any]
 
 CHAT = (
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n"

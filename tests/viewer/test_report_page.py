@@ -6,17 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from telescope.viewer.api import Api
 from telescope.viewer.payload import dumps
 from telescope.viewer.report import write_report
 from telescope.viewer.runs import Runs
-from tests.viewer.conftest import until
+from tests.viewer.conftest import Open, until
 from tests.viewer.fake import big_run, data_of_report, fake_run, hostile
-
-Open = Callable[..., Any]
-
 
 IMPORTS_MODULES = True
 

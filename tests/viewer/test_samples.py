@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from pyarrow import parquet
 from telescope.explain.sample import Sample
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
-from tests.viewer.conftest import Visit, until
-from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of, write_step
+from telescope.viewer.typed_run import write_step
+from tests.viewer.conftest import Open, Serve, Visit, until
+from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
-Serve = Callable[[Path], str]
-Open = Callable[..., Any]
 
 CHAT = (
     "<|im_start|>system\nSolve the problem step by step.<|im_end|>\n"

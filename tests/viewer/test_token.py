@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ from telescope.explain.sample import Sample
 from telescope.explain.settings import Settings
 from telescope.ledger.reader import path_of
 from tests.audit.made import made_audit, made_post
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import EOS, fake_run, lesson, sample, step_of
 
 pytest.importorskip("uvicorn", reason="the live page needs uvicorn")
 
-Serve = Callable[[Path], str]
-Open = Callable[..., Any]
 
 IMPORTS_MODULES = True
 TOKEN = "step=40&sample=0&token=3&lang=en"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ from telescope.explain.example import BATCH
 from telescope.explain.numbers import batch_from_numbers
 from telescope.viewer.report import write_report
 from telescope.viewer.typed_run import write_run
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import fake_run
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[..., Any]
-Serve = Callable[[Path], str]
 SYMBOLS = ["V", "r", "δ", "λ", "A", "R", "Â", "ρ"]
 NUMBERS = ["d", "lam", "R", "rho"]
 """Steps in which a number is guessed."""

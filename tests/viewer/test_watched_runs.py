@@ -12,8 +12,8 @@ from telescope.peers import Recorder
 from telescope.viewer.api import Api
 from telescope.viewer.background import KEYS
 from telescope.viewer.runs import Runs
+from tests.viewer.conftest import Serve
 
-Serve = Callable[[Path], str]
 IDS = {"responses": [[5, 6, 7], [8, 9]], "prompts": ["a", "a"], "scores": [1.0, 0.0]}
 NUMBERS = [[0.1, 0.2, 0.3], [0.4, 0.5]]
 GIVEN: dict[str, dict[str, Any]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ from pyarrow import parquet
 from telescope.ledger.reader import path_of
 from telescope.viewer.report import write_report
 from telescope.viewer.whatif import WhatIf, recompute
-from tests.viewer.conftest import Visit, until
+from tests.viewer.conftest import Open, Serve, Visit, until
 from tests.viewer.fake import fake_run, lesson
 from tests.viewer.real_step import credited, flat, real_batch, step_of, table_of
-
-Open = Callable[..., Any]
-Serve = Callable[[Path], str]
 
 IMPORTS_MODULES = True
 SETTLED = """async () => {
