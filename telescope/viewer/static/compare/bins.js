@@ -3,7 +3,7 @@
 import { has } from "../core/number.js";
 
 // Indices of the written tokens that have all these numbers.
-export function writtenTokens(mask, ...columns) {
+function writtenTokens(mask, ...columns) {
   const out = [];
   for (let i = 0; i < mask.length; i++) {
     if (mask[i] && columns.every((column) => has(column[i]))) out.push(i);
@@ -11,7 +11,7 @@ export function writtenTokens(mask, ...columns) {
   return out;
 }
 
-export function extent(numbers, at) {
+function extent(numbers, at) {
   let low = Infinity;
   let high = -Infinity;
   for (const i of at) {
@@ -81,7 +81,7 @@ export const LEAST_ANSWERS = 10;
 // {mean, error, answers} of a number of the tokens `at`. Tokens of one answer share its ending: they
 // are no independent observations. The standard error therefore adds up what each of the C answers
 // (c) is off the mean: √(C/(C − 1) · Σ_c (Σ_{i∈c} (x_i − mean))²) / n. It is null with few answers.
-export function meanOf(at, of, answerOf) {
+function meanOf(at, of, answerOf) {
   const mean = at.reduce((sum, i) => sum + of(i), 0) / Math.max(at.length, 1);
   const off = new Map();
   for (const i of at) off.set(answerOf[i], (off.get(answerOf[i]) ?? 0) + of(i) - mean);

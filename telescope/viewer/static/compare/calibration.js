@@ -10,7 +10,7 @@ import { pressable } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
 import { figureOf } from "../token/figure.js";
 import { html, useMemo, useRef } from "../vendor/preact.js";
-import { gaeOf, writtenOf } from "../whatif/gae.js";
+import { cutter, deltasOf, returnsOf } from "../whatif/gae.js";
 import { calibrationOf, explainedVariance, LEAST_ANSWERS } from "./bins.js";
 import { TokenList } from "./token_list.js";
 import { Axes, Diagonal, placesOf } from "./values_returns.js";
@@ -37,7 +37,15 @@ function drawn(data, settings) {
 
 // G: the discounted rewards that came, which is the return with λ = 1.
 function observed(data, gamma) {
-  return gaeOf({ ...data, written: writtenOf(data) }, { gamma, lam: 1 }).returns;
+  const { mask, values } = data.columns;
+  const deltas = deltasOf(data, gamma);
+  const out = new Float64Array(deltas.length);
+  for (let row = 0; row + 1 < data.offsets.length; row++) {
+    const own = cutter(data.offsets, row);
+    const of = { mask: own(mask), deltas: own(deltas), values: own(values) };
+    out.set(returnsOf(of, gamma), data.offsets[row]);
+  }
+  return out;
 }
 
 function Plot({ data, gamma }) {

@@ -9,7 +9,7 @@ import { html } from "../vendor/preact.js";
 import { useAnswer } from "./loaded.js";
 
 // The rows of a step by prompt, each prompt once: [{key, user, rows}].
-export function promptsOf(index) {
+function promptsOf(index) {
   const found = new Map();
   for (const row of index) {
     const known = found.get(row.prompt_key);

@@ -13,7 +13,7 @@ import { PromptChoice, promptShown, useRecurring } from "./prompt_choice.js";
 const MOST_ROWS = 12;
 
 // All rows if they are few, else one of each step, and of these some at equal distances.
-export function chosenRows(rows, most = MOST_ROWS) {
+function chosenRows(rows, most = MOST_ROWS) {
   if (rows.length <= most) return rows;
   const firsts = rows.filter((row, k) => k === 0 || row.step !== rows[k - 1].step);
   if (firsts.length <= most) return firsts;

@@ -18,7 +18,7 @@ import { PromptChoice, promptShown } from "./prompt_choice.js";
 const SETTING = "?"; // not a name that a folder has in the list: this run with another setting
 
 // The first token at which two answers differ; null: one is the beginning of the other.
-export function firstDifference(one, other) {
+function firstDifference(one, other) {
   const [a, b] = [groups(one), groups(other)];
   const k = a.findIndex((group, i) => group.text !== b[i]?.text);
   if (k < 0) return a.length < b.length ? [null, b[a.length].from] : [null, null];

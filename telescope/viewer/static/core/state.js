@@ -2,7 +2,7 @@
 
 import { batch, signal } from "../vendor/preact.js";
 
-export const VIEWS = ["runs", "run", "samples", "compare", "tour"];
+const VIEWS = ["runs", "run", "samples", "compare", "tour"];
 export const QUANTITIES = {
   whitened: "Â",
   advantages: "A",
@@ -97,7 +97,7 @@ export function addressOf(changes = {}) {
   return `#${out}`;
 }
 
-export function readAddress() {
+function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   batch(() => {
     for (const [name, [usual, read]] of Object.entries(FIELDS)) {

@@ -8,7 +8,7 @@ import { time } from "./format.js";
 
 const SLOW = 10; // seconds without an answer that are worth a warning
 
-export const now = signal(Date.now() / 1000);
+const now = signal(Date.now() / 1000);
 if (isLive) {
   setInterval(() => {
     now.value = Date.now() / 1000;

@@ -29,7 +29,7 @@ function differs(sample, column) {
 }
 
 // [key of its words, column, token]
-export function remarkable(sample) {
+function remarkable(sample) {
   const { columns } = viewOf(sample);
   const credit = columns.whitened?.some((x) => has(x) && x !== 0) ? "whitened" : "advantages";
   const found = [];

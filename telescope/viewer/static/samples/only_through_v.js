@@ -6,7 +6,7 @@ import { html } from "../vendor/preact.js";
 import { settingsShown, viewOf } from "../whatif/whatif.js";
 
 // What all tokens are paid in the end; null where A differs through more than V.
-export function paidAtTheEnd(sample) {
+function paidAtTheEnd(sample) {
   const { columns } = viewOf(sample);
   const { gamma, lam } = settingsShown(sample);
   if (gamma !== 1 || lam !== 1 || !columns.values) return null;

@@ -36,7 +36,7 @@ function rowsOf(changed) {
 }
 
 // The tokens around the chosen one that fit into the width. `before`: the first one shown so far.
-export function windowOf(count, token, width, before) {
+function windowOf(count, token, width, before) {
   const isNarrow = width < NARROW;
   const { left, right } = isNarrow ? NARROW_EDGES : WIDE_EDGES;
   const inner = width - left - right;

@@ -48,7 +48,7 @@ const asInfix = ([name, attributes, ...signs]) => [
 const COMMA = new Set([","]);
 
 // The stretches of a formula, which is a row: a line may break before a sign between two terms and after a comma.
-export function stretchesOf(tree) {
+function stretchesOf(tree) {
   const out = [[]];
   tree.slice(2).forEach((child, k, children) => {
     const follows = k > 0 && !isSign(children[k - 1], OPENING) && !isSign(children[k - 1], COMMA);

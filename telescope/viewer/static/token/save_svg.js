@@ -16,7 +16,7 @@ const STYLES = [
   "text-anchor",
 ];
 
-export function standalone(svg) {
+function standalone(svg) {
   const copy = svg.cloneNode(true);
   const before = [svg, ...svg.querySelectorAll("*")];
   const after = [copy, ...copy.querySelectorAll("*")];

@@ -27,7 +27,7 @@ export const tourData = resource(() => {
 export const tour = computed(() => tourData.value?.languages?.[lang.value] ?? tourData.value);
 
 // Which of the four texts is read.
-export const skin = computed(() => (isKid.value ? `kid_${lang.value}` : lang.value));
+const skin = computed(() => (isKid.value ? `kid_${lang.value}` : lang.value));
 export const say = (texts) => texts[skin.value];
 
 // ---- where the visitor is: every step is first a question, then its truth ----
@@ -52,7 +52,7 @@ export const back = () => goTo(stop.peek() - 1);
 
 // ---- guesses: path of the data and step -> what was said ----
 
-export const guesses = signal({});
+const guesses = signal({});
 const key = (step) => `${isExample.value ? "example" : own.value}:${step.id}`;
 export const guessOf = (step) => guesses.value[key(step)] ?? null;
 

@@ -15,21 +15,8 @@ export function lamOf({ lam, lam_alpha = null }, tokens) {
   return Math.max(1 - 1 / (lam_alpha * Math.max(tokens, 1)), 0);
 }
 
-// {deltas, advantages, returns} of a step. `settings`: {gamma, lam, lam_alpha, lam_critic}.
-export function gaeOf(data, settings) {
-  const deltas = deltasOf(data, settings.gamma);
-  const advantages = new Float64Array(deltas.length);
-  const returns = new Float64Array(deltas.length);
-  for (let row = 0; row + 1 < data.offsets.length; row++) {
-    const { actor, critic } = decaysOf(settings, data.written[row]);
-    const own = (column) => column.subarray(data.offsets[row], data.offsets[row + 1]);
-    addUp(own(data.columns.mask), own(deltas), actor, own(advantages));
-    addUp(own(data.columns.mask), own(deltas), critic, own(returns)); // R − V
-  }
-  const { mask, values } = data.columns;
-  for (let i = 0; i < returns.length; i++) if (mask[i]) returns[i] += values[i];
-  return { deltas, advantages, returns };
-}
+// The numbers of one sample in a column of the step.
+export const cutter = (offsets, row) => (column) => column.subarray(offsets[row], offsets[row + 1]);
 
 // δ of a step, 0 where the policy did not write. λ has no part in it.
 export function deltasOf({ offsets, columns, bootstrap = [] }, gamma) {
@@ -61,6 +48,14 @@ export function addUp(mask, deltas, decay, out) {
     credit = deltas[i] + decay * credit;
     out[i] = credit;
   }
+}
+
+// R of one sample, in which every later δ is left in part.
+export function returnsOf({ mask, deltas, values }, decay) {
+  const out = new Float64Array(mask.length);
+  addUp(mask, deltas, decay, out); // R − V
+  for (let i = 0; i < mask.length; i++) if (mask[i]) out[i] += values[i];
+  return out;
 }
 
 // How many tokens of each sample the policy wrote.

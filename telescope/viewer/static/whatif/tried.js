@@ -5,7 +5,7 @@ import { go, state } from "../core/state.js";
 import { computed } from "../vendor/preact.js";
 
 const isOwn = (offer) => offer.name === step.value?.settings?.estimator;
-export const offerOf = (name) => step.value?.offers?.find((offer) => offer.name === name) ?? null;
+const offerOf = (name) => step.value?.offers?.find((offer) => offer.name === name) ?? null;
 
 // ---- the estimator's own settings in the address: "n:4,last_k:2" ----
 

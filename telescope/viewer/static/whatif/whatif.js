@@ -6,10 +6,12 @@ import { rested } from "../core/rest.js";
 import { computed } from "../vendor/preact.js";
 import {
   addUp,
+  cutter,
   decaysOf,
   deltasOf,
   lamOf,
   momentsOf,
+  returnsOf,
   scaledMoments,
   weightsOf,
   whitenedOf,
@@ -62,9 +64,6 @@ function computedHere(now) {
   };
 }
 
-// The numbers of one sample in a column of the step.
-const cutter = (offsets, row) => (column) => column.subarray(offsets[row], offsets[row + 1]);
-
 function momentsHere({ credit, columns: { mask }, recorded }) {
   const { settings, whiten: batch } = step.value;
   const scaled = settings.whiten && batch?.std ? batch : null;
@@ -75,11 +74,9 @@ function momentsHere({ credit, columns: { mask }, recorded }) {
 function columnsHere({ offsets, columns: all, deltas: allDeltas, decays }, row, moments) {
   const own = cutter(offsets, row);
   const [mask, values, deltas] = [own(all.mask), own(all.values), own(allDeltas)];
+  const returns = returnsOf({ mask, deltas, values }, decays[row].critic);
   const advantages = new Float64Array(mask.length);
-  const returns = new Float64Array(mask.length);
   addUp(mask, deltas, decays[row].actor, advantages);
-  addUp(mask, deltas, decays[row].critic, returns); // R − V
-  for (let i = 0; i < mask.length; i++) if (mask[i]) returns[i] += values[i];
   const whitened = moments ? whitenedOf(advantages, mask, moments) : advantages;
   return { deltas, advantages, returns, whitened };
 }
