@@ -30,6 +30,7 @@ from telescope.viewer.delta_weights import delta_weights
 from telescope.viewer.formulas import formula_of
 
 MAX_TOKENS = 2_000
+"""Of one sample."""
 MAX_PROMPT = 20_000
 """Characters of a prompt, from its end: the question stands there."""
 MAX_TOKEN_BYTES = 48
@@ -41,13 +42,13 @@ LANGS: tuple[Lang, ...] = ("zh", "en")
 # ---- one sample ----
 
 
-def page_sample(sample: Sample, *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
+def page_sample(sample: Sample) -> dict[str, Any]:
     """A sample for a browser: seven digits, non-finite numbers as null, long text cut.
 
     Of the updates only the last one's ratio and clipped tokens are sent. Without a critic there
     is no V and no δ.
     """
-    shown = min(len(sample), max_tokens)
+    shown = min(len(sample), MAX_TOKENS)
     pieces = sample.token_bytes[:shown]
     long = {t: len(piece) for t, piece in enumerate(pieces) if len(piece) > MAX_TOKEN_BYTES}
     needs = sample.settings.estimator_definition.needs
@@ -243,5 +244,5 @@ def number_of(x: float | None, digits: int = 7) -> float | None:
     return float(f"{x:.{digits}g}") if x is not None and math.isfinite(x) else None
 
 
-def _numbers(values: Sequence[float | None], digits: int = 7) -> list[float | None]:
-    return [number_of(x, digits) for x in values]
+def _numbers(values: Sequence[float | None]) -> list[float | None]:
+    return [number_of(x) for x in values]

@@ -17,7 +17,7 @@ from telescope.errors import TelescopeError
 from telescope.viewer.api import Api
 from telescope.viewer.columns import only_samples
 from telescope.viewer.formulas import shape_of, translate_shape
-from telescope.viewer.payload import MAX_TRACE_TEXT, dumps, page_sample, page_traces
+from telescope.viewer.payload import MAX_TOKENS, MAX_TRACE_TEXT, dumps, page_sample, page_traces
 from telescope.viewer.prompts import recurring_prompts
 from telescope.viewer.run_data import RunData
 from telescope.viewer.runs import Runs
@@ -34,8 +34,6 @@ SAMPLES = 8
 """Samples of one step."""
 PER_PROMPT = 4
 """Samples of one prompt."""
-TOKENS = 2_000
-"""Tokens of one sample."""
 MAX_POINTS = 400
 """Points of one chart."""
 _PLAIN = "!'()*"
@@ -109,12 +107,12 @@ class _Report:
     def _add_sample(self, step: int, position: int) -> bool:
         """Adds the sample and the arithmetic of all its tokens, if there is room for it."""
         sample = self.run.sample(step, position)
-        shown = page_sample(sample, max_tokens=TOKENS) | {
+        shown = page_sample(sample) | {
             "position": position,
             "audit": self.run.audit(step, position),
         }
         tracer = self.run.tracer(step, position)
-        count = min(len(sample), TOKENS)
+        count = min(len(sample), MAX_TOKENS)
         tokens = [page_traces(tracer, t, self.words) for t in range(count)]
         size = _packed_size(shown) + _packed_size(tokens) + _column_bytes(count)
         if size > self.room and self.held:

@@ -56,7 +56,7 @@ which the critic is still untrained. They stay the same while a run goes on."""
 class RunData:
     """One run. A step's file is read when the step is shown, a sample when it is asked for."""
 
-    def __init__(self, run: Path, *, name: str | None = None, keep: int = 3) -> None:
+    def __init__(self, run: Path, *, name: str | None = None) -> None:
         if not run.is_dir():
             raise TelescopeError(
                 f"no run {run}: give the folder of a run, e.g. runs/arithmetic-seed0"
@@ -69,10 +69,10 @@ class RunData:
         self.run = run
         self.id = name or run.resolve().name or "run"
         self.metrics = Metrics(run / "metrics.jsonl")
-        self._tables = Recent[pa.Table](keep)
+        self._tables = Recent[pa.Table](3)
         self._samples = Recent[Sample](64)
-        self._recorded = Recent[RecordedStep](keep)
-        self._audits = Recent[Audit | None](keep)
+        self._recorded = Recent[RecordedStep](3)
+        self._audits = Recent[Audit | None](3)
         self._tracers = Recent[Tracer](8)
         self._whatifs = Recent[Recomputed](8)
         self._steps = Recent[dict[str, Any]](16)

@@ -1,7 +1,6 @@
 // The tokens of a bin, as links that open them.
 
 import { columns, stepShown } from "../core/data.js";
-import { num } from "../core/number.js";
 import { addressOf, go } from "../core/state.js";
 import { t } from "../core/text.js";
 import { groupOf, visible } from "../core/token_text.js";
@@ -13,7 +12,7 @@ import { samplePath, useAnswer } from "./loaded.js";
 const MOST = 40;
 
 // `tokens`: indices in the flat columns. `show(i)`: what to say about one.
-export function TokenList({ tokens, title, show = (i) => num(i) }) {
+export function TokenList({ tokens, title, show }) {
   const places = tokens.slice(0, MOST).map((i) => ({ i, ...placeOf(columns.value.offsets, i) }));
   return html`
     <div id="bin-tokens" class="bin-tokens" role="region" aria-label=${title} aria-live="polite">

@@ -254,7 +254,7 @@ export const tokenShown = computed(() => {
 });
 
 // An address about the sample that is there, not about one that is on its way.
-export const tokenPath = (rest = "") => `${sample.value?.path}${rest}`;
+export const tokenPath = (rest) => `${sample.value?.path}${rest}`;
 
 export const chooseToken = (token, options) =>
   go({ step: stepShown.peek(), sample: sampleShown.peek(), token }, options);

@@ -56,7 +56,7 @@ function filled(chart, names) {
 
 // The charts of a run with these metrics, and those of `extra`, metrics by name. A chart without a
 // metric is none.
-export function chartsOf(names, extra = [], { kid = false } = {}) {
+export function chartsOf(names, extra, { kid }) {
   const usual = CHARTS.filter((chart) => chart.kid || !kid).map((chart) => filled(chart, names));
   const chosen = extra
     .filter((name) => names.includes(name))
