@@ -2,7 +2,7 @@
 
 import { Panel } from "../core/parts.js";
 import { go, state } from "../core/state.js";
-import { isKid, t } from "../core/text.js";
+import { t } from "../core/text.js";
 import { pressable, ticksOf } from "../core/ticks.js";
 import { useWidth } from "../core/width.js";
 import { figureOf, tickOf } from "../token/figure.js";
@@ -77,7 +77,7 @@ function Grid({ made, cell }) {
   const { x, y } = placesOf({ xRange, yRange, width, height: HEIGHT });
   const most = Math.log(Math.max(...counts.flat(), 1) + 1);
   const at = (range, k) => range[0] + (k / CELLS) * (range[1] - range[0]);
-  const names = isKid.value ? [t("token.word.values"), t("token.word.returns")] : ["V", "R"];
+  const names = [symbolOf("values"), symbolOf("returns")];
   const cells = counts.flatMap((column, i) =>
     column.map((count, j) => ({ i, j, count })).filter((each) => each.count),
   );

@@ -3,16 +3,16 @@
 import { batch, signal } from "../vendor/preact.js";
 
 const VIEWS = ["runs", "run", "samples", "compare", "tour"];
-export const QUANTITIES = {
-  whitened: "Â",
-  advantages: "A",
-  deltas: "δ",
-  kl: "KL",
-  values: "V",
-  token_level_rewards: "r",
-  ratio: "ρ",
-  entropy: "H",
-};
+export const QUANTITIES = [
+  "whitened",
+  "advantages",
+  "deltas",
+  "kl",
+  "values",
+  "token_level_rewards",
+  "ratio",
+  "entropy",
+];
 export const LANGS = ["zh", "en"];
 export const THEMES = ["auto", "light", "dark"];
 
@@ -37,7 +37,7 @@ const FIELDS = {
   step: [null, count],
   sample: [null, count],
   token: [null, count],
-  colour: ["whitened", oneOf(Object.keys(QUANTITIES))],
+  colour: ["whitened", oneOf(QUANTITIES)],
   // What if: null means as recorded.
   est: [null, text],
   gamma: [null, fraction],
@@ -70,7 +70,7 @@ const FIELDS = {
   compare: ["prompt", oneOf(["prompt", "runs", "distributions", "calibration"])],
   prompt: [null, (given) => (/^[0-9a-f]{12}$/.test(given) ? given : null)],
   other: [null, text], // the second run
-  column: ["advantages", oneOf(Object.keys(QUANTITIES))],
+  column: ["advantages", oneOf(QUANTITIES)],
   bin: [null, text], // of a distribution: its index, or "column,row"
   // Anywhere.
   follow: [null, flag],

@@ -11,14 +11,7 @@ import { viewOf } from "../whatif/whatif.js";
 
 const STRIPES = 40;
 const WIDTH = 200;
-const KID_QUANTITIES = [
-  "whitened",
-  "advantages",
-  "deltas",
-  "values",
-  "token_level_rewards",
-  "entropy",
-];
+const FOR_EXPERTS = ["kl", "ratio"];
 const NEVER_NEGATIVE = new Set(["entropy"]);
 
 const edgeOf = (quantity, part) => {
@@ -86,7 +79,7 @@ function Marks({ sample }) {
 
 export function ColourChoice({ sample }) {
   const there = quantitiesOf(sample);
-  const shown = isKid.value ? there.filter((name) => KID_QUANTITIES.includes(name)) : there;
+  const shown = isKid.value ? there.filter((name) => !FOR_EXPERTS.includes(name)) : there;
   return html`
     <span class="field">
       <span>${t("reader.colour")}</span>

@@ -1,7 +1,7 @@
 // How a token and a quantity are shown: signs, symbols, colours.
 
 import { QUANTITIES, state } from "../core/state.js";
-import { isKid, t } from "../core/text.js";
+import { t } from "../core/text.js";
 
 // Whether whitening turned the sign of a token's advantage.
 export function isFlipped(columns, i) {
@@ -29,15 +29,11 @@ export function badges(sample, columns, i) {
   return tool + clipped + (isFlipped(columns, i) ? "⇅" : "");
 }
 
-const SYMBOLS = { ...QUANTITIES, returns: "R" };
-
 // How a quantity is called: its symbol, or a word for a child.
-export const symbolOf = (quantity) =>
-  isKid.value ? t(`token.word.${quantity}`) : SYMBOLS[quantity];
+export const symbolOf = (quantity) => t(`token.word.${quantity}`);
 
 // The quantities that this sample has.
-export const quantitiesOf = (sample) =>
-  Object.keys(QUANTITIES).filter((name) => sample.columns[name]?.length);
+export const quantitiesOf = (sample) => QUANTITIES.filter((name) => sample.columns[name]?.length);
 
 // The quantity that colours this sample: the chosen one, or the first that it has.
 export function quantityShown(sample) {
