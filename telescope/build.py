@@ -240,10 +240,9 @@ def build_reward(
                 "(of an address: name=https://…), parts are reported by name"
             )
         functions[name] = function
-    specs = [*config.reward.functions]
-    specs += [spec for chosen in config.eval.sets.values() for spec in chosen.functions]
+    named = [spec.partition("=")[0] for spec in config.reward_functions]
     for name in config.reward.options:
-        if name not in [spec.partition("=")[0] for spec in specs]:
+        if name not in named:
             raise TelescopeError(
                 f"reward.options names {name!r}; reward.functions has {', '.join(functions)}"
             )

@@ -104,14 +104,12 @@ def add_response(group: argparse._ArgumentGroup) -> None:
 
 
 def add_level(group: argparse._ArgumentGroup) -> None:
-    """Adds `--level`."""
     group.add_argument(
         "--level", choices=["expert", "kid"], default="expert", help="kid: for a 12-year-old"
     )
 
 
 def add_trust(group: argparse._ActionsContainer) -> None:
-    """Adds `--trust`."""
     group.add_argument(
         "--trust",
         action="store_true",

@@ -29,8 +29,6 @@ _EXAMPLE_NOTE = {
 
 @dataclass(frozen=True)
 class Source:
-    """What is explained."""
-
     sample: Sample
     batch: list[Sample] = field(default_factory=list)
     """Every response of a --numbers file; of a run, those that the sample is compared with."""

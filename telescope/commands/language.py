@@ -40,7 +40,6 @@ def choose(arguments: Sequence[str]) -> None:
 
 
 def language() -> Lang:
-    """The language of help and errors."""
     return from_environment() if _chosen is None else _chosen
 
 

@@ -82,5 +82,4 @@ def places_of(setting: str, data: Any, prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _at(data: Mapping[str, Any], setting: str) -> Any:
-    """The value of a setting; None if it is not there."""
     return next((table[name] for _, table, name in places_of(setting, data)), None)

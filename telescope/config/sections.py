@@ -947,6 +947,12 @@ class Config(Section):
         return name if kind == "verifiers" else None
 
     @property
+    def reward_functions(self) -> list[str]:
+        """Every reward function that is named, also by an evaluation set."""
+        sets = self.eval.sets.values()
+        return [*self.reward.functions, *(name for own in sets for name in own.functions)]
+
+    @property
     def head_seed(self) -> int | None:
         """The seed of a random value head; None: the head starts at zero."""
         return self.seed if self.critic.head_init == "normal" else None

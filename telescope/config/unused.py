@@ -47,13 +47,8 @@ def _unread(config: Config) -> Iterator[tuple[str, Iterable[str], str]]:
         yield "actor", ("importance_cap",), "actor.importance = 'off'"
     if config.reward.model is None:
         yield "reward", ("micro_batch_tokens",), "reward.model is not set"
-    if not any(_asks_a_server(spec) for spec in _functions(config)):
+    if not any(_asks_a_server(spec) for spec in config.reward_functions):
         yield "reward", ("timeout", "retries"), "no reward is a server or a judge"
-
-
-def _functions(config: Config) -> list[str]:
-    sets = config.eval.sets.values()
-    return [*config.reward.functions, *(spec for own in sets for spec in own.functions)]
 
 
 def _asks_a_server(spec: str) -> bool:

@@ -5,32 +5,13 @@ Each task gives it words and training examples. Making one takes seconds and no 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telescope.models.cache import cached_model
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
-
-
-def cached_tiny_model(
-    task: str, source: str, make: Callable[[Path], None], cache: Path | None = None
-) -> Path:
-    """The folder of a task's model, which `make` fills on first use.
-
-    Its name holds a hash of the code that makes it, the file `source` and this one. So a model
-    that other code has made is never used.
-    """
-    digest = hashlib.sha256()
-    for file in (source, __file__):
-        digest.update(Path(file).read_bytes())
-    return cached_model(f"{task}-{digest.hexdigest()[:12]}", make, cache)
 
 
 def word_tokenizer(words: Sequence[str], *, spaces: bool = False, join: bool = True) -> Any:

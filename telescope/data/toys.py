@@ -13,6 +13,7 @@ questions are about other numbers, and about facts that were never asked for.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from telescope.data import tiny
 from telescope.data.seeds import mix_seed
-from telescope.data.tiny import cached_tiny_model, make_tiny_model, word_tokenizer
+from telescope.data.tiny import make_tiny_model, word_tokenizer
 from telescope.errors import TelescopeError
+from telescope.models.cache import cached_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,8 +105,15 @@ def row_of(task: str, prompt: str) -> dict[str, Any]:
 
 
 def ensure_model(task: str, cache: Path | None = None) -> Path:
-    """The folder of a task's model; made on first use, in seconds, without any download."""
-    return cached_tiny_model(task, __file__, partial(make_model, task), cache)
+    """The folder of a task's model; made on first use, in seconds, without any download.
+
+    Its name holds a hash of the code that makes it. So a model that other code has made is never
+    used.
+    """
+    digest = hashlib.sha256()
+    for file in (__file__, tiny.__file__):
+        digest.update(Path(file).read_bytes())
+    return cached_model(f"{task}-{digest.hexdigest()[:12]}", partial(make_model, task), cache)
 
 
 def make_tokenizer(task: str) -> Any:

@@ -16,18 +16,9 @@ if TYPE_CHECKING:
     from telescope.trainer import Trainer
 
 EventName = Literal["start", "step", "evaluate", "save", "end"]
+Request = Literal["stop", "evaluate", "save"]
 _LOGGED = ("step", "evaluate")
 """Events whose metrics are written to metrics.jsonl after the callbacks."""
-
-
-@dataclass
-class Requests:
-    """What callbacks have asked for and the trainer has not done yet."""
-
-    stop: str | None = None
-    """Why the run shall end."""
-    evaluate: bool = False
-    save: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +38,8 @@ class Event:
     trainer: Trainer
     metrics: dict[str, float]
     """Numbers that a callback adds here at `step` or `evaluate` are logged with the others."""
-    requests: Requests = field(repr=False)
+    requests: dict[Request, str] = field(repr=False)
+    """What callbacks have asked for and the trainer has not done yet; of stop, why."""
 
     @property
     def step(self) -> int:
@@ -56,15 +48,15 @@ class Event:
 
     def stop(self, reason: str = "a callback asked for it") -> None:
         """Ends the run after this step, with an evaluation and a checkpoint as at its end."""
-        self.requests.stop = reason
+        self.requests["stop"] = reason
 
     def evaluate(self) -> None:
         """Evaluates after this step."""
-        self.requests.evaluate = True
+        self.requests["evaluate"] = ""
 
     def save(self) -> None:
         """Writes a checkpoint after this step."""
-        self.requests.save = True
+        self.requests["save"] = ""
 
 
 Callback = Callable[[Event], Any]
@@ -81,7 +73,7 @@ class Callbacks:
         """
         if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
             raise TelescopeError(f"callbacks={callbacks!r} is no list: give [f], or several")
-        self.requests = Requests()
+        self.requests: dict[Request, str] = {}
         self._callbacks: dict[str, Callback] = {}
         for number, given in enumerate([*named, *callbacks], 1):
             callback: Any = given
@@ -96,7 +88,7 @@ class Callbacks:
 
     def reset(self) -> None:
         """Forgets requests of an earlier session."""
-        self.requests = Requests()
+        self.requests = {}
 
     def send(
         self, name: EventName, trainer: Any, metrics: dict[str, float] | None = None
@@ -122,11 +114,9 @@ class Callbacks:
                 )
         return found
 
-    def take(self, what: Literal["evaluate", "save"]) -> bool:
+    def take(self, what: Request) -> bool:
         """Whether this was asked for. The request counts as done from here."""
-        asked = bool(getattr(self.requests, what))
-        setattr(self.requests, what, False)
-        return asked
+        return self.requests.pop(what, None) is not None
 
 
 def _number(key: str, value: Any) -> float:

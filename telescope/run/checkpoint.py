@@ -160,7 +160,6 @@ def set_aside(folder: Path, *, after_step: int) -> list[str]:
 
 
 def shards_of(checkpoint: Path, role: str) -> Path:
-    """Returns the folder with the shards of a role."""
     return checkpoint / "shards" / role
 
 
@@ -198,20 +197,14 @@ def load(path: Path, *, actor: Role, critic: Role) -> dict[str, Any]:
         actor.load(shards_of(path, "actor"))
         critic.load(shards_of(path, "critic"))
         check_ordinary(path / "state.pt")
-        state = _read_state(path / "state.pt")
+        try:
+            state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+        except pickle.UnpicklingError:  # torch's own words advise to read it without this limit
+            raise damaged(path, "state.pt holds more than numbers, so it was not read") from None
     if not isinstance(state, dict) or "rng" not in state:
         raise damaged(path, "state.pt is not the state of a run")
     set_rng_state(state.pop("rng"))
     return state
-
-
-def _read_state(file: Path) -> Any:
-    try:
-        return torch.load(file, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError:  # torch's own words advise to read it without this limit
-        raise damaged(
-            file.parent, f"{file.name} holds more than numbers, so it was not read"
-        ) from None
 
 
 @contextmanager

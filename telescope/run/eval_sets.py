@@ -42,7 +42,6 @@ def own_set(held_out: PromptSet | None, config: Config) -> list[EvalSet]:
 
 
 def named_sets(config: Config, tokenizer: Any) -> list[EvalSet]:
-    """The sets of `eval.sets`."""
     sets = config.eval.sets
     return [_named_set(name, chosen, config, tokenizer) for name, chosen in sets.items()]
 

@@ -25,7 +25,6 @@ LOCK = ".lock"
 
 
 def checkpoints_folder(config: Config) -> Path:
-    """Returns the folder of the run's checkpoints."""
     return config.run_dir / "checkpoints"
 
 
@@ -68,7 +67,6 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._file is not None
 
     def take(self, *, busy: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from telescope.build import build_roles, build_without_models
 from telescope.config import Config
+from telescope.credit import compute_advantages
 from telescope.data import gym
 from telescope.data.build import build_data
 from telescope.data.rng import set_rng_state
@@ -27,7 +28,6 @@ from telescope.run.best import Best
 from telescope.run.callbacks import Callback, Callbacks
 from telescope.run.eval_sets import EvalSet, named_sets, own_set
 from telescope.run.evaluate import check_column, evaluate_sets
-from telescope.run.fixed_prompts import record_fixed_prompts
 from telescope.run.folder import (
     RunLock,
     checkpoints_folder,
@@ -221,7 +221,7 @@ class Lifecycle:
 
     def _stop_reason(self) -> str | None:
         """Why the run ends early: a callback asked to stop, or nothing has improved."""
-        return self.best.reason() if self.best.ends_run else self.callbacks.requests.stop
+        return self.best.reason() if self.best.ends_run else self.callbacks.requests.get("stop")
 
     @contextmanager
     def _session(self) -> Iterator[tuple[MetricsLog, Progress, Stop]]:
@@ -281,9 +281,7 @@ class Lifecycle:
 
     def _evaluate(self) -> dict[str, float]:
         self.evaluated = self.step
-        record_fixed_prompts(
-            self.step, self.roles, self.held_out, self.config, self.ledger, kl_coef=self.kl_coef
-        )
+        self._record_fixed_prompts()
         sets = self._eval_sets()
         found = evaluate_sets(self.roles.actor, self.roles.reward, sets, self.config)
         if self.config.eval.completions and sets:
@@ -296,6 +294,27 @@ class Lifecycle:
         if is_regular and self.step:
             self.best.note(self.step, metrics)
         return metrics
+
+    def _record_fixed_prompts(self) -> None:
+        """Writes greedy answers to the first held-out prompts, if `ledger.prompts` asks for any.
+
+        They are scored, with V, KL and advantages. Nothing is updated and nothing random is drawn:
+        training goes on as without them. An advantage that is not by a critic compares an answer
+        with others, so there is none here.
+        """
+        if self.held_out is None or not self.config.ledger.prompts:
+            return
+        roles = self.roles
+        credit = self.config.credit
+        first = range(min(self.config.ledger.prompts, len(self.held_out)))
+        batch = roles.actor.sample(self.held_out.take(first), greedy=True)
+        batch = batch.with_columns(old_log_probs=batch["rollout_log_probs"])
+        batch = roles.critic.compute_values(batch)
+        batch = roles.reference.compute_log_prob(batch)
+        batch = roles.reward.score(batch, evaluation=True)
+        if credit.by_critic:
+            batch = compute_advantages(batch, credit, kl_coef=self.kl_coef)
+        self.ledger.write_evaluation(self.step, batch, kl_coef=self.kl_coef)
 
     def save(self) -> None:
         """Writes a checkpoint of the current step."""

@@ -145,7 +145,6 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Returns the step that a checkpoint folder is named after."""
     return int(checkpoint.name.removeprefix("step_"))
 
 

@@ -113,7 +113,6 @@ class Stop:
         self._timer: threading.Timer | None = None
 
     def handle(self, number: int, frame: object) -> None:
-        """Handles a signal."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name

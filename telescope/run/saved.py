@@ -75,7 +75,6 @@ def at_home(config: Config, run: Path) -> Config:
 
 
 def recipe_of(run: Path) -> Path:
-    """The run's config.toml."""
     recipe = run / "config.toml"
     if not recipe.is_file():
         raise TelescopeError(

@@ -19,8 +19,6 @@ Settings = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Measured:
-    """The evaluation of one target."""
-
     target: str
     step: int | None
     """Step of the checkpoint; None for a model."""

@@ -48,8 +48,6 @@ def _open(name: str, config: Config, after_step: int, sent: int) -> TensorBoard 
 
 
 class TensorBoard:
-    """The run's folder `tensorboard`."""
-
     def __init__(self, config: Config, after_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
