@@ -50,10 +50,10 @@ def build_data(
         train_rows = rows_of(evaluation=False)
         eval_rows = rows_of(evaluation=True)
     settings = data.model_copy(update={"prompt_key": "prompt"})
-    return (
-        PromptSet(train_rows, tokenizer, settings),
-        PromptSet(eval_rows[:count], tokenizer, settings),
-    )
+    train = PromptSet(train_rows, tokenizer, settings)
+    if not eval_rows:  # of fewer than five tasks none is held out
+        return train, None
+    return train, PromptSet(eval_rows[:count], tokenizer, settings)
 
 
 def build_held_out(config: Config, tokenizer: Any) -> PromptSet | None:

@@ -13,8 +13,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from telescope.config import Config, DataConfig
+from telescope.config import Config, DataConfig, RolloutConfig
 from telescope.data.arithmetic import make_tokenizer
+from telescope.data.build import build_data
 from telescope.data.chat import with_answer
 from telescope.data.files import read_rows
 from telescope.data.loader import DataLoader, PromptSet
@@ -394,3 +395,13 @@ def test_a_jsonl_file_from_windows_is_read(tmp_path: Path) -> None:
 def test_what_looks_like_a_number_in_a_csv_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n", "utf-8")
     assert read_rows([str(tmp_path / "sums.csv")], "prompt") == [{"prompt": "1+1=", "answer": 2}]
+
+
+def test_a_taskset_too_small_to_hold_any_out_trains_on_all(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [{"prompt": f"{number}+1="} for number in range(4)]
+    monkeypatch.setattr("telescope.data.episodes.rows", lambda config: (tasks, []))
+    config = Config(rollout=RolloutConfig(environment="verifiers:sums"))
+    train, held_out = build_data(config, tokenizer)
+    assert (len(train), held_out) == (4, None)
