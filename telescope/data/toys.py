@@ -104,7 +104,7 @@ def row_of(task: str, prompt: str) -> dict[str, Any]:
 # ---- the model
 
 
-def ensure_model(task: str, cache: Path | None = None) -> Path:
+def ensure_model(task: str) -> Path:
     """The folder of a task's model; made on first use, in seconds, without any download.
 
     Its name holds a hash of the code that makes it. So a model that other code has made is never
@@ -113,7 +113,7 @@ def ensure_model(task: str, cache: Path | None = None) -> Path:
     digest = hashlib.sha256()
     for file in (__file__, tiny.__file__):
         digest.update(Path(file).read_bytes())
-    return cached_model(f"{task}-{digest.hexdigest()[:12]}", partial(make_model, task), cache)
+    return cached_model(f"{task}-{digest.hexdigest()[:12]}", partial(make_model, task))
 
 
 def make_tokenizer(task: str) -> Any:
@@ -121,18 +121,19 @@ def make_tokenizer(task: str) -> Any:
     return word_tokenizer(_WORDS[task], spaces=True, join=task == "calculator")
 
 
-def make_model(task: str, folder: Path, *, steps: int = 250, seed: int = 0) -> None:
+def make_model(task: str, folder: Path) -> None:
     """Makes the model and teaches it the form.
 
     All transcripts are right at first, a fifth of them in the end.
     """
     tokenizer = make_tokenizer(task)
+    steps = 250
     make_tiny_model(
         folder,
         tokenizer,
-        _batches(task, tokenizer, steps, random.Random(seed)),
+        _batches(task, tokenizer, steps, random.Random(0)),
         steps=steps,
-        seed=seed,
+        seed=0,
         lr=3e-3,
         final_lr=0.1,
         intermediate_size=192,

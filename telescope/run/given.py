@@ -79,11 +79,11 @@ def checked_arguments(config: object, unknown: Mapping[str, object]) -> Config |
 def take_arguments(
     config: Config | str | Path,
     *,
-    model: Any = None,
-    tokenizer: Any = None,
-    train_dataset: Source | None = None,
-    eval_dataset: Source | None = None,
-    reward: GivenReward | str = None,
+    model: Any,
+    tokenizer: Any,
+    train_dataset: Source | None,
+    eval_dataset: Source | None,
+    reward: GivenReward | str,
 ) -> tuple[Config, Given]:
     """The config with everything that is named, and the objects.
 
