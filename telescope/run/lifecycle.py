@@ -234,7 +234,8 @@ class Lifecycle:
             # Without a checkpoint, nothing that was logged counts.
             log = MetricsLog(config, after_step=self.step or -1)
             session.callback(log.close)
-            self.watcher = self._new_watcher()
+            # It knows the steps before this one, so that nothing is said twice.
+            self.watcher = Watcher(config.model_dump(), config.doctor.stop_on, self.history())
             progress = Progress(start=self.step, steps=config.steps, every=config.log.every)
             session.callback(progress.close)
             for note in [*self.notes, *_damage(log)]:
@@ -259,11 +260,6 @@ class Lifecycle:
                     self._look(self.step, after, progress)
                 self.save()
             self.callbacks.send("end", self)
-
-    def _new_watcher(self) -> Watcher:
-        """Knows the steps before the one to resume from, so that nothing is said twice."""
-        config = self.config
-        return Watcher(config.model_dump(), config.doctor.stop_on, self.history())
 
     def _look(self, step: int, metrics: dict[str, float], progress: Progress) -> str | None:
         """Prints the problems that start at a step. Returns the one that ends the run, if any."""

@@ -392,11 +392,6 @@ def test_a_jsonl_file_from_windows_is_read(tmp_path: Path) -> None:
     assert [row["prompt"] for row in rows] == ["1+1=", "1+2="]
 
 
-def test_what_looks_like_a_number_in_a_csv_file_is_one(tmp_path: Path) -> None:
-    (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n", "utf-8")
-    assert read_rows([str(tmp_path / "sums.csv")], "prompt") == [{"prompt": "1+1=", "answer": 2}]
-
-
 def test_a_taskset_too_small_to_hold_any_out_trains_on_all(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

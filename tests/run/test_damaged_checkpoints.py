@@ -97,20 +97,15 @@ def test_a_checkpoint_that_a_worker_cannot_see_is_not_called_damaged(
     assert "damaged" not in message
 
 
-def test_a_damaged_manifest_is_named_with_the_remedy(two_checkpoints: Config):
-    newest = two_checkpoints.run_dir / "checkpoints" / "step_000002"
-    cut(newest / "checkpoint.json")
-    message = refusal(two_checkpoints, resume=True)
-    assert str(newest) in message
-    assert "move step_000002 away to continue from step_000001" in message
-
-
-@pytest.mark.parametrize("how", ["removed", "a folder", "a pipe"])
+@pytest.mark.parametrize("how", ["cut", "removed", "a folder", "a pipe"])
 def test_an_older_checkpoint_does_not_take_the_place_of_a_damaged_one_unnoticed(
     how: str, two_checkpoints: Config
 ):
     manifest = two_checkpoints.run_dir / "checkpoints" / "step_000002" / "checkpoint.json"
-    manifest.unlink()
+    if how == "cut":
+        cut(manifest)
+    else:
+        manifest.unlink()
     if how == "a folder":
         manifest.mkdir()
     elif how == "a pipe":

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from telescope.commands import main
-from telescope.config import Config, to_toml
+from telescope.config import to_toml
 from telescope.errors import TelescopeError
 from telescope.trainer import Trainer
 from tests.run.compared import MakeConfig, StopAt, Train, constant, rows
@@ -16,11 +16,6 @@ from tests.run.compared import MakeConfig, StopAt, Train, constant, rows
 
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_an_existing_run_is_not_continued_unasked(unbroken: Config):
-    with pytest.raises(TelescopeError, match=r"already holds a run \(step_000005\): pass --resume"):
-        Trainer(unbroken)
 
 
 def test_resuming_a_finished_run_changes_nothing(config_in: MakeConfig, tmp_path: Path):
