@@ -11,7 +11,6 @@ gym.py         problems that reasoning-gym makes, and their scores
 arithmetic.py  the built-in task: is this sum right? arithmetic_model/ is what it starts from
 toys.py        the built-in tasks with a tool: calculator, search
 tiny.py        the small Llama of the built-in tasks
-recipes.py     recipes by name, from the package or the repository
 seeds.py       one seed from several
 rng.py         the global random generators, which a reward function may use
 

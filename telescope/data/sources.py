@@ -34,9 +34,11 @@ def names_of(source: Source | None) -> list[str] | None:
 class Stream:
     """Rows of unknown number, in their own order."""
 
-    def __init__(self, source: Any, prompt_key: str) -> None:
+    def __init__(self, source: Any, prompt_key: str, name: str) -> None:
         self.source = source
         self.prompt_key = prompt_key
+        self.name = name
+        """Of the argument that a script passed it as."""
         self.repeats = callable(source) or iter(source) is not source
         """Whether it can be read from the start again. A generator cannot."""
 
@@ -45,7 +47,7 @@ class Stream:
         rows = iter(self.source() if callable(self.source) else self.source)
         read = 0
         while chunk := list(islice(rows, size)):
-            yield checked_rows(chunk, self.prompt_key, "train_dataset", first=read + 1)
+            yield checked_rows(chunk, self.prompt_key, self.name, first=read + 1)
             read += len(chunk)
 
 
@@ -53,14 +55,12 @@ def open_source(source: Any, prompt_key: str, name: str) -> list[dict[str, Any]]
     """The rows of an object that a script passed as `name`, or its stream."""
     if isinstance(source, Mapping):
         raise TelescopeError(f"{name} has several splits: pass one, e.g. {name}=data['train']")
-    if callable(source) or not isinstance(source, Iterable):
-        if not callable(source):
-            raise TelescopeError(
-                f"{name}={source!r} is not data: give rows, a data set, a generator or a file name"
-            )
-        return Stream(source, prompt_key)
-    if not hasattr(source, "__len__"):
-        return Stream(source, prompt_key)
+    if not callable(source) and not isinstance(source, Iterable):
+        raise TelescopeError(
+            f"{name}={source!r} is not data: give rows, a data set, a generator or a file name"
+        )
+    if callable(source) or not hasattr(source, "__len__"):
+        return Stream(source, prompt_key, name)
     return checked_rows(list(source), prompt_key, name)
 
 
@@ -71,4 +71,4 @@ def finite_rows(source: Any, prompt_key: str, name: str, count: int | None) -> S
         return found[:count]
     if count is None:
         raise TelescopeError(f"{name} is a stream: say with eval.prompts how many rows to use")
-    return next(found.chunks(count), [])
+    return next(found.chunks(count), None) or checked_rows([], prompt_key, name)

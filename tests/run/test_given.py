@@ -313,6 +313,21 @@ def test_a_generator_is_read_once_and_says_so(job: Job, answers: Any):
         Trainer(short, train_dataset=numbers(6), reward=reward).fit()
 
 
+@pytest.mark.parametrize(
+    ("held_out", "said"),
+    [
+        ([], "eval_dataset holds no rows"),
+        ([{"prompt": "1"}, {"question": "2"}], "eval_dataset, row 2: no usable `prompt`"),
+    ],
+)
+def test_a_mistake_in_a_stream_of_held_out_prompts_names_it(
+    job: Job, held_out: list[Any], said: str
+):
+    config = job(("eval.prompts", "2"))
+    with pytest.raises(TelescopeError, match=said):
+        Trainer(config, eval_dataset=iter(held_out), reward=length)
+
+
 def test_a_stream_that_does_not_repeat_is_refused_on_resume(job: Job, answers: Any):
     reward, _ = answers
     source = numbers(40)
