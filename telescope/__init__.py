@@ -5,27 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from telescope.config import Config, load_config
-    from telescope.errors import TelescopeError
-    from telescope.peers import record, watch
-    from telescope.run.callbacks import Callback, Event
-    from telescope.run.evaluate import evaluate_run
-    from telescope.run.export import export_run
-    from telescope.trainer import Trainer
+    from telescope.config import Config as Config
+    from telescope.config import load_config as load_config
+    from telescope.errors import TelescopeError as TelescopeError
+    from telescope.peers import record as record
+    from telescope.peers import watch as watch
+    from telescope.run.callbacks import Callback as Callback
+    from telescope.run.callbacks import Event as Event
+    from telescope.run.evaluate import evaluate_run as evaluate_run
+    from telescope.run.export import export_run as export_run
+    from telescope.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = [
-    "Callback",
-    "Config",
-    "Event",
-    "TelescopeError",
-    "Trainer",
-    "evaluate_run",
-    "export_run",
-    "load_config",
-    "record",
-    "watch",
-]
+_HOMES = {
+    "Callback": "run.callbacks",
+    "Config": "config",
+    "Event": "run.callbacks",
+    "TelescopeError": "errors",
+    "Trainer": "trainer",
+    "evaluate_run": "run.evaluate",
+    "export_run": "run.export",
+    "load_config": "config",
+    "record": "peers",
+    "watch": "peers",
+}
+__all__ = list(_HOMES)
 
 
 def _openmp_settings(cores: int, loadavg: str, cpu_max: str) -> dict[str, str]:
@@ -69,21 +73,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
         """Imports on first use: `telescope --help` must not wait for torch."""
         import importlib
 
-        homes = {
-            "Callback": "run.callbacks",
-            "Config": "config",
-            "Event": "run.callbacks",
-            "TelescopeError": "errors",
-            "Trainer": "trainer",
-            "evaluate_run": "run.evaluate",
-            "export_run": "run.export",
-            "load_config": "config",
-            "record": "peers",
-            "watch": "peers",
-        }
-        if name not in homes:
+        if name not in _HOMES:
             raise AttributeError(f"module 'telescope' has no attribute {name!r}")
-        return getattr(importlib.import_module(f"telescope.{homes[name]}"), name)
+        return getattr(importlib.import_module(f"telescope.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:
         """Completion in a notebook lists what has not been imported yet, too."""
