@@ -10,22 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from telescope.algorithms.definitions.base import Aggregation
 from telescope.algorithms.definitions.value import bins_of
 from telescope.algorithms.masked import as_bool, keep, masked_mean, masked_sum
-
-Aggregation = Literal[
-    "token-mean",
-    "token-sum",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-    "prompt-mean",
-]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from telescope.algorithms.definitions import (
     VALUE_LOSSES,
 )
 from telescope.algorithms.definitions.base import (
+    Aggregation,
     Bins,
     Definition,
     Estimator,
@@ -44,15 +45,6 @@ BUILTIN_RECIPE = Path(__file__).parent.parent / "data" / "arithmetic.toml"
 
 KlKind = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl"]
 KlLossKind = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"]
-Aggregation = Literal[
-    "auto",
-    "token-mean",
-    "token-sum",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-    "prompt-mean",
-]
 Reject = Literal[
     "off",
     "token",
@@ -535,7 +527,7 @@ class ActorConfig(OptimizerConfig, ChosenSection):
         description="KL estimate in the loss; with +: the value of this estimate, and the "
         "(unbiased) gradient of k2",
     )
-    aggregation: Aggregation = Field(
+    aggregation: Literal["auto", Aggregation] = Field(
         "auto", description="how token losses become one number; auto: as the loss's paper does"
     )
     old_log_probs: Literal["auto", "forward", "sampler"] = Field(
@@ -626,7 +618,7 @@ class ActorConfig(OptimizerConfig, ChosenSection):
         return self.importance != "off" or self.rejects or masks
 
     @property
-    def aggregates(self) -> Any:
+    def aggregates(self) -> Aggregation:
         """`aggregation`, resolved."""
         if self.aggregation == "auto":
             return self.definition.aggregation

@@ -274,15 +274,10 @@ def test_the_choices_of_the_config_are_the_tables_of_the_code():
 
     from telescope.algorithms import KL_ESTIMATES
     from telescope.algorithms.definitions.mismatch import REJECTIONS
-    from telescope.algorithms.losses import Aggregation
     from telescope.config import ActorConfig, CreditConfig
 
     assert set(get_args(CreditConfig.model_fields["kl_kind"].annotation)) == set(KL_ESTIMATES)
     assert get_args(ActorConfig.model_fields["reject"].annotation) == ("off", *REJECTIONS)
-    assert get_args(ActorConfig.model_fields["aggregation"].annotation) == (
-        "auto",
-        *get_args(Aggregation),
-    )
 
 
 def test_in_python_a_recipe_may_be_a_string_and_a_value_a_number(recipe):

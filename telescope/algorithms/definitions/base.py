@@ -19,6 +19,15 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, model_validator
 
 Lang = Literal["zh", "en"]
+Aggregation = Literal[
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+    "prompt-mean",
+]
+"""How token losses become one number."""
 
 
 class Settings(BaseModel):
@@ -358,7 +367,7 @@ class PolicyLoss(Definition):
     objective: Callable[[UpdatedToken, Any], Objective]
     terms: Callable[[UpdatedToken, Any], list[Term]] | None = None
     """Lines of the explanation; without it they are made from `objective`."""
-    aggregation: str = "token-mean"
+    aggregation: Aggregation = "token-mean"
     """How the paper turns token losses into one number."""
     select: Implementation | None = None
     """Marks tokens of a minibatch before its updates: `select(…, generator=…, **settings)`."""
