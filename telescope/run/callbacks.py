@@ -86,10 +86,6 @@ class Callbacks:
             name = getattr(callback, "__name__", type(callback).__name__)
             self._callbacks[f"{number} ({name})"] = callback
 
-    def reset(self) -> None:
-        """Forgets requests of an earlier session."""
-        self.requests = {}
-
     def send(
         self, name: EventName, trainer: Any, metrics: dict[str, float] | None = None
     ) -> dict[str, float]:

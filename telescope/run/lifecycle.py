@@ -241,7 +241,7 @@ class Lifecycle:
             for note in [*self.notes, *_damage(log)]:
                 progress.say(note)
             stop = session.enter_context(graceful_stop())
-            self.callbacks.reset()
+            self.callbacks.requests = {}  # those of an earlier session do not count
             self.callbacks.send("start", self)
             if self.step == 0:
                 log.write(0, self._evaluate() | self.start_metrics)

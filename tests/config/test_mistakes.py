@@ -8,7 +8,7 @@ import pytest
 
 from telescope.config import Config, load_config, load_saved_config
 from telescope.errors import TelescopeError
-from tests.config.configs import given, refusal
+from tests.config.configs import given, refusal, typed
 
 
 @pytest.mark.parametrize(
@@ -145,70 +145,65 @@ def test_a_section_given_as_a_number_is_refused(recipe):
     assert "`actor` is not a section" in refusal(("actor.lr", "1"), recipe=recipe("actor = 3"))
 
 
-def test_shards_that_do_not_fill_the_workers_are_refused():
-    assert "ray.workers = 6 is not a multiple of ray.fsdp_size = 4" in refusal(
-        ("ray.workers", "6"), ("ray.fsdp_size", "4")
-    )
-    assert "ray.workers_per_gpu = 2 needs backend = 'ray'" in refusal(("ray.workers_per_gpu", "2"))
-    assert "ray.critic_workers = 3 is" in refusal(
-        ("ray.workers", "4"), ("ray.fsdp_size", "2"), ("ray.critic_workers", "3")
-    )
-    assert given(("ray.workers", "6"), ("ray.fsdp_size", "3")).ray.fsdp_size == 3
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ("ray.workers=6 ray.fsdp_size=4", "ray.workers = 6 is not a multiple of ray.fsdp_size = 4"),
+        ("ray.workers_per_gpu=2", "ray.workers_per_gpu = 2 needs backend = 'ray'"),
+        ("ray.workers=4 ray.fsdp_size=2 ray.critic_workers=3", "ray.critic_workers = 3 is"),
+        (
+            "backend=ray ray.sequence_parallel_size=4",
+            "ray.workers = 1 is not a multiple of ray.sequence_parallel_size = 4",
+        ),
+        (
+            "backend=ray ray.workers=12 ray.sequence_parallel_size=4 ray.critic_workers=2",
+            "ray.critic_workers = 2 is not a multiple of ray.sequence",
+        ),
+        (
+            "backend=ray ray.workers=12 ray.sequence_parallel_size=4 ray.fsdp_size=6",
+            "ray.sequence_parallel_size = 4 and ray.fsdp_size = 6: the larger",
+        ),
+        (
+            "ray.workers=4 ray.sequence_parallel_size=4",
+            "ray.sequence_parallel_size = 4 needs backend = 'ray'",
+        ),
+    ],
+)
+def test_shards_and_shared_rows_that_do_not_fill_the_workers_are_refused(settings: str, why: str):
+    assert why in refusal(*typed(settings))
 
 
-def test_ranks_that_share_rows_must_fill_the_workers_and_fit_the_shards():
-    ray = (("backend", "ray"), ("ray.workers", "12"))
-    shared = ("ray.sequence_parallel_size", "4")
-    assert "ray.workers = 1 is not a multiple of ray.sequence_parallel_size = 4" in refusal(
-        ray[0], shared
-    )
-    assert "ray.critic_workers = 2 is not a multiple of ray.sequence" in refusal(
-        *ray, shared, ("ray.critic_workers", "2")
-    )
-    assert "ray.sequence_parallel_size = 4 and ray.fsdp_size = 6: the larger" in refusal(
-        *ray, shared, ("ray.fsdp_size", "6")
-    )
-    assert "ray.sequence_parallel_size = 4 needs backend = 'ray'" in refusal(
-        ("ray.workers", "4"), shared
-    )
+def test_shards_and_shared_rows_that_fill_the_workers_are_taken():
+    assert given(*typed("ray.workers=6 ray.fsdp_size=3")).ray.fsdp_size == 3
+    shared = "backend=ray ray.workers=12 ray.sequence_parallel_size=4 ray.fsdp_size="
     for size in ("2", "4", "12"):
-        assert given(*ray, shared, ("ray.fsdp_size", size)).ray.sequence_parallel_size == 4
+        assert given(*typed(shared + size)).ray.sequence_parallel_size == 4
 
 
 def test_workers_that_share_a_policy_must_be_vllms_samplers_and_fill_engines():
-    shared = ("rollout.tensor_parallel_size", "4")
-    assert "rollout.tensor_parallel_size = 4 is for vLLM" in refusal(shared)
-    vllm = (("backend", "ray"), ("rollout.engine", "vllm"), shared)
+    shared = "rollout.tensor_parallel_size=4"
+    assert "rollout.tensor_parallel_size = 4 is for vLLM" in refusal(*typed(shared))
+    vllm = f"backend=ray rollout.engine=vllm {shared} ray.samplers="
     for samplers in ("0", "2", "6"):
-        message = refusal(*vllm, ("ray.samplers", samplers))
+        message = refusal(*typed(vllm + samplers))
         assert f"and ray.samplers = {samplers} is no multiple of it" in message
         assert "set ray.samplers = 4 or 2 × 4" in message
-    eight = ("ray.samplers", "8")
-    assert "needs a GPU for each worker" in refusal(*vllm, eight, ("ray.workers_per_gpu", "2"))
-    assert given(*vllm, eight).rollout.tensor_parallel_size == 4
+    assert "needs a GPU for each worker" in refusal(*typed(f"{vllm}8 ray.workers_per_gpu=2"))
+    assert given(*typed(vllm + "8")).rollout.tensor_parallel_size == 4
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_more_minibatches_than_responses_are_refused(role: str):
-    message = refusal(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "5"))
+    four = f"rollout.batch_size=2 rollout.n=2 {role}.minibatches="
+    message = refusal(*typed(four + "5"))
     assert f"{role}.minibatches = 5" in message
     assert "use at most 4" in message
-    assert (
-        getattr(
-            given(("rollout.batch_size", "2"), ("rollout.n", "2"), (f"{role}.minibatches", "4")),
-            role,
-        ).minibatches
-        == 4
-    )
+    assert getattr(given(*typed(four + "4")), role).minibatches == 4
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_a_micro_batch_too_small_for_one_row_is_refused(role: str):
-    row = [
-        ("data.files", "x.jsonl"),
-        ("data.max_prompt_tokens", "10"),
-        ("rollout.max_response_tokens", "5"),
-    ]
+    row = typed("data.files=x.jsonl data.max_prompt_tokens=10 rollout.max_response_tokens=5")
     message = refusal(*row, (f"{role}.micro_batch_tokens", "14"))
     assert f"{role}.micro_batch_tokens = 14" in message
     assert "= 15: raise it" in message

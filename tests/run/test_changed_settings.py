@@ -11,6 +11,7 @@ from telescope.errors import TelescopeError
 from telescope.rollout.sampler import TorchSampler
 from telescope.run.evaluate import evaluate_run
 from telescope.trainer import Trainer
+from tests.config.configs import typed
 
 
 def reward(response_ids):
@@ -44,31 +45,19 @@ def test_a_new_beta_counts_and_an_adapted_one_is_kept(make_config) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (
-            ("credit.estimator", "gae"),
-            ("credit.estimator", "reinforce++"),
-            "credit.estimator = one with a critic",
-        ),
-        (
-            ("model.lora_rank", "3"),
-            ("model.lora_rank", "4"),
-            "model.lora_rank = 3, and the config says 4",
-        ),
-        (
-            ("model.lora_rank", "3"),
-            ("model.lora_rank", "0"),
-            "model.lora_rank = 3, and the config says 0",
-        ),
+        ("credit.estimator=gae", "credit.estimator=reinforce++", "estimator = one with a critic"),
+        ("model.lora_rank=3", "model.lora_rank=4", "model.lora_rank = 3, and the config says 4"),
+        ("model.lora_rank=3", "model.lora_rank=0", "model.lora_rank = 3, and the config says 0"),
     ],
 )
 def test_settings_that_decide_which_weights_exist_cannot_change(
-    make_config, before, after, message: str
+    make_config, before: str, after: str, message: str
 ) -> None:
-    if "lora" in before[0]:
+    if "lora" in before:
         pytest.importorskip("peft")
-    again(make_config, before, ("steps", "1")).fit()
+    again(make_config, *typed(before), ("steps", "1")).fit()
     with pytest.raises(TelescopeError, match=message):
-        again(make_config, after, ("steps", "2"))
+        again(make_config, *typed(after), ("steps", "2"))
 
 
 def test_the_scale_of_adapters_cannot_change(make_config) -> None:
