@@ -68,9 +68,8 @@ def _messages(data: Any) -> list[dict[str, str]]:
 
 
 def _merged(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(defaults)
-    for key, value in options.items():
-        before = merged.get(key)
-        is_table = isinstance(before, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(before, value) if is_table and before else value
+    merged = {**defaults, **options}
+    for key in defaults.keys() & options.keys():
+        if isinstance(defaults[key], Mapping) and isinstance(options[key], Mapping):
+            merged[key] = _merged(defaults[key], options[key])
     return merged

@@ -19,20 +19,20 @@ class Trouble:
 
     def lines(self, step: int, batch: TokenBatch, rewards: Sequence[str]) -> list[str]:
         """What to say after a step; `rewards` are what the reward functions reported."""
-        found: dict[str, tuple[int, str]] = {}
+        happened = []
         for row in batch.info:
             if row.tools is not None and row.tools.error is not None:
+                text = f"a tool failed: {row.tools.error}"
                 kind = "a tool failed: " + row.tools.error.partition(":")[0]
-                times, _ = found.get(kind, (0, ""))
-                found[kind] = (times + row.tools.failures, f"a tool failed: {row.tools.error}")
-        for text in rewards:
-            kind = text[:80]  # the rest differs from time to time
-            times, _ = found.get(kind, (0, ""))
-            found[kind] = (times + 1, text)
-        said = []
-        for kind, (times, text) in found.items():
-            before = self.counts[kind]
+                happened.append((kind, text, row.tools.failures))
+        happened += [(text[:80], text, 1) for text in rewards]  # the rest differs each time
+        before = self.counts.copy()
+        last: dict[str, str] = {}
+        for kind, text, times in happened:
             self.counts[kind] += times
-            if any(before < limit <= self.counts[kind] for limit in _SAID_AT):
-                said.append(f"step {step}: {text} ({self.counts[kind]} times so far)")
-        return said
+            last[kind] = text
+        return [
+            f"step {step}: {text} ({self.counts[kind]} times so far)"
+            for kind, text in last.items()
+            if any(before[kind] < limit <= self.counts[kind] for limit in _SAID_AT)
+        ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import telescope
 from telescope import Config, Event, TelescopeError, Trainer, evaluate_run, export_run
 from telescope.config import to_toml
+from telescope.data.files import read_rows
 from telescope.data.sources import GIVEN
 from telescope.run.lifecycle import Interrupted
 from tests.fakes import read_shards
@@ -31,10 +31,6 @@ from tests.run.compared import (
 )
 
 MakeTiny = Callable[..., Config]
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 # ---- names
@@ -172,8 +168,6 @@ def answers() -> tuple[Callable[..., list[float]], list[Any]]:
 
 
 def test_files_of_every_kind_and_patterns_are_read(tmp_path: Path):
-    from telescope.data.files import read_rows
-
     (tmp_path / "b.jsonl").write_text('{"prompt": "1+1", "answer": 2}\n')
     with gzip.open(tmp_path / "c.jsonl.gz", "wt") as file:
         file.write('{"prompt": "1+2", "answer": 3}\n')
@@ -190,8 +184,6 @@ def test_files_of_every_kind_and_patterns_are_read(tmp_path: Path):
 
 def test_a_name_of_the_hub_is_read_with_its_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     datasets = pytest.importorskip("datasets")
-    from telescope.data.files import read_rows
-
     asked: list[Any] = []
 
     def load_dataset(name: str, config: str | None, *, split: str) -> list[dict[str, Any]]:
@@ -237,8 +229,8 @@ def test_rows_in_memory_make_the_run_that_files_make_also_when_resumed(
 ):
     config = config_in(tmp_path, ("data.files", "[]"), ("data.eval_files", "[]"))
     data = {
-        "train_dataset": in_memory(kind, read(files / "train.jsonl")),
-        "eval_dataset": in_memory(kind, read(files / "eval.jsonl")),
+        "train_dataset": in_memory(kind, read_rows([str(files / "train.jsonl")])),
+        "eval_dataset": in_memory(kind, read_rows([str(files / "eval.jsonl")])),
     }
     stop_at("SIGTERM train 2")
     with pytest.raises(Interrupted):
