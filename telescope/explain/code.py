@@ -52,7 +52,6 @@ class Code:
 
     @property
     def place(self) -> str:
-        """File, line and function."""
         return f"{self.file}:{self.line} {self.function}"
 
 
@@ -178,7 +177,6 @@ def _functions_in(path: Path) -> set[str]:
 
 
 def _path_of(module: str) -> Path:
-    """The file of a module of ours."""
     return _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
 
 

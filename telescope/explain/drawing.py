@@ -7,6 +7,7 @@ other where rich would cut cells off, and take milliseconds for thousands of tok
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,11 +179,8 @@ def _escaped(cell: str) -> str:
 def _grid_row(cells: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> list[str]:
     """One row, as high as its highest cell."""
     wrapped = [wrap(cell, size) for cell, size in zip(cells, widths, strict=True)]
-    lines = []
-    for n in range(max(map(len, wrapped))):
-        parts = []
-        for k, texts in enumerate(wrapped):
-            text = texts[n] if n < len(texts) else ""
-            parts.append(pad(text, widths[k], "<" if k in left else ">"))
-        lines.append("  ".join(parts))
-    return lines
+    aligns = ["<" if k in left else ">" for k in range(len(cells))]
+    return [
+        "  ".join(map(pad, texts, widths, aligns))
+        for texts in itertools.zip_longest(*wrapped, fillvalue="")
+    ]

@@ -295,11 +295,6 @@ def _arrows(above: Sequence[int], below: Sequence[int]) -> list[str]:
     tips = " " * first
     for x in range(first, last + 1):
         start, between, end = _CORNERS[x in above, x in below]
-        if x == first:
-            bus += start
-        elif x == last:
-            bus += end
-        else:
-            bus += between
+        bus += start if x == first else end if x == last else between
         tips += "▼" if x in below else " "
     return [bus, tips]

@@ -79,10 +79,7 @@ def visible(text: str, *, spaces: bool = True) -> str:
 
     Controls are C0, C1 and ESC, bidi and zero-width marks, and lone surrogates.
     """
-    shown = [_show(c) for c in text]
-    if not spaces:
-        shown = [c if c == " " else sign for c, sign in zip(text, shown, strict=True)]
-    return "".join(shown)
+    return "".join(c if c == " " and not spaces else _show(c) for c in text)
 
 
 def printable(text: str) -> str:
@@ -168,10 +165,7 @@ def pad(text: str, width: int, align: str = "<") -> str:
 
 def fold(text: str, width: int, indent: str = "") -> str:
     """Every line of `text` wrapped; `indent` goes before what a line continues with."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        lines += wrap(line, width, indent)
-    return "\n".join(lines)
+    return "\n".join(each for line in text.split("\n") for each in wrap(line, width, indent))
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:

@@ -218,16 +218,11 @@ class TokenTable(View):
 
     def _clip_marks(self, update: ActorUpdate) -> list[str]:
         marks = [""] * len(self.sample)
-        for t, clipped in enumerate(update.clipped):
-            if clipped:
-                marks[t] = "✂"
-        for t, clipped in enumerate(update.dual_clipped):
-            if clipped:
-                marks[t] = "✂✂"
-        for t in range(len(marks)):
-            if self._is_wrong("clip", t):
-                marks[t] += "✗"
-        return marks
+        for mark, flags in (("✂", update.clipped), ("✂✂", update.dual_clipped)):
+            for t, clipped in enumerate(flags):
+                if clipped:
+                    marks[t] = mark
+        return [mark + "✗" * self._is_wrong("clip", t) for t, mark in enumerate(marks)]
 
     def _is_wrong(self, key: str, t: int) -> bool:
         verdicts = self.verdicts[t]
@@ -262,20 +257,14 @@ class TokenTable(View):
             return self.ui("unrecorded")
         right = sum(oks)
         wrong = len(oks) - right
-        rounded = self._count_of_rounded()
-        note = self.ui("of_them_rounded", rounded) if rounded else ""
+        rounded = {
+            (t, trace.name.removesuffix("_sum"))
+            for t, traces in enumerate(self.traces)
+            for trace in traces
+            if trace.rounded
+        }
+        note = self.ui("of_them_rounded", len(rounded)) if rounded else ""
         return self.ui("checked", len(oks), f"{right} ✓{note}", f"{wrong} ✗")
-
-    def _count_of_rounded(self) -> int:
-        """Recorded numbers that agree only up to the digits that were typed."""
-        return len(
-            {
-                (t, trace.name.removesuffix("_sum"))
-                for t, traces in enumerate(self.traces)
-                for trace in traces
-                if trace.rounded
-            }
-        )
 
     def _notes_off_the_mask(self) -> list[str]:
         """Notes about tools' tokens and padding."""

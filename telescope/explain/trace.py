@@ -166,7 +166,6 @@ class Tracer:
         return found
 
     def _written(self, t: int) -> bool:
-        """Whether the policy wrote token t."""
         length = len(self.sample)
         if not 0 <= t < length:
             raise TelescopeError(

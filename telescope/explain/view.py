@@ -80,7 +80,6 @@ class View:
     # ---- how things look ----
 
     def says(self, text: str, style: str | None = None, indent: str = "") -> list[str]:
-        """A sentence."""
         lines = wrap(text, self.width, indent)
         return [self.paint(line, style) for line in lines]
 
@@ -134,7 +133,6 @@ class View:
         return self.says(self.ui("no_terms_padding" if t in self.sample.padding else "no_terms"))
 
     def _is_tool(self, t: int) -> bool:
-        """Whether a tool wrote the token."""
         return not self.mask[t] and t not in self.sample.padding
 
     def _label(self, t: int) -> str:

@@ -20,13 +20,13 @@ from telescope.algorithms.definitions.notation import num
 from telescope.config import checked_toml
 from telescope.config.paths import check_ordinary
 from telescope.errors import TelescopeError
-from telescope.explain.arithmetic import fill
 from telescope.explain.ask.index import Index
 from telescope.explain.ask.tokens import words
 from telescope.explain.ask.wordings import all_wordings
 from telescope.explain.chat import user_turn
 from telescope.explain.facts import facts
 from telescope.explain.instructive import instructive
+from telescope.explain.questions import filled_columns
 from telescope.explain.sample import Sample
 from telescope.explain.settings import UNKNOWN
 from telescope.explain.text import shorten
@@ -253,16 +253,15 @@ class AboutRun:
 
     def expected(self) -> list[str]:
         sample = self.sample
-        columns = fill(sample).columns if any(sample.mask) else {}
-        if not sample.settings.has_critic or "values" not in columns:
+        if not sample.settings.has_critic or "values" not in filled_columns(sample):
             return [self.say("no critic")]
         at = instructive(Tracer(sample).full) if self.token is None else self.token
         known = facts(sample, self.lang, at)
         if self.level == "kid":
             lines = [self.say("before word", known["tok"], f"{known['V']:.1f}")]
-            return lines + (
-                [self.say("came word", f"{known['came']:.1f}")] if "came" in known else []
-            )
+            if "came" in known:
+                lines.append(self.say("came word", f"{known['came']:.1f}"))
+            return lines
         lines = [self.say("before token", known["tok"], at, num(known["V"]))]
         if "V_next" in known and "d" in known:
             lines.append(self.say("after token", num(known["V_next"]), num(known["d"])))
