@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from telescope.errors import TelescopeError
-from telescope.viewer.asking import Query, answer_of, read_asked
+from telescope.viewer.asking import Query, answer_of
 from telescope.viewer.evaluations import evaluation_answers
 from telescope.viewer.payload import page_sample, page_terms, page_traces, with_formulas
 from telescope.viewer.run_data import RunData
@@ -133,7 +133,7 @@ class Api:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
         data = self.runs[run]
         found = data.sample(int(step), int(sample))
-        return answer_of(found, read_asked(query), lambda: data.samples_of(int(step)), data.run)
+        return answer_of(found, query, lambda: data.samples_of(int(step)), data.run)
 
 
 def _step_or_none(text: str | None) -> float | None:

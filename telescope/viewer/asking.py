@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 from telescope.errors import TelescopeError
@@ -36,49 +36,10 @@ class BadRequestError(TelescopeError):
     """A message that cannot be read: HTTP 400."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A message, and how it is to be answered."""
-
-    text: str
-    after: tuple[str, ...]
-    token: int | None
-    level: Level
-    lang: Lang | None
-
-
-def read_asked(query: Query) -> Asked:
-    """A request's message, checked."""
-    after = tuple(query.getlist("after"))
-    texts = (query.get("text") or "", *after)
-    if len(after) > MOST_BEFORE or any(len(text) > MOST_CHARACTERS for text in texts):
-        raise BadRequestError(
-            f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
-        )
-    if not texts[0].strip():
-        raise BadRequestError("the question is empty: write one")
-    token = query.get("token")
-    if token is not None and not (token.isascii() and token.isdigit() and len(token) < 10):
-        raise BadRequestError(f"token = {token[:40]}: give a number from 0")
-    level = query.get("level") or "expert"
-    if level not in get_args(Level):
-        raise BadRequestError(f"level = {level[:40]}: use expert or kid")
-    lang = query.get("lang")
-    if lang is not None and lang not in get_args(Lang):
-        raise BadRequestError(f"lang = {lang[:40]}: use zh or en")
-    return Asked(
-        text=texts[0],
-        after=after,
-        token=None if token is None else int(token),
-        level=cast(Level, level),
-        lang=cast(Lang | None, lang),
-    )
-
-
 def answer_of(
-    sample: Sample, asked: Asked, batch: Callable[[], Sequence[Sample]], run: Path | None = None
+    sample: Sample, query: Query, batch: Callable[[], Sequence[Sample]], run: Path
 ) -> Mapping[str, Any]:
-    """The reply as JSON, with the titles of the nearest questions.
+    """The reply to the query's message as JSON, with the titles of the nearest questions.
 
     `batch` reads the recorded samples of the step, for a question about other settings.
     """
@@ -86,13 +47,47 @@ def answer_of(
     from telescope.explain.ask.conversation import Conversation
     from telescope.explain.questions import questions
 
-    written = asked.token is not None and asked.token < len(sample) and sample.mask[asked.token]
-    token = asked.token if written else None
+    *before, text = _messages(query)
+    token = _token(query)
+    level = _one_of(Level, "level", query.get("level") or "expert")
+    lang = _one_of(Lang, "lang", query.get("lang"))
+    written = token is not None and token < len(sample) and sample.mask[token]
     conversation = Conversation(
-        sample, lang=asked.lang, level=asked.level, token=token, batch=batch, run=run
+        sample, lang=lang, level=level, token=token if written else None, batch=batch, run=run
     )
-    for text in asked.after:
-        conversation.ask(text)
-    reply = conversation.ask(asked.text)
+    for each in before:
+        conversation.ask(each)
+    reply = conversation.ask(text)
     titles = {key: questions()[key].title(reply.lang, reply.level) for key in reply.nearest}
     return reply.to_json() | {"titles": titles, "follows": reply.follows}
+
+
+# ---- the request, checked ----
+
+
+def _messages(query: Query) -> list[str]:
+    """What was asked before, and the question."""
+    before = query.getlist("after")
+    text = query.get("text") or ""
+    if len(before) > MOST_BEFORE or any(len(each) > MOST_CHARACTERS for each in [*before, text]):
+        raise BadRequestError(
+            f"a message has at most {MOST_CHARACTERS} characters, and {MOST_BEFORE} before it"
+        )
+    if not text.strip():
+        raise BadRequestError("the question is empty: write one")
+    return [*before, text]
+
+
+def _token(query: Query) -> int | None:
+    token = query.get("token")
+    if token is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}", token):
+        raise BadRequestError(f"token = {token[:40]}: give a number from 0")
+    return int(token)
+
+
+def _one_of(choices: Any, name: str, given: str | None) -> Any:
+    if given is not None and given not in get_args(choices):
+        raise BadRequestError(f"{name} = {given[:40]}: use {' or '.join(get_args(choices))}")
+    return given
