@@ -24,10 +24,13 @@ MAX_NAMES = 200
 MAX_SEARCH = 200
 """Characters of a search."""
 
-NUMBER = r"([0-9]{1,9})"
-RUN = r"/api/runs/([^/]+)"
-STEP = rf"{RUN}/steps/{NUMBER}"
-SAMPLE = rf"{STEP}/samples/{NUMBER}"
+NUMBERS = ("step", "sample", "token")
+"""Parts of an address that are numbers; the others are text."""
+RUN = r"/api/runs/(?P<run>[^/]+)"
+KEY = r"(?P<key>[0-9a-f]{1,64})"
+AT_STEP, AT_SAMPLE, AT_TOKEN = (rf"(?P<{name}>[0-9]{{1,9}})" for name in NUMBERS)
+STEP = rf"{RUN}/steps/{AT_STEP}"
+SAMPLE = rf"{STEP}/samples/{AT_SAMPLE}"
 
 
 class Api:
@@ -40,18 +43,18 @@ class Api:
             RUN: lambda _, run: runs[run].header(),
             rf"{RUN}/metrics": self._metrics,
             rf"{RUN}/prompts": lambda _, run: {"prompts": runs[run].recurring_prompts()},
-            rf"{RUN}/prompts/([0-9a-f]{{1,64}})": self._prompt,
-            STEP: lambda _, run, step: runs[run].step(int(step)),
-            rf"{STEP}/columns": lambda _, run, step: runs[run].columns(int(step)),
+            rf"{RUN}/prompts/{KEY}": self._prompt,
+            STEP: lambda _, run, step: runs[run].step(step),
+            rf"{STEP}/columns": lambda _, run, step: runs[run].columns(step),
             rf"{STEP}/search": self._search,
             rf"{STEP}/whatif": self._whatif,
-            rf"{STEP}/whatif/samples/{NUMBER}/tokens/{NUMBER}": self._whatif_terms,
+            rf"{STEP}/whatif/samples/{AT_SAMPLE}/tokens/{AT_TOKEN}": self._whatif_terms,
             SAMPLE: self._sample,
-            rf"{RUN}/evaluations/{NUMBER}/samples/{NUMBER}": self._evaluated,
-            rf"{RUN}/evaluations/{NUMBER}/answers": self._answers,
-            rf"{SAMPLE}/tokens/{NUMBER}": self._token,
+            rf"{RUN}/evaluations/{AT_STEP}/samples/{AT_SAMPLE}": self._evaluated,
+            rf"{RUN}/evaluations/{AT_STEP}/answers": self._answers,
+            rf"{SAMPLE}/tokens/{AT_TOKEN}": self._token,
             rf"{SAMPLE}/ask": self._ask,
-            rf"{SAMPLE}/tour": lambda _, run, *at: run_tour(runs[run], *map(int, at)),
+            rf"{SAMPLE}/tour": lambda _, run, step, sample: run_tour(runs[run], step, sample),
             "/api/tour": lambda _: example_tour(),
         }
         self._routes = {re.compile(pattern): make for pattern, make in routes.items()}
@@ -61,7 +64,9 @@ class Api:
         for pattern, make in self._routes.items():
             found = pattern.fullmatch(path)
             if found:
-                return make(Query(query), *found.groups())
+                parts = found.groupdict()
+                numbers = {name: int(parts[name]) for name in NUMBERS if name in parts}
+                return make(Query(query), **(parts | numbers))
         raise TelescopeError("the page has no such address")
 
     def answer_address(self, address: str) -> Any:
@@ -82,29 +87,29 @@ class Api:
     def _prompt(self, query: Query, run: str, key: str) -> Any:
         return {"rows": self.runs[run].prompt_rows(key)}
 
-    def _answers(self, query: Query, run: str, step: str) -> Any:
+    def _answers(self, query: Query, run: str, step: int) -> Any:
         chosen = [query.get("set") or "", query.get("kind") or "", query.get("is") or "all"]
         self.runs[run].check_exists()
-        return evaluation_answers(self.runs[run].run, int(step), *chosen)
+        return evaluation_answers(self.runs[run].run, step, *chosen)
 
     # ---- a step ----
 
-    def _search(self, query: Query, run: str, step: str) -> Any:
+    def _search(self, query: Query, run: str, step: int) -> Any:
         text = query.get("text") or ""
         if not 0 < len(text) <= MAX_SEARCH:
             raise TelescopeError(f"search for 1 to {MAX_SEARCH} characters")
-        return {"positions": self.runs[run].search(int(step), text)}
+        return {"positions": self.runs[run].search(step, text)}
 
-    def _whatif(self, query: Query, run: str, step: str) -> Any:
-        return self._tried(query, self.runs[run], int(step)).to_json()
+    def _whatif(self, query: Query, run: str, step: int) -> Any:
+        return self._tried(query, self.runs[run], step).to_json()
 
-    def _whatif_terms(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
+    def _whatif_terms(self, query: Query, run: str, step: int, sample: int, token: int) -> Any:
         data = self.runs[run]
-        recorded = data.sample(int(step), int(sample))
-        tried = self._tried(query, data, int(step))
-        tracer = tracer_of(sample_of(tried, recorded, int(sample)))
+        recorded = data.sample(step, sample)
+        tried = self._tried(query, data, step)
+        tracer = tracer_of(sample_of(tried, recorded, sample))
         words: dict[str, Any] = {}
-        traces = page_terms(token_terms(tracer, int(token)), tried.settings, words)
+        traces = page_terms(token_terms(tracer, token), tried.settings, words)
         return {"traces": [with_formulas(trace) for trace in traces], "words": words}
 
     def _tried(self, query: Query, data: RunData, step: int) -> Recomputed:
@@ -113,27 +118,27 @@ class Api:
 
     # ---- a sample ----
 
-    def _sample(self, query: Query, run: str, step: str, sample: str) -> Any:
+    def _sample(self, query: Query, run: str, step: int, sample: int) -> Any:
         data = self.runs[run]
-        found = data.sample(int(step), int(sample))
-        audit = data.audit(int(step), int(sample))
-        return page_sample(found) | {"position": int(sample), "audit": audit}
+        found = data.sample(step, sample)
+        audit = data.audit(step, sample)
+        return page_sample(found) | {"position": sample, "audit": audit}
 
-    def _evaluated(self, query: Query, run: str, step: str, sample: str) -> Any:
-        found = self.runs[run].evaluated(int(step), int(sample))
-        return page_sample(found) | {"position": int(sample), "kind": "eval"}
+    def _evaluated(self, query: Query, run: str, step: int, sample: int) -> Any:
+        found = self.runs[run].evaluated(step, sample)
+        return page_sample(found) | {"position": sample, "kind": "eval"}
 
-    def _token(self, query: Query, run: str, step: str, sample: str, token: str) -> Any:
+    def _token(self, query: Query, run: str, step: int, sample: int, token: int) -> Any:
         words: dict[str, Any] = {}
-        tracer = self.runs[run].tracer(int(step), int(sample))
-        traces = page_traces(tracer, int(token), words)
+        tracer = self.runs[run].tracer(step, sample)
+        traces = page_traces(tracer, token, words)
         return {"traces": [with_formulas(trace) for trace in traces], "words": words}
 
-    def _ask(self, query: Query, run: str, step: str, sample: str) -> Any:
+    def _ask(self, query: Query, run: str, step: int, sample: int) -> Any:
         """The reply to `text`, a question about the sample; `after` is what was asked before."""
         data = self.runs[run]
-        found = data.sample(int(step), int(sample))
-        return answer_of(found, query, lambda: data.samples_of(int(step)), data.run)
+        found = data.sample(step, sample)
+        return answer_of(found, query, lambda: data.samples_of(step), data.run)
 
 
 def _step_or_none(text: str | None) -> float | None:
