@@ -33,7 +33,9 @@ def write_step(run: Path, step: int, batch: Sequence[Sample]) -> None:
     """Writes the ledger file of a step."""
     schema = schema_of(run.name, step, batch[0].settings)
     table = pa.Table.from_pylist([_row(sample) for sample in batch], schema)
-    parquet.write_table(table, path_of(run, step))
+    path = path_of(run, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, path)
 
 
 def schema_of(run: str, step: int, settings: Settings) -> pa.Schema:

@@ -179,7 +179,7 @@ def data_of_report(html: str) -> dict[str, Any]:
 
 def fake_run(folder: Path, samples: dict[int, list[Sample]] | None = None) -> Path:
     """A run folder with curves and a ledger of steps 10, 20, 30, 40, or of the samples given."""
-    (folder / "ledger").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, float]] = [
         {"step": 0, "eval/sampled_accuracy": 0.18, "eval/greedy_accuracy": 0.22}
     ]
