@@ -7,6 +7,7 @@ An objective is what the actor maximises for one token; the loss is its negative
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -244,18 +245,12 @@ def _sequence_ratio(x: UpdatedToken) -> float:
 
 def _gspo(x: UpdatedToken, s: Any) -> Objective:
     ratio = _sequence_ratio(x)
-    value, state = clip_state(ratio, x.advantage, s)
     numbers = {"ρ_seq": ratio, "clip(ρ_seq)": clamp(ratio, 1 - s.clip_low, 1 + s.clip_high)}
     formula = "min(ρ_seq·Â, clip(ρ_seq)·Â)"
     if s.dual_clip is not None and x.advantage < 0:
         formula = f"max({formula}, {num(s.dual_clip)}·Â)"
-    return Objective(
-        value,
-        clipped=state == "clipped",
-        dual_clipped=state == "dual",
-        formula=f"{formula}, ρ_seq = e^(mean log ρ)",
-        numbers=numbers,
-    )
+    formula += ", ρ_seq = e^(mean log ρ)"
+    return replace(_clip(replace(x, ratio=ratio), s), formula=formula, numbers=numbers)
 
 
 def _cispo(x: UpdatedToken, s: Any) -> Objective:
@@ -309,9 +304,7 @@ def _geo_mean(x: UpdatedToken, s: Any) -> Objective:
 def _clip_cov(x: UpdatedToken, s: Any) -> Objective:
     if x.selected:
         return Objective(0.0, clipped=True, formula="0: chosen by its covariance")
-    value, state = clip_state(x.ratio, x.advantage, s)
-    formula = "min(ρ·Â, clip(ρ)·Â): not chosen"
-    return Objective(value, clipped=state == "clipped", formula=formula)
+    return replace(_clip(x, s), formula="min(ρ·Â, clip(ρ)·Â): not chosen")
 
 
 def _kl_cov(x: UpdatedToken, s: Any) -> Objective:
