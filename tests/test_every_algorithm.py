@@ -311,9 +311,7 @@ def test_a_run_without_a_critic_resumes_bit_for_bit_and_exports_its_actor_alone(
         ("steps", "3"),
         ("checkpoint.every", "1"),
     ]
-    _, part = whole_and_resumed(
-        make_config, *critic_free, reward={"lengths": lengths}, after=2, role="actor"
-    )
+    _, part = whole_and_resumed(make_config, *critic_free, reward={"lengths": lengths}, after=2)
     assert export_run(part.run_dir, tmp_path / "out") == 3
     assert not (tmp_path / "out" / "critic").exists()
 

@@ -89,9 +89,7 @@ def test_a_run_with_a_random_head_resumes_is_exported_and_belongs_to_its_head(
     make_config, tmp_path: Path
 ) -> None:
     random = [("critic.head_init", "normal"), ("seed", "3")]
-    whole, _ = whole_and_resumed(
-        make_config, *random, ("steps", "2"), reward=varied, after=1, role="critic"
-    )
+    whole, _ = whole_and_resumed(make_config, *random, ("steps", "2"), reward=varied, after=1)
     assert (
         export_run(whole.run_dir, tmp_path / "out") == 2
     )  # which compares the critic it loads with the run's

@@ -78,9 +78,7 @@ def test_the_built_in_job_learns_its_values_by_classification(tmp_path: Path) ->
 
 
 def test_it_resumes_bit_for_bit_and_only_with_the_same_bins(make_config) -> None:
-    whole, _ = whole_and_resumed(
-        make_config, *HISTOGRAM, ("steps", "2"), reward=varied, after=1, role="critic"
-    )
+    whole, _ = whole_and_resumed(make_config, *HISTOGRAM, ("steps", "2"), reward=varied, after=1)
     head = read_shards(last_checkpoint(whole), "critic")["weight/head.weight"]
     assert head.shape == (11, 16)
     assert head.abs().max() > 0

@@ -171,7 +171,7 @@ def test_a_refilled_and_normalised_run_resumes_bit_for_bit(make_config) -> None:
         ("steps", "4"),
         ("checkpoint.every", "2"),
     ]
-    configs = whole_and_resumed(make_config, *settings, reward=picky, after=3, role="actor")
+    configs = whole_and_resumed(make_config, *settings, reward=picky, after=3)
     kept = [
         torch.load(last_checkpoint(config) / "state.pt", weights_only=True)["reward"]
         for config in configs
