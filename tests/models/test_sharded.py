@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from telescope.config import Bins, ModelConfig
 from telescope.errors import TelescopeError
@@ -29,15 +27,6 @@ from tests.fakes import hand_batch
 from tests.models.test_families import FAMILIES, write_family
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[ProcessGroup]:
-    """A group of one process. Sharding runs the same code; Ray's tests have several processes."""
-    init_method = f"file://{tmp_path / 'rendezvous'}"
-    dist.init_process_group("gloo", init_method=init_method, rank=0, world_size=1)
-    yield ProcessGroup(CPU)
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt2"], ids=str)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 
 from telescope.config import ModelConfig
@@ -28,22 +26,10 @@ from telescope.models.load import (
 from telescope.models.parallel import ProcessGroup, full_tensor, local_part
 from telescope.models.weight_files import WeightFiles, open_files
 from tests.models.test_families import write_family
+from tests.together import together
 
 CPU = torch.device("cpu")
 RANKS = 3
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[ProcessGroup]:
-    """A group of one process."""
-    join(0, 1, tmp_path)
-    yield ProcessGroup(CPU)
-    dist.destroy_process_group()
-
-
-def join(rank: int, size: int, folder: Path) -> None:
-    init_method = f"file://{folder / 'rendezvous'}"
-    dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=size)
 
 
 def can_be_read_in_parts(folder: Path, make: Callable[..., Any] = new_policy) -> bool:
@@ -64,9 +50,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 MAKERS = {"policy": new_policy, "critic": new_value_model}
 
 
-def load_and_report(rank: int, folder: Path, cases: list[str]) -> None:
-    """What one of `RANKS` processes does; its report is a file."""
-    join(rank, RANKS, folder)
+def load_and_report(folder: Path, cases: list[str]) -> dict[str, dict[str, Any]]:
+    """What each of `RANKS` processes does."""
     reads: list[int] = []
     read = WeightFiles._read
 
@@ -89,8 +74,7 @@ def load_and_report(rank: int, folder: Path, cases: list[str]) -> None:
                 "held": {name: local_part(value).numel() for name, value in weights.items()},
                 "weights": {name: full_tensor(value.detach()) for name, value in weights.items()},
             }
-    torch.save(report, folder / f"rank{rank}.pt")
-    dist.destroy_process_group()
+    return report
 
 
 def test_each_of_three_ranks_reads_its_rows_and_no_others(tmp_path: Path) -> None:
@@ -98,8 +82,7 @@ def test_each_of_three_ranks_reads_its_rows_and_no_others(tmp_path: Path) -> Non
     cases = [case for case in CASES if has_peft or case != "lora"]
     for case in cases:
         write_family(CASES[case][0], tmp_path / case)
-    torch.multiprocessing.spawn(load_and_report, (tmp_path, cases), RANKS)
-    reports = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(RANKS)]
+    reports = together(RANKS, tmp_path / "ranks", load_and_report, tmp_path, cases)
     for case in cases:
         config = ModelConfig(path=str(tmp_path / case), **CASES[case][1])
         assert_read_by_rows(
