@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -268,29 +268,34 @@ def _values_after_token(given: Given) -> Fault | None:
     states = _states(given)
     same = _apart(states)
     close = CLOSE if given.whole else 5 * CLOSE  # half of what V may be apart by rounding
-    return next((f for seen in states if (f := _differs(seen, same, close)) is not None), None)
+    return next((f for visits in states if (f := _differs(visits, same, close)) is not None), None)
 
 
-Seen = tuple[int, int, float, int]
-"""(row, token, V before it, its id) of one visit of a state."""
+class Visit(NamedTuple):
+    """A row that was in a state: V there, and the id of the token that it chose."""
+
+    row: int
+    token: int
+    value: float
+    chosen: int
 
 
-def _apart(states: Sequence[Sequence[Seen]]) -> float:
+def _apart(states: Sequence[Sequence[Visit]]) -> float:
     """How far V is apart where state and next token are the same: it is 0 but for rounding."""
     apart = [0.0]
-    for seen in states:
+    for visits in states:
         by_token: dict[int, list[float]] = {}
-        for _, _, value, token in seen:
-            by_token.setdefault(token, []).append(value)
+        for visit in visits:
+            by_token.setdefault(visit.chosen, []).append(visit.value)
         apart += [max(values) - min(values) for values in by_token.values()]
     return max(apart)
 
 
-def _states(given: Given) -> list[list[Seen]]:
+def _states(given: Given) -> list[list[Visit]]:
     """The visits of each state: a prompt and the tokens so far."""
     if given.prompts is None or "values" not in given.columns:
         return []
-    states: dict[Any, list[Seen]] = {}
+    states: dict[Any, list[Visit]] = {}
     for row, mask, values in given.rows("values"):
         ids = given.responses[row]
         on = np.flatnonzero(mask[: len(ids)])
@@ -303,8 +308,8 @@ def _states(given: Given) -> list[list[Seen]]:
         for slot in range(first, min(len(ids), first + PREFIX)):
             if mask[slot]:
                 state = (key, tuple(ids[start:slot].tolist()))
-                seen = (row, slot - first, float(values[slot]), int(ids[slot]))
-                states.setdefault(state, []).append(seen)
+                visit = Visit(row, slot - first, float(values[slot]), int(ids[slot]))
+                states.setdefault(state, []).append(visit)
     return list(states.values())
 
 
@@ -320,24 +325,34 @@ def _end_of_left_padding(given: Given, before: Array) -> int:
     return len(before) if is_padding else 0
 
 
-def _differs(seen: Sequence[Seen], same: float, close: float) -> Fault | None:
+def _differs(visits: Sequence[Visit], same: float, close: float) -> Fault | None:
     """A fault where V of one state differs with the token that was chosen in it.
 
     The row whose V is farthest from that of most rows is named; of two rows the second. `same`: how
     far V is apart where that token is the same.
     """
-    if len({token for *_, token in seen}) < 2:
+    if len({visit.chosen for visit in visits}) < 2:
         return None
-    middle = float(np.median([value for _, _, value, _ in seen])) if len(seen) > 2 else seen[0][2]
-    other = max(seen, key=lambda each: abs(each[2] - middle))
-    first = min((s for s in seen if s[3] != other[3]), key=lambda each: abs(each[2] - middle))
-    apart = abs(other[2] - first[2])
-    noise = 2 * max(close, 2 * close * abs(first[2]), same)
+    middle = visits[0].value
+    if len(visits) > 2:
+        middle = float(np.median([visit.value for visit in visits]))
+
+    def distance(visit: Visit) -> float:
+        return abs(visit.value - middle)
+
+    other = max(visits, key=distance)
+    first = min((visit for visit in visits if visit.chosen != other.chosen), key=distance)
+    apart = abs(other.value - first.value)
+    noise = 2 * max(close, 2 * close * abs(first.value), same)
     if not apart > noise:
         return None
-    row, token, value, _ = other
     return _fault(
-        "values_after_token", row, token, first=first[0], first_value=first[2], value=value
+        "values_after_token",
+        other.row,
+        other.token,
+        first=first.row,
+        first_value=first.value,
+        value=other.value,
     )
 
 

@@ -16,6 +16,15 @@ from telescope.peers import Recorder
 SETTINGS = {"estimator": "gae", "gamma": 0.9, "lam": 0.8, "kl_coef": 0.0}
 
 
+def credit(given: dict[str, Any], **options: Any) -> torch.Tensor:
+    """Adds returns and whitened advantages as they follow from the others; returns the raw ones."""
+    mask = given["mask"]
+    rewards, values = given["token_level_rewards"], given["values"]
+    raw, given["returns"] = gae(rewards * mask, values * mask, mask, **options)
+    given["whitened"] = masked_whiten(raw, mask)
+    return raw
+
+
 def batch(rows: int = 6, width: int = 9) -> dict[str, Any]:
     """A padded batch as a PPO loop has it, with a tool's tokens in the first answer."""
     torch.manual_seed(0)
@@ -27,18 +36,17 @@ def batch(rows: int = 6, width: int = 9) -> dict[str, Any]:
     rewards[torch.arange(rows), lengths - 1] = scores.float()
     values = torch.rand(rows, width)
     old = -torch.rand(rows, width)
-    advantages, returns = gae(rewards * mask, values * mask, mask, gamma=0.9, lam=0.8)
-    return {
+    given = {
         "responses": torch.randint(5, 90, (rows, width)),
         "mask": mask,
         "values": values,
         "token_level_rewards": rewards,
         "old_log_probs": old,
         "log_probs": old + 0.3 * torch.randn(rows, width),
-        "returns": returns,
-        "whitened": masked_whiten(advantages, mask),
         "scores": scores.float(),
     }
+    credit(given, gamma=0.9, lam=0.8)
+    return given
 
 
 EOS, PAD = 2, 0
@@ -83,9 +91,8 @@ def sampled(**kind: Any) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
         "rollout_log_probs": rollout,
     }
     if kind.get("critic", True):
-        gamma, lam = kind.get("gamma", 1.0), kind.get("lam", 0.9)
-        raw, returns = gae(scores * mask, values * mask, mask, gamma=gamma, lam=lam)
-        given |= {"values": values, "returns": returns, "whitened": masked_whiten(raw, mask)}
+        given["values"] = values
+        credit(given, gamma=kind.get("gamma", 1.0), lam=kind.get("lam", 0.9))
     else:
         given["advantages"] = scores.sum(1, keepdim=True).expand(rows, width) - 0.5
     numbers = [name for name in given if name not in ("responses", "mask", "prompts")]

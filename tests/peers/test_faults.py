@@ -20,7 +20,7 @@ from telescope.peers import Recorder
 from telescope.peers.faults import find_faults
 from telescope.peers.given import given_batch
 from telescope.peers.rows import watched_step
-from tests.peers.batches import EOS, PAD, SETTINGS, make, sampled
+from tests.peers.batches import EOS, PAD, SETTINGS, credit, make, sampled
 
 KINDS = {
     "lam 1": {"lam": 1.0},
@@ -162,16 +162,9 @@ def test_whitening_off_with_a_bootstrap_is_no_fault() -> None:
 
 def test_two_cut_off_answers_without_whitening_are_no_fault() -> None:
     given = make(rows=2)
-    mask, after = given["mask"], torch.tensor([0.4, -0.7])
-    raw, returns = gae(
-        given["token_level_rewards"] * mask,
-        given["values"] * mask,
-        mask,
-        gamma=1.0,
-        lam=0.9,
-        bootstrap=after,
-    )
-    given |= {"returns": returns, "whitened": raw, "bootstrap": after}
+    after = torch.tensor([0.4, -0.7])
+    raw = credit(given, gamma=1.0, lam=0.9, bootstrap=after)
+    given |= {"whitened": raw, "bootstrap": after}
     assert found(given) == {}
 
 
@@ -220,9 +213,7 @@ def test_a_score_in_padding_is_seen_in_the_rewards_alone(with_returns: bool) -> 
     given["token_level_rewards"] = given["token_level_rewards"] - 0.01  # a KL, in padding too
     assert found(given) == {}
     given["token_level_rewards"][row, [last, last + 1]] += torch.tensor([-1.0, 1.0])
-    mask, values = given["mask"], given["values"]
-    raw, returns = gae(given["token_level_rewards"] * mask, values * mask, mask, gamma=1.0, lam=0.9)
-    given |= {"returns": returns, "whitened": masked_whiten(raw, mask)}
+    credit(given, gamma=1.0, lam=0.9)
     if not with_returns:
         del given["returns"]
     assert found(given) == {"score_on_padding": (row, last + 1)}

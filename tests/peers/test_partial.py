@@ -15,7 +15,7 @@ from telescope.algorithms.masked import masked_whiten
 from telescope.commands import main
 from telescope.viewer.api import Api
 from telescope.viewer.runs import Runs
-from tests.peers.batches import SETTINGS, batch, recorded, verdicts
+from tests.peers.batches import SETTINGS, batch, credit, recorded, verdicts
 
 LONG = {"rows": 6, "width": 14}
 
@@ -133,10 +133,7 @@ def test_gamma_lam_and_beta_that_were_not_given_are_found_in_the_numbers(
     kl = given["old_log_probs"] - given["ref_log_prob"]
     mask = given["mask"]
     given["token_level_rewards"] = (given["token_level_scores"] - 0.05 * kl) * mask
-    raw, given["returns"] = gae(
-        given["token_level_rewards"], given["values"] * mask, mask, gamma=0.9, lam=0.8
-    )
-    given["whitened"] = masked_whiten(raw, mask)
+    credit(given, gamma=0.9, lam=0.8)
     out = said_of(recorded(tmp_path / "run", given, clip_low=0.2), capsys)
     assert "β 0.05   γ 0.9   λ 0.8" in out
     assert "assumed" not in out
@@ -234,16 +231,9 @@ def test_returns_of_monte_carlo_are_compared_with_the_rewards(tmp_path: Path) ->
 
 def test_whitening_of_cut_off_answers_counts_the_value_after_them(tmp_path: Path) -> None:
     given = only("values", "token_level_rewards")
-    mask, after = given["mask"], torch.tensor([0.0, 3.0, 0.0, -2.0, 0.0, 5.0])
-    raw, _ = gae(
-        given["token_level_rewards"] * mask,
-        given["values"] * mask,
-        mask,
-        gamma=0.9,
-        lam=0.8,
-        bootstrap=after,
-    )
-    given |= {"whitened": masked_whiten(raw, mask), "bootstrap": after}
+    given["bootstrap"] = torch.tensor([0.0, 3.0, 0.0, -2.0, 0.0, 5.0])
+    credit(given, gamma=0.9, lam=0.8, bootstrap=given["bootstrap"])
+    del given["returns"]
     marked = verdicts(recorded(tmp_path / "run", given, **SETTINGS))
     assert marked
     assert all(marked.values())

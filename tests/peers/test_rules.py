@@ -38,33 +38,26 @@ def right(**kind: Any) -> dict[str, Any]:
     return given
 
 
+def paid(given: dict[str, Any], rewards: torch.Tensor) -> dict[str, Any]:
+    """The batch with these rewards, and the credit of them."""
+    mask = given["mask"]
+    raw, returns = loop_gae(rewards, given["values"] * mask, 1.0, 0.9)
+    whitened = masked_whiten(raw, mask)
+    return given | {"token_level_rewards": rewards, "returns": returns, "whitened": whitened}
+
+
 def pay_kl(given: dict[str, Any], kind: str) -> dict[str, Any]:
     """The rewards with a KL of this kind in them, and the credit of these rewards."""
     d = given["old_log_probs"] - given["ref_log_prob"]
     kl = {"k1": d, "k2": d * d / 2, "k3": (-d).exp() + d - 1, "abs": d.abs()}[kind]
-    mask = given["mask"]
-    rewards = (given["token_level_scores"] - 0.1 * kl) * mask
-    raw, returns = loop_gae(rewards, given["values"] * mask, 1.0, 0.9)
-    return given | {
-        "token_level_rewards": rewards,
-        "returns": returns,
-        "whitened": masked_whiten(raw, mask),
-    }
+    return paid(given, (given["token_level_scores"] - 0.1 * kl) * given["mask"])
 
 
 def pay_in_bfloat16(given: dict[str, Any]) -> dict[str, Any]:
     """As verl's V1 trainer: its log-probs are bfloat16, and so is β times their difference."""
     old, ref = given["old_log_probs"].bfloat16(), given["ref_log_prob"].bfloat16()
-    mask = given["mask"]
-    rewards = (given["token_level_scores"] - 0.1 * (old - ref)) * mask
-    raw, returns = loop_gae(rewards, given["values"] * mask, 1.0, 0.9)
-    return given | {
-        "old_log_probs": old,
-        "ref_log_prob": ref,
-        "token_level_rewards": rewards,
-        "returns": returns,
-        "whitened": masked_whiten(raw, mask),
-    }
+    rewards = (given["token_level_scores"] - 0.1 * (old - ref)) * given["mask"]
+    return paid(given, rewards) | {"old_log_probs": old, "ref_log_prob": ref}
 
 
 def gaps(zero: bool) -> dict[str, Any]:
