@@ -21,7 +21,8 @@ class LedgerDamage:
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self._known: dict[tuple[int, reader.Kind], tuple[tuple[int, int], bool]] = {}
+        self._known: dict[tuple[int, reader.Kind, int, int], bool] = {}
+        """Step, kind, time and size of a file -> whether it is damaged."""
 
     def files(self, until: int | None = None) -> list[Path]:
         """Those that cannot be read whole, of steps up to `until`."""
@@ -48,12 +49,10 @@ class LedgerDamage:
             status = reader.path_of(self.run, *file).stat()
         except OSError:  # it was moved away meanwhile, or cannot be looked at
             return _is_damaged(self.run, *file)
-        written = (status.st_mtime_ns, status.st_size)
-        known = self._known.get(file)
-        if known is None or known[0] != written:
-            known = (written, _is_damaged(self.run, *file))
-            self._known[file] = known
-        return known[1]
+        as_written = (*file, status.st_mtime_ns, status.st_size)
+        if as_written not in self._known:
+            self._known[as_written] = _is_damaged(self.run, *file)
+        return self._known[as_written]
 
 
 def _is_damaged(run: Path, step: int, kind: reader.Kind) -> bool:

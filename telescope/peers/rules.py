@@ -164,7 +164,10 @@ def _whitened_otherwise(watched: WatchedStep, settings: Settings, moments: Momen
         return None
     if same(_white(raw, 0), used):
         return said("sigma_over_n")
-    for parts, count in _shards(len(raw)):
+    for parts in range(2, min(len(raw), MOST_PARTS) + 1):
+        count, rest = divmod(len(raw), parts)
+        if rest:
+            continue
         made = [_white(raw[start : start + count], 1) for start in range(0, len(raw), count)]
         if same(np.concatenate(made), used):
             return said("whitened_in_parts", parts=parts, count=count)
@@ -186,10 +189,3 @@ def _white(rows: Sequence[Array], ddof: int) -> Array:
     if len(flat) < 2:
         return flat
     return np.asarray((flat - flat.mean()) / np.sqrt(flat.var(ddof=ddof) + 1e-8))
-
-
-def _shards(rows: int) -> Iterator[tuple[int, int]]:
-    """(parts, rows of each) for every number of equal parts."""
-    for parts in range(2, min(rows, MOST_PARTS) + 1):
-        if rows % parts == 0:
-            yield parts, rows // parts

@@ -103,29 +103,20 @@ def test_the_settings_are_those_of_the_step(recorded) -> None:
     assert (sample.run, sample.step, sample.index, sample.count) == ("run", 1, 0, 5)
 
 
-def test_the_recorded_kl_coef_is_the_one_of_the_step_not_of_the_config(make_config) -> None:
-    adaptive = [("credit.kl_target", "1e-6"), ("credit.kl_horizon", "1"), ("steps", "2")]
-    trainer = Trainer(make_config(*adaptive, ("eval.samples", "1"), ("checkpoint.every", "0")))
+def test_the_recorded_coefficients_are_those_of_the_step_not_of_the_config(make_config) -> None:
+    adaptive = [("credit.kl_target", "1e-6"), ("credit.kl_horizon", "1")]
+    bonus = [("actor.entropy_coef", "0.5"), ("actor.entropy_target", "10")]
+    short = [("steps", "2"), ("eval.samples", "1"), ("checkpoint.every", "0")]
+    trainer = Trainer(make_config(*adaptive, *bonus, *short))
     trainer.fit()
-    rows = [row for row in trainer.history() if "reward/kl_coef" in row]
-    used = {row["step"]: row["reward/kl_coef"] for row in rows}
-    assert used[2] != trainer.config.credit.kl_coef
+    used = {row["step"]: row for row in trainer.history() if "reward/kl_coef" in row}
+    assert used[2]["reward/kl_coef"] != trainer.config.credit.kl_coef
     for step in (1, 2):
-        sample = ledger.samples(trainer.config.run_dir, step)[0]
-        assert sample.settings.credit.kl_coef == used[step]
-
-
-def test_the_recorded_entropy_coef_is_the_one_of_the_step(make_config) -> None:
-    bonus = [("actor.entropy_coef", "0.5"), ("actor.entropy_target", "10"), ("steps", "2")]
-    trainer = Trainer(make_config(*bonus, ("eval.samples", "1"), ("checkpoint.every", "0")))
-    trainer.fit()
-    rows = [row for row in trainer.history() if "actor/entropy_coef" in row]
-    used = {row["step"]: row["actor/entropy_coef"] for row in rows}
-    assert sorted(used) == [1, 2]
-    for step, weight in used.items():
-        assert 0 < weight < 0.5
-        sample = ledger.samples(trainer.config.run_dir, step)[0]
-        assert sample.settings.actor.entropy_coef == pytest.approx(weight, rel=1e-9)
+        settings = ledger.samples(trainer.config.run_dir, step)[0].settings
+        assert settings.credit.kl_coef == used[step]["reward/kl_coef"]
+        assert 0 < used[step]["actor/entropy_coef"] < 0.5
+        expected = pytest.approx(used[step]["actor/entropy_coef"], rel=1e-9)
+        assert settings.actor.entropy_coef == expected
 
 
 def test_the_entropy_is_that_of_the_policy_before_the_first_update(make_config) -> None:
