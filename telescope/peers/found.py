@@ -24,9 +24,7 @@ def settings_of(given: Mapping[str, Any], watched: WatchedStep) -> tuple[Setting
     if "estimator" not in known:
         known["estimator"] = "gae" if "values" in columns else UNKNOWN
     is_whitening_known = "whiten" in known or "whitened" in columns
-    if not is_whitening_known:
-        known["whiten"] = False
-    if "whiten" not in known and _is_raw(watched):
+    if not is_whitening_known or ("whiten" not in known and _is_raw(watched)):
         known["whiten"] = False
     if "kl_coef" not in known:
         known |= _beta(watched, known.get("kl_kind"))
