@@ -148,7 +148,8 @@ def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
     """The roles in workers of a Ray cluster; the reward functions stay in this process."""
     source = resolve_model(config)
     tokenizer = show_tools(load_tokenizer_of(source), config)
-    reward_model = RayRewardModel() if config.ray.reward_workers else None
+    ray = config.ray
+    reward_model = RayRewardModel() if ray.reward_workers else None
     rewards = build_reward(config, tokenizer, torch.device("cpu"), reward, reward_model)
     config = with_absolute_paths(config)
     has_critic = config.credit.by_critic
@@ -162,17 +163,13 @@ def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
             groups.callback(group.close)
             return group
 
-        if has_critic and not config.ray.critic_workers:
-            actors = start(config.ray.workers, "actor", "reference", "critic")
-        else:
-            actors = start(config.ray.workers, "actor", "reference")
-        critics = actors
-        if config.ray.critic_workers:
-            critics = start(config.ray.critic_workers, "critic")
-        samplers = start(config.ray.samplers, "sampler") if config.ray.samplers else None
+        shared = ["critic"] if has_critic and not ray.critic_workers else []
+        actors = start(ray.workers, "actor", "reference", *shared)
+        critics = start(ray.critic_workers, "critic") if ray.critic_workers else actors
+        samplers = start(ray.samplers, "sampler") if ray.samplers else None
         actor = RayActor(actors, tokenizer, samplers)
         if reward_model is not None:
-            reward_model.group = start(config.ray.reward_workers, "reward")
+            reward_model.group = start(ray.reward_workers, "reward")
         close = groups.pop_all().close  # nothing failed: the roles own the groups now
     weights = {"critic": fingerprint(None), **actors.origin, **critics.origin}
     return Roles(
