@@ -339,7 +339,8 @@ def _check(columns: Mapping[str, list[float]], scalars: Mapping[str, Any], mask:
     for name in ("old_log_probs", "log_probs", "ref_log_prob", "rollout_log_probs"):
         for t, x in enumerate(columns.get(name, ())):
             if mask[t] and x > 0:
-                raise TelescopeError(f"{name}[{t}] = {x:g}: a log-probability is at most 0")
+                place = f"{name}[{t}]"
+                raise TelescopeError(f"{place} = {x:g}: a log-probability is at most 0")
     for t, x in enumerate(columns.get("token_level_scores", ())):
         if x and not mask[t]:
             raise TelescopeError(
