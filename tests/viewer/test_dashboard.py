@@ -251,6 +251,19 @@ def test_smoothing_is_a_moving_average_and_the_raw_value_stays(open_run: Visit, 
     assert "smooth" not in page.url
 
 
+def test_an_axis_has_room_for_its_labels(open_run: Visit, run: Path) -> None:
+    write_rows(run, [row | {"actor/lr": 1.1e-6, "critic/lr": 1.1e-6} for row in metric_rows(40)])
+    page = open_run(run)
+    label = """() => {
+        const context = document.createElement("canvas").getContext("2d");
+        context.font = '11px system-ui, -apple-system, "Segoe UI", "Noto Sans CJK SC", sans-serif';
+        return context.measureText("1.10e−6").width;
+    }"""
+    axis = page.locator('[data-chart="rate"] .u-axis').nth(1)
+    gap_and_tick = 7
+    assert axis.bounding_box()["width"] >= page.evaluate(label) + gap_and_tick
+
+
 def test_a_log_scale_where_it_can_be(open_run: Visit, run: Path) -> None:
     page = open_run(run)
     before = {name: picture(page, name) for name in ("kl", "explained")}

@@ -10,6 +10,8 @@ import { canvasColours, dashOf, faint } from "./palette.js";
 const SYNC = "steps";
 const FONT = '11px system-ui, -apple-system, "Segoe UI", "Noto Sans CJK SC", sans-serif';
 const AXIS_WIDE = 50;
+const GAP_AND_TICK = 8;
+const RULER = document.createElement("canvas").getContext("2d");
 // 1, 2 and 5 times powers of ten
 const NICE = Array.from({ length: 24 }, (_, k) => k - 12).flatMap((power) =>
   [1, 2, 5].map((digit) => Number(`${digit}e${power}`)),
@@ -141,7 +143,7 @@ export class Plot {
       ...looksOfAxis(colours),
       scale,
       side: scale === "y2" ? 1 : 3,
-      size: AXIS_WIDE,
+      size: (_, labels) => widthFor(labels),
       gap: 4,
       space: 30,
       incrs: isLog ? undefined : NICE,
@@ -259,6 +261,13 @@ export class Plot {
 
 const isMarked = (series) =>
   series !== undefined && series.kind !== "edge" && series.kind !== "raw";
+
+// All plots of a page have axes of one width, unless a label needs more: 1.10e−6.
+const widthFor = (labels) => {
+  RULER.font = FONT;
+  const widths = (labels ?? []).map((label) => RULER.measureText(label ?? "").width);
+  return Math.max(AXIS_WIDE, ...widths.map((width) => Math.ceil(width) + GAP_AND_TICK));
+};
 
 const looksOfAxis = (colours) => ({
   font: FONT,
