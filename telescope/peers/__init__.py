@@ -27,9 +27,10 @@ def watch(trainer: Any, folder: Path | str = "runs/watched", **options: Any) -> 
         "PPOTrainer": trl.watch_ppo,
         "GRPOTrainer": trl.watch_grpo,
     }
-    for kind in type(trainer).__mro__:
-        if kind.__name__ in ways:
-            return ways[kind.__name__](trainer, folder, options)
+    kinds = {kind.__name__ for kind in type(trainer).__mro__}
+    for name, way in ways.items():
+        if name in kinds:  # OpenRLHF's PPOTrainer has the name of TRL's, and is a BasePPOTrainer
+            return way(trainer, folder, options)
     raise TelescopeError(
         f"no way to watch a {type(trainer).__name__}: give TRL's PPOTrainer or GRPOTrainer, or "
         "OpenRLHF's RemoteExperienceMaker, or call telescope.record in your own loop"

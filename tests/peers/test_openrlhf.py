@@ -346,3 +346,16 @@ def test_workers_of_its_command_get_a_folder_that_is_theirs_too(
         "KEPT": "yes",
         "TELESCOPE_WATCH": str(tmp_path / "run"),
     }
+
+
+def test_its_ppo_trainer_is_not_taken_for_that_of_trl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BasePPOTrainer:
+        pass
+
+    class PPOTrainer(BasePPOTrainer):
+        pass
+
+    monkeypatch.setattr(openrlhf, "watch_trainer", lambda *_: "openrlhf")
+    assert telescope.watch(PPOTrainer(), tmp_path) == "openrlhf"
