@@ -37,7 +37,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         patch = self.waiting.pop(fullname, None)
         if patch is None:
             return None
+
+        def apply(_: None, module: ModuleType) -> None:
+            if module.__name__ == fullname:  # all modules of a zip file have the same loader
+                patch(module)
+
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            listen(spec.loader, "exec_module", nullcontext, after=lambda _, module: patch(module))
+            listen(spec.loader, "exec_module", nullcontext, after=apply)
         return spec

@@ -183,7 +183,7 @@ def watch_legacy(module: ModuleType) -> None:
         recorder = _recorder(trainer.tokenizer, trainer.config)
         watching.update(trainer=trainer, recorder=recorder)
 
-    def record(data: Any, *_: Any, **__: Any) -> None:
+    def record(data: Any, /, *_: Any, **__: Any) -> None:
         if "recorder" in watching:
             _record_padded(watching["recorder"], watching["trainer"].global_steps, data)
 

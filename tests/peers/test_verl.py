@@ -11,6 +11,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -231,7 +232,7 @@ def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path
         global_steps = 3
 
         def fit(self) -> None:
-            module.compute_advantage(data_proto(verl_batch()))
+            module.compute_advantage(data=data_proto(verl_batch()))
 
     module: Any = ModuleType("ray_trainer")
     module.RayPPOTrainer = RayPPOTrainer
@@ -328,3 +329,17 @@ def test_a_module_is_patched_when_it_is_imported(
     on_import({"peer_trainer": patch})
     assert "peer_trainer" not in sys.modules
     assert importlib.import_module("peer_trainer").ANSWER == 2
+
+
+def test_other_modules_of_the_same_zip_file_are_not_patched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "peers.zip", "w") as file:
+        file.writestr("zipped_trainer.py", "ANSWER = 1\n")
+        file.writestr("zipped_other.py", "ANSWER = 1\n")
+    monkeypatch.syspath_prepend(tmp_path / "peers.zip")
+    patched: list[str] = []
+    on_import({"zipped_trainer": lambda module: patched.append(module.__name__)})
+    importlib.import_module("zipped_trainer")
+    importlib.import_module("zipped_other")
+    assert patched == ["zipped_trainer"]
