@@ -6,7 +6,6 @@ The interface, a calculator, and search over a local corpus.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import operator
 import re
 import string
@@ -20,7 +19,6 @@ import numpy as np
 
 from telescope.config import RolloutConfig
 from telescope.data.files import read_rows
-from telescope.errors import TelescopeError, pip_install
 
 
 class Paid(NamedTuple):
@@ -133,10 +131,6 @@ class Search(Environment):
 
     def __init__(self, config: RolloutConfig, passages: Sequence[str] | None = None) -> None:
         super().__init__(config)
-        if importlib.util.find_spec("bm25s") is None:
-            raise TelescopeError(
-                f"rollout.environment = 'search' needs bm25s: {pip_install('search')}"
-            )
         import bm25s
 
         self.passages: Sequence[Any]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bm25s
 import pytest
 
 from telescope.config import RolloutConfig
@@ -66,7 +67,6 @@ def corpus(folder: Path, passages: int = 1) -> RolloutConfig:
 
 
 def test_search_finds_the_passage_with_the_querys_words(tmp_path: Path) -> None:
-    pytest.importorskip("bm25s")
     search = Search(corpus(tmp_path))
     assert (
         search.step(None, "<search>River, Kaban?</search>")
@@ -79,7 +79,6 @@ def test_search_finds_the_passage_with_the_querys_words(tmp_path: Path) -> None:
 
 
 def test_search_reads_an_index_that_bm25s_saved(tmp_path: Path) -> None:
-    bm25s = pytest.importorskip("bm25s")
     index = bm25s.BM25()
     index.index([text.split() for text in TEXTS], show_progress=False)
     index.save(tmp_path / "index", corpus=[{"text": text} for text in TEXTS], show_progress=False)
@@ -88,7 +87,6 @@ def test_search_reads_an_index_that_bm25s_saved(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("bm25s")
     with pytest.raises(TelescopeError, match="no data file"):
         Search(RolloutConfig(environment="search", corpus=str(tmp_path / "none.jsonl")))
 

@@ -90,8 +90,6 @@ def test_a_tiny_model_learns_to_ask(
     tmp_path: Path, task: str, prompt: str, said: str, tool: str, answer: str
 ) -> None:
     """From reward alone: held-out answers are right only where the tool was asked the right thing. The full run is the recipe."""
-    if task == "search":
-        pytest.importorskip("bm25s")
     short = [
         ("steps", "8"),
         ("eval.samples", "128"),
