@@ -144,7 +144,8 @@ class RecordedStep:
     @property
     def incomplete_groups(self) -> list[list[int]]:
         """Groups of which some responses were not recorded."""
-        return [rows for rows in self.groups.values() if len(rows) < self.group_size]
+        whole = self.group_size
+        return [rows for rows in self.groups.values() if len(rows) < whole]
 
     # ---- parts of the score ----
 
