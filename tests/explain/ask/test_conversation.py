@@ -241,7 +241,9 @@ def test_ten_rounds_are_saved_read_back_and_continued(tmp_path: Path) -> None:
     assert [question for question, _ in read.rounds] == [text for text, _ in ROUNDS]
     assert [text for _, text in read.rounds] == [reply.answer.markdown() for reply in replies]
     assert "\n- 回答：是的，等于2！\n" in read.text
-    assert "\n- 设置：估计器 gae，" in read.text
+    (settings,) = [line for line in read.text.splitlines() if line.startswith("- 设置：")]
+    assert settings.startswith("- 设置：估计器 gae，")
+    assert "λ=0.95" in settings
     assert "### 问题 3\n背景：λ=1\n用户：" in read.text
     assert "### 问题 4\n用户：" in read.text
 
