@@ -245,9 +245,9 @@ def telescope_update(parent: Parent, package: str | None = None) -> None:
             if key.startswith(("timing/", "perf/"))
         }
 
-    def measured(start):
+    def measured(*start_and_end):
         parent.ready(package)
-        for step in batches(start):
+        for step in batches(*start_and_end):
             parent.begin()
             yield step
             parent.end(lambda: lengths, figures)

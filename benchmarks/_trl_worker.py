@@ -93,8 +93,8 @@ def telescope_worker(clock: Clock, side: str) -> None:
     trainer.roles.actor.sampler.stop = torch.tensor([-1])  # no token ends a response
     batches = trainer.dataloader.from_step
 
-    def ticking(start):
-        steps = batches(start)
+    def ticking(*start_and_end):
+        steps = batches(*start_and_end)
         while True:
             clock.tick()
             yield next(steps)
