@@ -267,5 +267,19 @@ def gathered(model: nn.Module) -> Iterator[None]:
 
 def full_tensor(value: Any) -> Tensor:
     """A sharded tensor, gathered on every rank (a collective); any other tensor as it is."""
-    full: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    full: Tensor = value
+    if _crashes_gloo(value):
+        full = value.cpu().full_tensor().to(value.device)
+    elif hasattr(value, "full_tensor"):
+        full = value.full_tensor()
     return full
+
+
+def _crashes_gloo(value: Any) -> bool:
+    """Over gloo, gathering the shards of a GPU is a segmentation fault (torch 2.11)."""
+    if value.device.type != "cuda" or not hasattr(value, "placements"):
+        return False
+    if not any(placement.is_shard() for placement in value.placements):
+        return False
+    backend: str = torch.distributed.get_backend(value.device_mesh.get_group(0))
+    return backend == "gloo"

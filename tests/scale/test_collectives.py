@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from telescope.config import Config, ModelConfig, load_config
 from telescope.errors import TelescopeError, WorkerError
 from telescope.models.load import load_sharded, new_policy
-from telescope.models.parallel import ProcessGroup
+from telescope.models.parallel import ProcessGroup, full_tensor
 from telescope.roles.meter import Mean, Meter
 from telescope.scale import worker as worker_module
 from telescope.scale.group import _task_error
@@ -254,3 +254,41 @@ def test_what_a_collective_says_of_a_dead_rank_restarts_the_run(message: str) ->
 def test_an_error_of_the_work_itself_is_not_taken_for_a_dead_rank() -> None:
     found = _task_error(SimpleNamespace(cause=RuntimeError("shape mismatch")), "update actor")
     assert type(found) is TelescopeError
+
+
+class OnGpu:
+    """What `full_tensor` asks of a DTensor. It says where the gather takes place."""
+
+    def __init__(self, *, sharded: bool, device: torch.device = GPU) -> None:
+        self.device = device
+        self.placements = [SimpleNamespace(is_shard=lambda: sharded)]
+        self.device_mesh = SimpleNamespace(get_group=lambda _: None)
+
+    def cpu(self) -> OnGpu:
+        return OnGpu(sharded=True, device=CPU)
+
+    def full_tensor(self) -> OnGpu:
+        self.gathered_on = self.device
+        return self
+
+    def to(self, device: torch.device) -> OnGpu:
+        self.device = device
+        return self
+
+
+@pytest.mark.parametrize(
+    ("backend", "sharded", "where"),
+    [
+        ("gloo", True, CPU),  # its gather of a DTensor crashes on shards of a GPU
+        ("gloo", False, GPU),  # a sum over the ranks does not
+        ("nccl", True, GPU),  # NCCL takes no tensor of the CPU
+    ],
+)
+def test_gloo_gathers_shards_of_a_gpu_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, backend: str, sharded: bool, where: torch.device
+) -> None:
+    monkeypatch.setattr(dist, "get_backend", lambda _: backend)
+    value: Any = OnGpu(sharded=sharded)
+    gathered: Any = full_tensor(value)
+    assert gathered.gathered_on == where
+    assert gathered.device == value.device == GPU
