@@ -51,6 +51,7 @@ class Command:
         before: Callable[[], None] = lambda: None,
     ) -> None:
         self.said = said
+        said.touch()  # a signal may come before the child opens it
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
