@@ -109,6 +109,7 @@ class Disk:
 
     def cut(self) -> None:
         """Builds what is left, and ends this process."""
+        self._own.busy = True  # what it changes from here on is no event
         self._build(os.stat(self.root).st_ino, self.after)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from random import Random
 
+from telescope.config import CheckpointConfig
+from telescope.errors import TelescopeError
 from torture.disk import Disk
 from torture.processes import Command
 from torture.table import Row
@@ -27,8 +30,22 @@ def torture(shop: Workshop, count: int) -> Row:
             _cut(shop, run, moment, row)
             if accuracy:
                 _evaluate(shop, run, row, accuracy, f"eval after a cut at event {moments}")
-        shop.resume(run, row, f"cuts at events {moments}")
+        shop.resume(run, row, f"cuts at events {moments}", tidy=remove_older)
     return row
+
+
+def remove_older(run: Path) -> None:
+    """Removes checkpoints that a run does not keep. One that is damaged stays: a difference.
+
+    The power may go off before the removal of one is on disk. In a run that has ended, nothing
+    removes it again.
+    """
+    from telescope.run import checkpoint
+
+    for old in checkpoint.list_checkpoints(run / "checkpoints")[: -CheckpointConfig().keep]:
+        with contextlib.suppress(TelescopeError):
+            checkpoint.check(old)
+            shutil.rmtree(old)
 
 
 def _cut(shop: Workshop, run: Path, moment: int, row: Row) -> None:

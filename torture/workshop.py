@@ -122,13 +122,16 @@ class Workshop:
     def train(self, run: Path, *more: str, before: Callable[[], None] = lambda: None) -> Ended:
         return self.start(run, *more, before=before).wait()
 
-    def resume(self, run: Path, row: Row, what: str) -> None:
-        """Trains to the end, and compares the run with the undisturbed one."""
+    def resume(
+        self, run: Path, row: Row, what: str, tidy: Callable[[Path], None] = lambda run: None
+    ) -> None:
+        """Trains to the end, and compares the run with the undisturbed one, after `tidy`."""
         ended = self.train(run)
         row.look(ended, what)
         if ended.code:
             row.not_ended(ended, what)
         else:
+            tidy(run)
             row.compare(self.differences(run), what)
 
     def command(self, run: Path, *arguments: str) -> Ended:

@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 
+from telescope.run.manifest import write_manifest
 from torture.disk import Disk
+from torture.power import remove_older
 from torture.processes import Ended
 from torture.table import Row, markdown
 
@@ -81,3 +83,32 @@ def test_a_file_does_not_get_the_number_of_a_folder_that_was_removed(disk: Disk)
     place = disk.root.stat().st_ino
     disk.listings[place] = disk.listings[place][-1:]
     assert len(left(disk, 0)) == 21
+
+
+def test_what_a_cut_leaves_is_built_without_another_cut(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    disk._scan()
+    disk.cut_at = disk.events + 1
+    monkeypatch.setattr("torture.disk.os.kill", lambda *_: None)
+    mkdir = Path.mkdir
+
+    def watched(path: Path) -> None:
+        disk._hook("os.mkdir", (path,))
+        mkdir(path)
+
+    monkeypatch.setattr(Path, "mkdir", watched)
+    disk.cut()
+    assert [path.name for path in disk.after.iterdir()] == ["old"]
+
+
+def test_only_whole_checkpoints_are_taken_for_ones_whose_removal_was_lost(tmp_path: Path):
+    folder = tmp_path / "checkpoints"
+    named = {"actor": "", "critic": "", "model_path": "", "reward": [], "trained": {}}
+    for step in (1, 2, 3, 4):
+        (folder / f"step_{step:06d}").mkdir(parents=True)
+        write_manifest(folder / f"step_{step:06d}", step, {**named, "reward_in_python": False})
+    (folder / "step_000002" / "checkpoint.json").write_text("{")
+    remove_older(tmp_path)
+    left = sorted(path.name for path in folder.iterdir())
+    assert left == ["step_000002", "step_000003", "step_000004"]
