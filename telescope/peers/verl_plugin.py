@@ -5,6 +5,9 @@
 verl imports the entry points of the group `verl.plugins`, and this module is one. Where the
 variable is set, it listens to the trainer: at the end of a step it reads the batch, which verl is
 about to discard. `TELESCOPE_WATCH_SAMPLES` and `TELESCOPE_WATCH_EVERY` set how much is kept.
+
+verl's rows come in the order in which they were finished, or by length: the first ones would be
+short answers. So they are put in the order of their prompts' random uids.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +49,15 @@ COLUMNS = {
     "token_level_rewards": "token_level_rewards",
 }
 """Our column -> verl's field. Its advantages are whitened or not, by the estimator."""
+PADDED = [
+    *COLUMNS.values(),
+    "attention_mask",
+    "prompts",
+    "responses",
+    "response_mask",
+    "advantages",
+]
+"""What is read of a padded batch, where it is there."""
 KL_KINDS = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3"}
 
 
@@ -141,11 +153,11 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
     if step % recorder.every:
         recorder.record(step, metrics=logged, responses=[])
         return
-    real = [
+    real = sorted(  # a key begins with its prompt's random uid: a draw of whole groups
         key
         for key, tag in zip(batch.keys, batch.tags, strict=True)
         if not tag.get("is_padding", False)
-    ]
+    )
     fields = ["prompts", "responses", "response_mask", "rm_scores", "advantages", "uid"]
     data = queue.kv_batch_get(
         keys=real,
@@ -156,6 +168,8 @@ def _record_v1(trainer: Any, batch: Any, metrics: Mapping[str, Any], queue: Any)
     found.setdefault("token_level_scores", found["rm_scores"])
     found.setdefault("token_level_rewards", found["token_level_scores"])
     given = _given(found, recorder.settings)
+    lengths = [len(row) for row in given["responses"]]
+    given |= _truncated(given["responses"], lengths, trainer.config, trainer.tokenizer)
     if "uid" in data.keys():  # noqa: SIM118
         given["group"] = _names(data["uid"])
         given |= _compared(given, recorder.settings)
@@ -185,7 +199,8 @@ def watch_legacy(module: ModuleType) -> None:
 
     def record(data: Any, /, *_: Any, **__: Any) -> None:
         if "recorder" in watching:
-            _record_padded(watching["recorder"], watching["trainer"].global_steps, data)
+            trainer = watching["trainer"]
+            _record_padded(watching["recorder"], trainer.global_steps, data, trainer.config)
 
     def close(*_: Any, **__: Any) -> None:
         if "recorder" in watching:
@@ -195,16 +210,19 @@ def watch_legacy(module: ModuleType) -> None:
     listen(module, "compute_advantage", _safely, after=record)
 
 
-def _record_padded(recorder: Recorder, step: int, data: Any) -> None:
+def _record_padded(recorder: Recorder, step: int, data: Any, config: Any) -> None:
     """A DataProto: padded tensors, prompts on the left."""
-    batch = data.batch
-    found = {name: batch[name] for name in batch.keys()}  # noqa: SIM118
+    names = list(data.non_tensor_batch.get("uid", ()))
+    order = sorted(range(len(names)), key=names.__getitem__) if names else slice(None)
+    there = [name for name in PADDED if name in data.batch.keys()]  # noqa: SIM118
+    batch = {name: data.batch[name][order] for name in there}
     prompt_width = batch["prompts"].shape[-1]
     exists = batch["attention_mask"][:, prompt_width:].sum(-1).tolist()
-    given = _given(found, recorder.settings) | {"lengths": exists}
+    given = _given(batch, recorder.settings) | {"lengths": exists}
+    given |= _truncated(batch["responses"], exists, config, recorder.tokenizer)
     given["prompts"] = kept(batch["prompts"], batch["attention_mask"][:, :prompt_width])
-    if "uid" in data.non_tensor_batch:
-        given["group"] = list(data.non_tensor_batch["uid"])
+    if names:
+        given["group"] = sorted(names)
         given |= _compared(given, recorder.settings)
     recorder.record(step, **given)
 
@@ -223,6 +241,18 @@ def _given(found: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     if "prompts" in found:
         given["prompts"] = found["prompts"]
     return given
+
+
+def _truncated(
+    responses: Any, lengths: Sequence[int], config: Any, tokenizer: Any
+) -> dict[str, list[bool]]:
+    """Which responses fill the longest length without an EOS at their end, if that is known."""
+    limit = (config.get("data") or {}).get("max_response_length")
+    if limit is None:
+        return {}
+    eos = getattr(tokenizer, "eos_token_id", None)
+    ends = zip(responses, lengths, strict=True)
+    return {"truncated": [n >= limit and int(row[n - 1]) != eos for row, n in ends]}
 
 
 def _compared(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -144,10 +144,12 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path, given_as:
     fields["rm_scores"] = nested("token_level_scores")
     fields["prompts"] = torch.nested.as_nested_tensor(list(padded["prompts"]), layout=torch.jagged)
     fields["uid"] = ["a", "a", "b", "b", "c", "c"]  # type: ignore[assignment]
+    stored = ["a_0_0", "a_1_0", "b_0_0", "b_1_0", "c_0_0", "c_1_0"]
     asked: list[dict[str, Any]] = []
 
     def kv_batch_get(**request: Any) -> Any:
         asked.append(request)
+        assert request["keys"] == stored  # else the rows below are others
         found = {name: fields[name] for name in request["select_fields"] if name in fields}
         return given_as(found)
 
@@ -168,12 +170,12 @@ def test_v1_batches_are_recorded_before_they_are_cleared(folder: Path, given_as:
     verl_plugin.watch_v1(module)
     trainer: Any = PPOTrainer()
     meta = SimpleNamespace(
-        keys=["1", "2", "3", "4", "5", "6", "pad"],
-        tags=[{}] * 6 + [{"is_padding": True}],
+        keys=["c_1_0", "a_0_0", "b_1_0", "pad", "a_1_0", "c_0_0", "b_0_0"],  # as they finished
+        tags=[{}] * 3 + [{"is_padding": True}] + [{}] * 3,
         partition_id="train",
     )
     trainer.fit()  # Ray kills the trainer's process after it: everything must be on disk
-    assert asked[0]["keys"] == ["1", "2", "3", "4", "5", "6"]
+    assert len(asked) == 1
     assert steps(folder) == [7]
     assert judged(folder, 7) == {"reward": True, "return": True, "whitened": True}
     assert [sample.prompt_index for sample in samples(folder, 7)] == [0, 0, 1, 1, 2, 2]
@@ -227,7 +229,7 @@ def data_proto(fields: dict[str, torch.Tensor]) -> Any:
 
 def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path) -> None:
     class RayPPOTrainer:
-        config = config()
+        config = Node(config() | {"data": {"max_response_length": 9}})
         tokenizer = None
         global_steps = 3
 
@@ -240,9 +242,38 @@ def test_the_legacy_trainer_is_recorded_when_it_computes_advantages(folder: Path
     verl_plugin.watch_legacy(module)
     RayPPOTrainer().fit()
     assert judged(folder, 3) == {"reward": True, "return": True, "whitened": True}
+    longest = verl_batch()["responses"].shape[1]
+    assert [sample.truncated for sample in samples(folder, 3)] == [
+        len(sample) == longest for sample in samples(folder, 3)
+    ]
     assert [len(sample) for sample in samples(folder, 3)] == verl_batch()["attention_mask"][
         :, 3:
     ].sum(1).tolist()
+
+
+@pytest.mark.parametrize("estimator", ["gae", "grpo"])
+def test_what_is_kept_of_the_legacy_trainer_are_whole_groups_of_any_length(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, estimator: str
+) -> None:
+    monkeypatch.setenv("TELESCOPE_WATCH_SAMPLES", "4")
+    fields = verl_batch()
+    lengths = fields["attention_mask"][:, 3:].sum(1)
+    shortest_first = lengths.argsort()  # as verl may hand them on
+    names = ["b", "a", "c", "b", "c", "a"]
+    data = SimpleNamespace(
+        batch={name: rows[shortest_first] for name, rows in fields.items()},
+        non_tensor_batch={"uid": np.array(names, dtype=object)},
+    )
+    recorder = verl_plugin._recorder(None, config(adv_estimator=estimator))
+    verl_plugin._record_padded(recorder, 1, data, config())
+    recorder.close()
+    found = samples(folder, 1)
+    assert [sample.prompt_index for sample in found] == [0, 0, 1, 1]
+    places = [names.index("a"), 5, names.index("b"), 3]  # both of a, both of b
+    expected = [lengths[shortest_first[place]].item() for place in places]
+    assert [len(sample) for sample in found] == expected
+    if estimator == "gae":
+        assert judged(folder, 1) == {"reward": True, "return": True, "whitened": True}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +303,7 @@ def test_advantages_of_groups_are_recomputed_even_if_the_kept_rows_are_no_whole_
     fields["advantages"] = fields["returns"] = torch.tensor(advantages)[:, None] * mask
     settings = config(adv_estimator=name, norm_adv_by_std_in_grpo=by_std)
     recorder = verl_plugin._recorder(None, settings)
-    verl_plugin._record_padded(recorder, 1, data_proto(fields))
+    verl_plugin._record_padded(recorder, 1, data_proto(fields), settings)
     recorder.close()
     found = samples(folder, 1)
     assert len(found) == 5
@@ -280,6 +311,16 @@ def test_advantages_of_groups_are_recomputed_even_if_the_kept_rows_are_no_whole_
     compared = [trace for trace in traces if trace.name == "advantage"]
     assert [trace.recorded for trace in compared] == pytest.approx(advantages[:5])
     assert [trace.result for trace in compared] == pytest.approx(advantages[:5], abs=1e-4)
+
+
+def test_a_response_is_cut_off_if_it_is_as_long_as_it_may_be_and_has_no_eos() -> None:
+    rows = [[5, 6, 7], [5, 6, 2], [5, 2, 0]]
+    asked = (rows, [3, 3, 2])
+    limited = Node(data={"max_response_length": 3})
+    tokenizer = SimpleNamespace(eos_token_id=2)
+    assert verl_plugin._truncated(*asked, limited, tokenizer)["truncated"] == [True, False, False]
+    assert verl_plugin._truncated(*asked, limited, None)["truncated"] == [True, True, False]
+    assert verl_plugin._truncated(*asked, config(), tokenizer) == {}
 
 
 @needs_verl
@@ -291,7 +332,7 @@ def test_the_numbers_of_verl_itself_are_recomputed(folder: Path) -> None:
     data = proto.from_dict(tensors=fields)
     data = module.compute_advantage(data, "gae", gamma=0.9, lam=0.8, config={})
     recorder = verl_plugin._recorder(None, config())
-    verl_plugin._record_padded(recorder, 1, data)
+    verl_plugin._record_padded(recorder, 1, data, config())
     recorder.close()
     assert judged(folder, 1) == {"reward": True, "return": True, "whitened": True}
 
