@@ -27,6 +27,7 @@ from telescope.explain.trace import Trace, Tracer
 from telescope.explain.words import Lang, assumed, formula, meaning
 from telescope.viewer.columns import OF_A_CRITIC
 from telescope.viewer.delta_weights import delta_weights
+from telescope.viewer.derived import with_derived
 from telescope.viewer.formulas import formula_of
 
 MAX_TOKENS = 2_000
@@ -54,7 +55,8 @@ def page_sample(sample: Sample) -> dict[str, Any]:
     needs = sample.settings.estimator_definition.needs
     values = sample.columns.get("values")
     critic = values is not None and (needs.critic or any(values))
-    columns = {k: v for k, v in sample.columns.items() if critic or k not in OF_A_CRITIC}
+    known = with_derived(sample).items()
+    columns = {k: v for k, v in known if critic or k not in OF_A_CRITIC}
     out: dict[str, Any] = {
         "step": sample.step,
         "count": sample.count,

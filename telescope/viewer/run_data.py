@@ -24,6 +24,7 @@ from telescope.viewer.background import (
     written,
 )
 from telescope.viewer.columns import has_critic, step_columns
+from telescope.viewer.derived import derived_table, lacks
 from telescope.viewer.header import (
     SCALED,
     accuracy_of,
@@ -70,6 +71,7 @@ class RunData:
         self.id = name or run.resolve().name or "run"
         self.metrics = Metrics(run / "metrics.jsonl")
         self._tables = Recent[pa.Table](3)
+        self._derived_tables = Recent[pa.Table](3)
         self._samples = Recent[Sample](64)
         self._recorded = Recent[RecordedStep](3)
         self._audits = Recent[Audit | None](3)
@@ -185,6 +187,8 @@ class RunData:
 
     def _scale(self, step: int) -> dict[str, float]:
         table = ledger.read(self.run, step, list(_FOR_SCALES))
+        if lacks(table.column_names):
+            _, table = self._derived(step)
         return scales_of_step(table, critic=has_critic(table))
 
     # ---- one step ----
@@ -225,12 +229,12 @@ class RunData:
         return self._indices((stamp, self.correct_score), lambda: self._make_index(step))
 
     def _make_index(self, step: int) -> list[dict[str, Any]]:
-        _, table = self._read(step)
+        _, table = self._derived(step)
         return index_rows(table, self.correct_score, critic=has_critic(table))
 
     def columns(self, step: int) -> dict[str, Any]:
         """The numbers of all samples of the step."""
-        _, table = self._read(step)
+        _, table = self._derived(step)
         return step_columns(table, critic=has_critic(table))
 
     def search(self, step: int, text: str) -> list[int]:
@@ -244,7 +248,7 @@ class RunData:
 
     def recorded(self, step: int) -> RecordedStep:
         """The step as a what-if reads it."""
-        stamp, table = self._read(step)
+        stamp, table = self._derived(step)
         weights = self.settings.part_weights
         size = self.settings.group_size
         return self._recorded(
@@ -319,3 +323,8 @@ class RunData:
     def _read(self, step: int) -> tuple[Stamp, pa.Table]:
         stamp = self._stamp(step)
         return stamp, self._tables(stamp, lambda: ledger.read(self.run, step))
+
+    def _derived(self, step: int) -> tuple[Stamp, pa.Table]:
+        """The same with what follows from it; samples are read without, so that ✓ stays true."""
+        stamp, table = self._read(step)
+        return stamp, self._derived_tables(stamp, lambda: derived_table(table))

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from telescope.config.paths import check_ordinary
+from telescope.doctor.sources.names import canonical
 from telescope.errors import TelescopeError
 from telescope.ledger.lines import read_line
 
@@ -71,7 +72,10 @@ def thin(chosen: Iterable[int], values: array[float], most: int) -> list[int]:
 
 
 class Metrics:
-    """The series of a metrics.jsonl. `refresh` reads only what was written since the last time."""
+    """The series of a metrics.jsonl. `refresh` reads only what was written since the last time.
+
+    The metrics of a watched trainer are there under its names and, for the charts, under ours.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,6 +84,7 @@ class Metrics:
         self._read = 0
         self._tail = b""
         self._file = 0
+        self._is_foreign = False
         self._lock = Lock()
 
     def refresh(self) -> Metrics:
@@ -99,6 +104,7 @@ class Metrics:
 
     def _follow(self, file: Any) -> None:
         inode = os.fstat(file.fileno()).st_ino
+        self._is_foreign = (self.path.parent / "watched.toml").exists()
         start = max(self._read - _TAIL, 0)
         file.seek(start)
         same = inode == self._file and file.read(self._read - start) == self._tail
@@ -127,9 +133,11 @@ class Metrics:
             return
         step = row["step"]
         self.last_step = step
-        for name, value in row.items():
-            if name != "step" and _is_number(value):
-                self.series.setdefault(name, Series()).add(step, value)
+        found = {k: v for k, v in row.items() if k != "step" and _is_number(v)}
+        if self._is_foreign:
+            found = canonical(found) | found
+        for name, value in found.items():
+            self.series.setdefault(name, Series()).add(step, value)
 
     def to_json(
         self,

@@ -51,6 +51,64 @@ def test_faults_of_a_watched_batch_and_metrics_that_are_not_finite_are_alarms(
     assert found["not_finite"]["severity"] == "serious"
 
 
+def test_metrics_of_another_trainer_are_charted_under_our_names_too(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", every=2, strict=True)
+    for step in (1, 2):
+        own = {"critic/score/mean": 0.25, "response_length/clip_ratio": 0.5}
+        recorder.record(step, **IDS, metrics=own)
+    recorder.close()
+    found = Api(Runs(tmp_path / "run")).answer("/api/runs/run/metrics", "")
+    series = found.get("series", found)
+    assert series["reward/score_mean"] == {"steps": [1, 2], "values": [0.25, 0.5]}
+    assert series["critic/score/mean"]["steps"] == series["response/truncated"]["steps"] == [1, 2]
+
+
+def run_without_advantages(folder: Path) -> Path:
+    """As verl's PPO is watched: R and Â are known, δ and A are not."""
+    rewards = [[0.0, 0.0, 1.0], [0.0, 0.0]]
+    recorder = Recorder(folder, settings={"gamma": 1.0, "lam": 1.0, "kl_coef": 0.0}, strict=True)
+    credit = [[0.9, 0.8, 0.7], [-0.4, -0.5]]  # all rewards less V
+    mean, std = 0.3, 0.7
+    recorder.record(
+        1,
+        **IDS,
+        values=NUMBERS,
+        token_level_rewards=rewards,
+        returns=[[1.0, 1.0, 1.0], [0.0, 0.0]],
+        whitened=[[(a - mean) / std for a in row] for row in credit],
+        moments=(mean, std),
+    )
+    recorder.close()
+    return folder
+
+
+def test_what_follows_from_rewards_and_values_is_shown_but_not_as_recorded(tmp_path: Path) -> None:
+    api = Api(Runs(run_without_advantages(tmp_path / "run")))
+    sample = api.answer("/api/runs/run/steps/1/samples/0", "")
+    assert sample["columns"]["deltas"] == pytest.approx([0.1, 0.1, 0.7])
+    assert sample["columns"]["advantages"] == pytest.approx([0.9, 0.8, 0.7])
+    columns = api.answer("/api/runs/run/steps/1/columns", "")["columns"]
+    assert {"deltas", "advantages"} <= columns.keys()
+    assert api.answer("/api/runs/run", "")["scales"]["advantages"] == pytest.approx(0.9, abs=0.02)
+    index = api.answer("/api/runs/run/steps/1", "")["index"]
+    assert [row["max_abs_a"] for row in index] == pytest.approx([0.9, 0.5])
+    terms = api.answer("/api/runs/run/steps/1/samples/0/tokens/0", "")["traces"]
+    recorded = {term["name"] for term in terms if term["recorded"] is not None}
+    assert recorded == {"return", "whitened"}
+
+
+def test_another_lambda_can_be_tried_where_advantages_were_not_recorded(
+    open_page: Callable[..., Any], serve_run: Serve, tmp_path: Path
+) -> None:
+    url = serve_run(run_without_advantages(tmp_path / "run"))
+    page = open_page(f"{url}#view=samples&step=1&sample=0&token=0&lam=0.5&lang=en")
+    page.locator("#fence svg").first.wait_for()
+    page.get_by_text("computed anew").first.wait_for()
+    shown = page.inner_text("#fence")
+    assert "+0.325" in shown  # A₀ = 0.1 + 0.5·0.1 + 0.25·0.7
+    assert "+0.900" in shown  # as it was
+
+
 @pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
 def test_every_address_answers_with_what_is_there(given: dict[str, Any], tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run", strict=True)

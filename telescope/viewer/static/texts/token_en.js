@@ -60,6 +60,7 @@ export const tokenEn = {
   "token.copied": "copied",
   "token.name.kl": "KL: distance from the reference",
   "token.name.reward": "reward",
+  "token.name.outcome": "outcome",
   "token.name.delta": "δ: one-step surprise",
   "token.name.advantage_sum": "advantage: written out",
   "token.name.advantage": "advantage: in one step",

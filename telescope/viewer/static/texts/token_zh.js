@@ -52,6 +52,7 @@ export const tokenZh = {
   "token.copied": "已复制",
   "token.name.kl": "KL：偏离参考模型多少",
   "token.name.reward": "奖励",
+  "token.name.outcome": "结果：奖励之和",
   "token.name.delta": "δ：一步的意外",
   "token.name.advantage_sum": "优势：全部展开",
   "token.name.advantage": "优势：一步的写法",

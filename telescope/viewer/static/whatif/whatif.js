@@ -31,7 +31,8 @@ const prepared = computed(() => {
   const { advantages, mask } = found.columns;
   const written = writtenOf(found);
   const credit = new Float64Array(mask.length);
-  return { ...found, written, credit, recorded: momentsOf(advantages, mask) };
+  const recorded = advantages ? momentsOf(advantages, mask) : null;
+  return { ...found, written, credit, recorded };
 });
 
 const gammaTried = computed(() => tried.value?.gamma ?? null);
@@ -66,7 +67,7 @@ function computedHere(now) {
 
 function momentsHere({ credit, columns: { mask }, recorded }) {
   const { settings, whiten: batch } = step.value;
-  const scaled = settings.whiten && batch?.std ? batch : null;
+  const scaled = settings.whiten && batch?.std && recorded ? batch : null;
   return scaledMoments(momentsOf(credit, mask), recorded, scaled);
 }
 
