@@ -59,6 +59,7 @@ def tiny_config(folder: Path, model: Path, *overrides: tuple[str, str]) -> Confi
         ("actor.lr", "1e-3"),
         ("critic.lr", "1e-3"),
         ("eval.samples", "8"),
+        ("eval.prompts", "16"),
         ("checkpoint.every", "1"),
     ]
     return load_config(None, [*base, *overrides])

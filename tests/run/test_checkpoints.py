@@ -52,7 +52,7 @@ def test_how_often_checkpoints_are_written_changes_nothing_else(
 
 
 def test_two_processes_cannot_train_one_run(make_config):
-    config = make_config()
+    config = make_config(("steps", "1"))
 
     def nested(completions: list[str]) -> list[float]:
         with pytest.raises(TelescopeError, match="another process is training"):
