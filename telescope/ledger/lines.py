@@ -47,7 +47,7 @@ def checksum(row: Mapping[str, Any]) -> int:
 
 
 def damage_of(run: Path) -> list[str]:
-    """What of a run's config.toml and metrics.jsonl cannot be used, in one line each."""
+    """What of config.toml, metrics.jsonl and warm_start.jsonl cannot be used, in one line each."""
     found = []
     config = run / "config.toml"
     if _is_odd(config):
@@ -58,22 +58,31 @@ def damage_of(run: Path) -> list[str]:
                 found.append(f"{config} is empty")
         except TelescopeError as error:
             found.append(str(error))
+    growing = is_locked(run / ".lock")
     metrics = run / "metrics.jsonl"
-    if _is_odd(metrics):
-        found.append(f"{metrics} is damaged: it is not a file")
-    else:
-        written = metrics.read_bytes() if metrics.exists() else b""
-        if is_locked(run / ".lock"):  # the last line may still be being written
-            written = written[: written.rfind(b"\n") + 1]
-        rows = [read_line(line) for line in written.splitlines()]
-        count = rows.count(None)
-        if count:
-            found.append(f"{metrics}: {count} damaged lines are left out")
+    for path in (run / "warm_start.jsonl", metrics):
+        found += damaged_lines(path, growing=growing)
+    if not _is_odd(metrics):
+        rows = map(read_line, metrics.read_bytes().splitlines() if metrics.exists() else [])
         last = max((row["step"] for row in rows if row), default=0)
         saved = max((_step(path) for path in run.glob("checkpoints/step_*")), default=0)
         if last < saved:
             found.append(f"{metrics} is damaged: it ends at step {last}, before step {saved}")
     return found
+
+
+def damaged_lines(path: Path, *, growing: bool | None = False) -> list[str]:
+    """Says how many lines cannot be used.
+
+    The last line of a `growing` file may not be whole yet.
+    """
+    if _is_odd(path):
+        return [f"{path} is damaged: it is not a file"]
+    written = path.read_bytes() if path.exists() else b""
+    if growing:
+        written = written[: written.rfind(b"\n") + 1]
+    count = [read_line(line) for line in written.splitlines()].count(None)
+    return [f"{path}: {count} damaged lines are left out"] if count else []
 
 
 def is_locked(path: Path) -> bool | None:

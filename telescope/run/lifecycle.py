@@ -44,7 +44,7 @@ from telescope.run.metrics import MetricsLog, read_metrics
 from telescope.run.progress import Progress, Stop, graceful_stop
 from telescope.run.summary import describe_roles, warnings
 from telescope.run.trouble import Trouble
-from telescope.run.warm_start import warm_start, warm_start_metrics
+from telescope.run.warm_start import warm_start, warm_start_damage, warm_start_metrics
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -163,6 +163,7 @@ class Lifecycle:
         if saved:
             self._restore(saved[-1])
             self.notes += [f"  {line}" for line in ledger_damage(config.run_dir, until=self.step)]
+            self.notes += [f"  {line}" for line in warm_start_damage(config)]
         cost = actor.cost if actor.device.type == "cpu" else None
         self.notes += warnings(config, self.step, cost, first_prompts)
         if config.eval.every and not self._eval_sets():

@@ -26,7 +26,7 @@ from telescope.config import Config, OptimizerConfig
 from telescope.data.completions import Completions, read_completions
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
-from telescope.ledger.lines import write_line
+from telescope.ledger.lines import damaged_lines, write_line
 from telescope.models.forward import policy_forward
 from telescope.models.load import fingerprint, is_packable, load_policy, load_tokenizer_of
 from telescope.models.shards import load_weights
@@ -77,6 +77,11 @@ def warm_start_metrics(config: Config) -> dict[str, float]:
     """The last metrics of the run's warm start; empty without one."""
     rows = read_metrics(_log_of(config)) if config.warm_start.files else []
     return {name: value for name, value in rows[-1].items() if name != "step"} if rows else {}
+
+
+def warm_start_damage(config: Config) -> list[str]:
+    """Says how many rows of the run's warm start cannot be used."""
+    return damaged_lines(_log_of(config))
 
 
 def _log_of(config: Config) -> Path:

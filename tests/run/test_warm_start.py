@@ -21,6 +21,7 @@ from telescope.config import Config, load_config, merge, validate
 from telescope.data.arithmetic import make_tokenizer
 from telescope.data.completions import read_completions
 from telescope.errors import TelescopeError
+from telescope.ledger.lines import damage_of
 from telescope.models.load import load_policy, load_tokenizer
 from telescope.roles.learner import Learner
 from telescope.run import warm_start as stage
@@ -193,6 +194,16 @@ def test_damage_of_the_warm_started_model_is_told(
     path.write_text(path.read_text() + " ")
     with pytest.raises(TelescopeError, match=r"warm_start is damaged: generation_config\.json"):
         reader(run)
+
+
+def test_a_damaged_row_of_the_warm_start_is_told(trained: Path, tmp_path: Path):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    log = run / "warm_start.jsonl"
+    log.write_text(log.read_text().replace("loss", "lost", 1))
+    told = f"{log}: 1 damaged lines are left out"
+    assert damage_of(run) == [told]
+    config = load_config(run / "config.toml", [("dir", str(tmp_path)), ("name", "run")])
+    assert f"  {told}" in Trainer(config, resume=True).notes
 
 
 def test_a_stopped_warm_start_goes_on_bit_for_bit(
