@@ -116,13 +116,23 @@ def _add(check: Check) -> None:
 
 
 def ledger_sign(id: str) -> Callable[[OfLedger], OfLedger]:
-    """Registers a second way to see a finding: from tokens, where the curves do not show it."""
+    """Registers a further way to see a finding: from tokens, where the others do not show it."""
 
     def register(look: OfLedger) -> OfLedger:
-        CHECKS[id] = replace(CHECKS[id], of_ledger=look)
+        before = CHECKS[id].of_ledger
+        CHECKS[id] = replace(CHECKS[id], of_ledger=_either(before, look) if before else look)
         return look
 
     return register
+
+
+def _either(first: OfLedger, second: OfLedger) -> OfLedger:
+    """A check that asks the second one where the first sees nothing."""
+
+    def of_ledger(run: Curves, recorded: Recorded) -> Sign | None:
+        return attempt(first, run, recorded) or second(run, recorded)
+
+    return of_ledger
 
 
 def first_step(look: OfStep) -> OfLedger:
@@ -142,6 +152,12 @@ def attempt(look: Callable[P, Sign | None], *given: P.args, **named: P.kwargs) -
         return look(*given, **named)
     except NoSign:
         return None
+
+
+def sign_of(id: str, run: Curves) -> Sign | None:
+    """What another check of metrics sees."""
+    look = CHECKS[id].of_curves
+    return attempt(look, run) if look is not None else None
 
 
 def witness(*ids: str) -> Callable[[Witness], Witness]:

@@ -26,7 +26,7 @@ SCORE_START = 3
 SCORE_WINDOW = 10
 """Steps of the running mean of the score."""
 GAIN_ERRORS = 2.5
-"""Standard errors by which the score must rise to count as learning."""
+"""Standard errors by which the score must rise to count as learning, or the KL differ from 0."""
 LEAST_GAIN = 0.02
 """Share of the top score by which it must rise."""
 SOLVED = 0.9
@@ -49,7 +49,9 @@ EXPLODED = 2.0
 EXPLODED_NATS = 0.5
 """… if it also rose by so many nats."""
 RISING = 1.15
-"""Times the first entropy from which a rise that leads to an explosion is dated."""
+"""Times the first entropy from which a rise that leads to an explosion is dated …"""
+BONUS_RULES = 1.0
+"""… or from the earlier step at which the bonus pays this many times the spread of advantages."""
 
 # ---- KL ----
 
@@ -280,6 +282,12 @@ OTHER_V = 0.5
 """Distance of V between equal states, as a share of that between other rows …"""
 EQUALS_LEAST = 16
 """… over at least so many pairs."""
+FORESIGHT = 5.0
+"""Standard errors by which changes of V go with surprises of tokens that are not sampled yet …"""
+FORESIGHT_TOKENS = 1000
+"""… over at least so many tokens …"""
+SURPRISE_OFF = 3.0
+"""… whose mean surprise is 0 within so many: else log-probs and entropy are not the sampler's."""
 LAW_SAMPLES = 8
 """Responses of each that are recomputed."""
 FLIPPED = 0.5

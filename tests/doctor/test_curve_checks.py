@@ -43,7 +43,7 @@ FIRES: dict[str, tuple[Curves, int]] = {
     "collapse": (curves(score(FLAT, actor__entropy=[0.4] * 5 + [0.02] * 25)), 8),
     "entropy_explosion": (
         curves(score(RISING, actor__entropy=[0.5] * 5 + [3.0] * 25), actor__entropy_coef=0.1),
-        8,
+        6,
     ),
     "kl_runaway": (curves({"reward/kl": [0.1] * 5 + [2.0] * 10}), 8),
     "kl_negative": (curves({"reward/kl": [-0.1] * 20}), 1),
@@ -213,6 +213,25 @@ def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
     assert finding.change == {"actor.entropy_coef": 0.0}
 
 
+@pytest.mark.parametrize(
+    ("settings", "since"),
+    [
+        ({"actor__entropy_coef": 1.0, "credit__estimator": "gae"}, 1),
+        ({"actor__entropy_coef": 0.01, "credit__estimator": "gae"}, 6),
+        ({"actor__entropy_coef": 0.05, "credit__estimator": "gae", "credit__whiten": False}, 1),
+        ({"actor__entropy_coef": 0.05, "credit__estimator": "rloo"}, 1),
+        ({"actor__entropy_coef": 0.01, "credit__estimator": "rloo"}, 6),
+        ({"actor__entropy_coef": 1.0}, 6),
+    ],
+)
+def test_a_bonus_that_outweighs_the_advantages_is_there_from_the_start(
+    settings: dict[str, float | str | bool], since: int
+) -> None:
+    """Whitened advantages have σ = 1, others here 0.07; the bonus pays coef × 1.5 nats."""
+    series = {"actor/entropy": [1.5] * 5 + [9.0] * 25, "credit/advantage_std": [0.07] * 30}
+    assert seen(curves(series, **settings), "entropy_explosion").since == since
+
+
 def test_entropy_that_is_low_from_the_start_is_a_cold_sampler() -> None:
     run = curves(score(FLAT, actor__entropy=[0.04] * 30), rollout__temperature=0.1)
     finding = seen(run, "collapse")
@@ -372,3 +391,40 @@ def test_a_schedule_that_ends_with_the_run_is_no_finding() -> None:
 def test_a_difference_of_more_than_a_nat_is_another_answer() -> None:
     finding = seen(curves({"rollout/logprob_diff": [3.0] * 10}), "sampler_mismatch")
     assert "not sampled from these prompts" in finding.said("what", "en")
+
+
+ROUNDED = [5e-4] * 30
+"""Approximate KL of updates that round weights to bfloat16."""
+NOISE = [0.0, 8e-4, -6e-4, 3e-4, -9e-4, 5e-4] * 5
+
+
+def test_updates_that_do_not_add_up_are_rounding() -> None:
+    series = score(FLAT, actor__approx_kl=ROUNDED, reward__kl=NOISE)
+    finding = seen(curves(series, actor__lr=1e-8), "lr_too_low")
+    assert finding.variant == "rounding"
+    assert finding.change == {"actor.lr": 1e-7}
+
+
+@pytest.mark.parametrize(
+    "kl",
+    [
+        [each + 4e-4 for each in NOISE],  # small, and not 0
+        [a + b for a, b in zip(NOISE, ramp(0.0, 9e-4, 30), strict=True)],
+        [each * 20 + 0.01 for each in NOISE],
+    ],
+)
+def test_a_slow_policy_leaves_the_reference(kl: list[float]) -> None:
+    assert found(curves(score(FLAT, actor__approx_kl=ROUNDED, reward__kl=kl)), "lr_too_low") is None
+
+
+def test_whether_a_policy_learns_to_stop_is_seen_only_if_it_moves() -> None:
+    cut = {"response__truncated": [0.7] * 30}
+    still = {"actor__approx_kl": [1e-9] * 30, "reward__kl": [1e-6] * 30}
+    waits = seen(curves(score(FLAT, **cut, **still)), "mostly_truncated")
+    assert (waits.severity, waits.variant) == ("note", "untrained")
+    moves = seen(curves(score(FLAT, **cut, actor__approx_kl=[0.01] * 30)), "mostly_truncated")
+    assert moves.severity == "serious"
+    ended = score(FLAT, **cut, actor__lr=[1e-4] * 15 + [0.0] * 15)
+    assert seen(curves(ended), "mostly_truncated").severity == "serious"
+    unpaid = seen(curves(score([0.0] * 30, **cut, **still)), "mostly_truncated")
+    assert unpaid.severity == "serious"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -332,6 +334,66 @@ def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: P
     answers: list[Row] = [easy, hard] * 16
     run = ledger(answers, answers)
     assert found(run, tmp_path, "values_after_token") is None
+
+
+LIKELY = 0.8
+"""Probability of token 0; otherwise token 1 is sampled."""
+
+
+def _coins(has_seen: bool, moved: float = 0.0, entropy: float = 0.5004) -> list[Row]:
+    """64 answers of coin throws to different prompts. V knows the coin before, or its own too.
+
+    `moved`: how far the first update sees the likely token's log-prob moved.
+    """
+    random = Random(0)
+    made: list[Row] = []
+    for i in range(64):
+        coins = [int(random.random() > LIKELY) for _ in range(24)]
+        known = coins if has_seen else [0, *coins[:-1]]
+        old, new = ([_log(coin, by) for coin in coins] for by in (0.0, moved))
+        made.append(
+            {
+                "responses": coins,
+                "prompt": f"prompt {i}",
+                "values": [0.5 - 0.3 * coin for coin in known],
+                "old_log_probs": old,
+                "entropy": [entropy] * len(coins),
+                "actor_updates": _first_update(new, old),
+            }
+        )
+    return made
+
+
+def _log(coin: int, moved: float) -> float:
+    likely = LIKELY * math.exp(moved)
+    return math.log(1 - likely if coin else likely)
+
+
+def _first_update(new: list[float], old: list[float]) -> list[dict[str, Any]]:
+    one = {"epoch": 0, "minibatch": 0, "old_log_probs": old, "log_probs": new}
+    count = len(new)
+    return [one | {"ratio": [1.0] * count, "clipped": [False] * count, "loss": [0.0] * count}]
+
+
+def test_v_that_goes_with_surprises_has_seen_its_token(tmp_path: Path) -> None:
+    finding = seen(ledger(_coins(has_seen=True)), tmp_path, "values_after_token")
+    assert finding.variant == "surprise"
+    assert finding.numbers["tokens"] == 64 * 23
+    assert finding.places[0].token
+    assert "standard errors" in finding.said("what", "en")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        _coins(has_seen=False),
+        _coins(has_seen=False, moved=0.05, entropy=0.4380),  # H after the update
+        _coins(has_seen=True)[:32],  # too few tokens
+        _coins(has_seen=True, entropy=1.0),  # not the entropy of this sampler
+    ],
+)
+def test_v_that_knows_only_the_tokens_before_is_right(answers: list[Row], tmp_path: Path) -> None:
+    assert found(ledger(answers), tmp_path, "values_after_token") is None
 
 
 def test_a_mask_that_leaves_out_eos_is_found_where_no_padding_is_kept(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from telescope.doctor.check import CHECKS, FAMILIES, WITNESSES
 from telescope.doctor.examine import curve_findings
 from telescope.doctor.finding import Finding, Severity
@@ -73,6 +75,40 @@ def test_of_two_that_explain_each_other_the_earlier_is_the_cause() -> None:
     late = ordered([finding("length_drift", "warning", 9), finding("looping", "warning", 3)])
     assert late[0].id == "looping"
     assert late[0].caused_by == ()
+
+
+@pytest.mark.parametrize("cause", ["entropy_explosion", "collapse", "kl_runaway"])
+@pytest.mark.parametrize("consequence", ["constant_reward", "flat_groups"])
+def test_a_policy_that_became_useless_earns_the_same_everywhere(
+    cause: str, consequence: str
+) -> None:
+    after = ordered([finding(cause, "serious", 4), finding(consequence, "serious", 6)])
+    assert ids(after) == [cause, consequence]
+    assert after[1].caused_by == (cause,)
+
+
+@pytest.mark.parametrize("consequence", ["lr_too_high", "value_scale"])
+def test_a_constant_reward_leaves_only_noise_to_train_on(consequence: str) -> None:
+    after = ordered([finding(consequence, "serious", 3), finding("constant_reward", "serious", 1)])
+    assert ids(after) == ["constant_reward", consequence]
+    assert after[1].caused_by == ("constant_reward",)
+
+
+def test_a_reference_that_moves_does_not_show_how_far_the_policy_went() -> None:
+    found = [finding("lr_too_low", "warning", 1), finding("reference_moves", "serious", 1)]
+    assert ordered(found)[1].caused_by == ("reference_moves",)
+
+
+def test_a_bonus_that_rules_from_the_start_is_why_updates_are_large() -> None:
+    series = {
+        "actor/entropy": [1.7, 2.2, 3.2, 5.5, 7.4, 9.2] + [10.5] * 24,
+        "actor/approx_kl": [0.001, 0.013, 0.098, 0.17, 0.12, 0.2] + [0.01] * 24,
+    }
+    settings = {"credit__estimator": "gae", "actor__lr": 1e-4}
+    large = ordered(curve_findings(curves(series, **settings, actor__entropy_coef=1.0)))
+    assert ids(large) == ["entropy_explosion", "lr_too_high"]
+    small = ordered(curve_findings(curves(series, **settings, actor__entropy_coef=0.01)))
+    assert ids(small) == ["lr_too_high", "entropy_explosion"]
 
 
 def test_an_outcome_follows_from_anything() -> None:

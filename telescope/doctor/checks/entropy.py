@@ -8,7 +8,8 @@ import numpy as np
 
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check
-from telescope.doctor.curves import Bools, Curves, Floats, find_onset, onset
+from telescope.doctor.curves import Bools, Curve, Curves, Floats, find_onset, onset
+from telescope.explain.settings import Settings
 
 
 @curve_check(
@@ -82,8 +83,10 @@ def entropy_explosion(run: Curves) -> Sign | None:
     now = entropy.running_median()
     place = onset((now > limits.EXPLODED * start) & (now > start + limits.EXPLODED_NATS))
     bonus = run.setting("actor.entropy_coef") or 0.0
-    calm = np.flatnonzero(now[:place] <= limits.RISING * start)
-    begin = int(calm[-1]) + 1 if len(calm) else 0
+    calm = np.flatnonzero(entropy.values[:place] <= limits.RISING * start)
+    rise = int(calm[-1]) + 1 if len(calm) else 0
+    ruled = np.flatnonzero(_bonus_rules(run, entropy)[:rise])
+    begin = int(ruled[0]) if len(ruled) else rise
     return Sign(
         since=int(entropy.steps[begin]),
         numbers={"before": start, "now": float(now[-1]), "coef": bonus},
@@ -91,3 +94,29 @@ def entropy_explosion(run: Curves) -> Sign | None:
         confidence=0.9 if bonus else 0.7,
         change={"actor.entropy_coef": 0.0} if bonus else {},
     )
+
+
+def _bonus_rules(run: Curves, entropy: Curve) -> Bools:
+    """Whether the bonus pays a token more, on average, than advantages differ, at each step.
+
+    It pays coef × −log π, whose mean is coef × H.
+    """
+    steps = entropy.steps
+    bonus = run.setting("actor.entropy_coef") or 0.0
+    spread = _spread_of_advantages(run, steps)
+    if not bonus or run.setting("actor.entropy_target"):
+        return np.zeros(len(steps), bool)
+    return bonus * entropy.running_median() > limits.BONUS_RULES * spread
+
+
+def _spread_of_advantages(run: Curves, steps: Floats) -> Floats:
+    """σ of the advantages that the actor uses, at each step; NaN where it is not known."""
+    unknown = np.full(len(steps), np.nan)
+    estimator = run.setting("credit.estimator")
+    if estimator is None:
+        return unknown
+    whiten = run.setting("credit.whiten")
+    if Settings.of(estimator=estimator, whiten="auto" if whiten is None else whiten).whiten:
+        return np.ones(len(steps))
+    raw = run.get("credit/advantage_std")
+    return unknown if raw is None else raw.median_at(steps)

@@ -166,17 +166,20 @@ def lr_too_low(run: Curves) -> Sign | None:
         return None
     steps = basis.steps
     still = np.ones(len(steps), bool)
+    small = np.ones(len(steps), bool)
     if moved is not None:
-        still &= moved.running_median() < limits.APPROX_KL_LOW
+        small = moved.running_median() < limits.APPROX_KL_LOW
+        still &= small | (kl is not None and _is_at_reference(kl))
     if kl is not None:
         still &= np.abs(kl.median_at(steps)) < limits.KL_PINNED
     place = onset(still & ~run.learned(steps) & ~run.solved(steps), limits.LOW_STEPS)
+    is_rounding = not small[place : place + limits.LOW_STEPS].all()
     lr = run.setting("actor.lr")
     limit = run.setting("actor.max_grad_norm")
     rate = _typical(run.get("actor/lr"))
     norm = _typical(run.get("actor/grad_norm"))
-    variant = ""
-    change = {"actor.lr": _higher(lr, moved)} if lr else {}
+    variant = "rounding" if is_rounding else ""
+    change = {"actor.lr": _higher(lr, None if is_rounding else moved)} if lr else {}
     if lr and rate < limits.RATE_LOW * lr:
         variant = "rate"
         change = {"actor.warmup_steps": 0}
@@ -187,6 +190,7 @@ def lr_too_low(run: Curves) -> Sign | None:
         since=int(steps[place]),
         numbers={
             "approx_kl": _typical(moved),
+            "kl": _typical(kl),
             "lr": lr if lr is not None else math.nan,
             "rate": rate,
             "norm": norm,
@@ -196,6 +200,16 @@ def lr_too_low(run: Curves) -> Sign | None:
         confidence=0.75,
         change=change,
     )
+
+
+def _is_at_reference(kl: Curve) -> bool:
+    """Whether the mean KL to the reference is 0 but for its own noise.
+
+    Updates that move the policy add up. With bfloat16, rounding alone makes an approximate KL, and
+    it does not add up.
+    """
+    error = float(kl.values.std()) / math.sqrt(len(kl))
+    return abs(float(kl.values.mean())) <= limits.GAIN_ERRORS * error
 
 
 def _rate_ended(run: Curves) -> Sign | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from telescope.doctor import thresholds as limits
-from telescope.doctor.check import Sign, curve_check, first_step, ledger_check
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, sign_of
 from telescope.doctor.checks.laws import ENDS, eos_of
 from telescope.doctor.curves import Curves, earliest, find_onset, onset
 from telescope.doctor.recorded import SHOWN, RecordedStep
@@ -33,13 +33,22 @@ def mostly_truncated(run: Curves) -> Sign | None:
     if not is_cut and place > 0:
         return None
     limit = run.setting("rollout.max_response_tokens")
+    is_untrained = is_cut and place == 0 and _has_not_tried(run)
     return Sign(
         since=int(cut.steps[place]),
         numbers={"share": float(share[-1]), "limit": limit or math.nan},
-        severity="serious" if is_cut else "note",
+        severity="serious" if is_cut and not is_untrained else "note",
+        variant="untrained" if is_untrained else "",
         confidence=0.9,
         change={"rollout.max_response_tokens": 2 * limit} if limit else {},
     )
+
+
+def _has_not_tried(run: Curves) -> bool:
+    """Whether the policy stands still from the start though scores differ."""
+    still = sign_of("lr_too_low", run)
+    from_start = still is not None and still.since <= limits.SLACK
+    return from_start and sign_of("constant_reward", run) is None
 
 
 @ledger_check("length", "serious", charts=(_CUT, _LENGTH), settings=("model.path",))
