@@ -396,12 +396,16 @@ def test_a_difference_of_more_than_a_nat_is_another_answer() -> None:
 ROUNDED = [5e-4] * 30
 """Approximate KL of updates that round weights to bfloat16."""
 NOISE = [0.0, 8e-4, -6e-4, 3e-4, -9e-4, 5e-4] * 5
+UNEVEN = ([1.2e-3] * 4 + [-1.2e-3] * 4 + [0.0, 0.0]) * 3
+"""Its running median is not small everywhere."""
 
 
-def test_updates_that_do_not_add_up_are_rounding() -> None:
-    series = score(FLAT, actor__approx_kl=ROUNDED, reward__kl=NOISE)
+@pytest.mark.parametrize("kl", [NOISE, UNEVEN])
+def test_updates_that_do_not_add_up_are_rounding(kl: list[float]) -> None:
+    series = score(FLAT, actor__approx_kl=ROUNDED, reward__kl=kl)
     finding = seen(curves(series, actor__lr=1e-8), "lr_too_low")
     assert finding.variant == "rounding"
+    assert finding.since == 1
     assert finding.change == {"actor.lr": 1e-7}
 
 
@@ -411,6 +415,7 @@ def test_updates_that_do_not_add_up_are_rounding() -> None:
         [each + 4e-4 for each in NOISE],  # small, and not 0
         [a + b for a, b in zip(NOISE, ramp(0.0, 9e-4, 30), strict=True)],
         [each * 20 + 0.01 for each in NOISE],
+        [each * 20 for each in NOISE],  # too much noise to tell
     ],
 )
 def test_a_slow_policy_leaves_the_reference(kl: list[float]) -> None:

@@ -166,14 +166,15 @@ def lr_too_low(run: Curves) -> Sign | None:
         return None
     steps = basis.steps
     still = np.ones(len(steps), bool)
-    small = np.ones(len(steps), bool)
     if moved is not None:
-        small = moved.running_median() < limits.APPROX_KL_LOW
-        still &= small | (kl is not None and _is_at_reference(kl))
+        still &= moved.running_median() < limits.APPROX_KL_LOW
     if kl is not None:
         still &= np.abs(kl.median_at(steps)) < limits.KL_PINNED
+    is_rounding = False
+    if moved is not None and kl is not None and find_onset(still, limits.LOW_STEPS) is None:
+        is_rounding = _is_at_reference(kl)
+        still |= is_rounding
     place = onset(still & ~run.learned(steps) & ~run.solved(steps), limits.LOW_STEPS)
-    is_rounding = not small[place : place + limits.LOW_STEPS].all()
     lr = run.setting("actor.lr")
     limit = run.setting("actor.max_grad_norm")
     rate = _typical(run.get("actor/lr"))
@@ -203,13 +204,14 @@ def lr_too_low(run: Curves) -> Sign | None:
 
 
 def _is_at_reference(kl: Curve) -> bool:
-    """Whether the mean KL to the reference is 0 but for its own noise.
+    """Whether the mean KL to the reference is 0 but for its own noise, and noise is small.
 
     Updates that move the policy add up. With bfloat16, rounding alone makes an approximate KL, and
     it does not add up.
     """
-    error = float(kl.values.std()) / math.sqrt(len(kl))
-    return abs(float(kl.values.mean())) <= limits.GAIN_ERRORS * error
+    mean = abs(float(kl.values.mean()))
+    error = limits.GAIN_ERRORS * float(kl.values.std()) / math.sqrt(len(kl))
+    return mean <= error and mean + error < limits.KL_PINNED
 
 
 def _rate_ended(run: Curves) -> Sign | None:
