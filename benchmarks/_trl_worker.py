@@ -119,6 +119,8 @@ def trl_worker(clock: Clock, side: str) -> None:
     if not job.gc:
         ppo_trainer.gc = SimpleNamespace(collect=lambda: 0)
 
+    widths = {len(prompt) + job.tokens for prompt in job.prompt_ids}
+
     class Count(torch.nn.Module):
         """What TRL asks of a reward model, around a count: `backbone` gives "hidden states",
         `score` the reward so far.
@@ -127,7 +129,8 @@ def trl_worker(clock: Clock, side: str) -> None:
         base_model_prefix = "backbone"
 
         def backbone(self, input_ids, **_):
-            assert input_ids.shape == (job.batch, len(job.prompt_ids[0]) + job.tokens)
+            assert len(input_ids) == job.batch
+            assert input_ids.shape[1] in widths
             counts = (input_ids == job.yes).float().cumsum(1)
             clock.scores.append(float(counts[:, -1].mean()))
             return SimpleNamespace(hidden_states=[counts.unsqueeze(-1)])
