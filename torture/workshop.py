@@ -154,11 +154,11 @@ def contents(run: Path) -> dict[str, Any]:
     from telescope.ledger import reader
 
     found: dict[str, Any] = {}
-    for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8").splitlines()):
+    for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8", "replace").splitlines()):
         row = without_timings(json.loads(line))
         found[f"metrics row {number}"] = repr(row)
     if (run / "warm_start.jsonl").exists():
-        found["warm start"] = (run / "warm_start.jsonl").read_text("utf-8")
+        found["warm start"] = (run / "warm_start.jsonl").read_text("utf-8", "replace")
     for kind in ("step", "eval", "completions"):
         for step in reader.steps(run, kind):
             found[f"ledger {kind} {step}"] = _ledger(run, step, kind)
