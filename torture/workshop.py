@@ -154,7 +154,8 @@ def contents(run: Path) -> dict[str, Any]:
     from telescope.ledger import reader
 
     found: dict[str, Any] = {}
-    for number, line in enumerate((run / "metrics.jsonl").read_text("utf-8", "replace").splitlines()):
+    rows = (run / "metrics.jsonl").read_text("utf-8", "replace")
+    for number, line in enumerate(rows.splitlines()):
         row = without_timings(json.loads(line))
         found[f"metrics row {number}"] = repr(row)
     if (run / "warm_start.jsonl").exists():
