@@ -13,7 +13,14 @@ from torture.processes import Ended, in_child
 from torture.table import Row
 from torture.workshop import Workshop, contents, copy, differing
 
-SAYS_DAMAGE = ("damaged", "cannot be read", "is missing", "was changed", "unknown, because")
+SAYS_DAMAGE = (
+    "damaged",
+    "cannot be read",
+    "is missing",
+    "was changed",
+    "unknown, because",
+    "is not valid TOML",
+)
 
 
 def torture(shop: Workshop, count: int) -> Row:
