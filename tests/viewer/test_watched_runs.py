@@ -107,6 +107,8 @@ def test_another_lambda_can_be_tried_where_advantages_were_not_recorded(
     shown = page.inner_text("#fence")
     assert "+0.325" in shown  # A₀ = 0.1 + 0.5·0.1 + 0.25·0.7
     assert "+0.900" in shown  # as it was
+    head = page.inner_text("#if thead").split()
+    assert head == ["in", "training", "now"]  # δ and A were not recorded
 
 
 @pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)

@@ -53,6 +53,7 @@ export const tokenEn = {
     "against the batch's mean.",
   "token.recorded": "recorded",
   "token.recorded.terms": "The recorded arithmetic",
+  "token.trained": "in training",
   "token.now": "now",
   "token.agrees": "recomputed, and equal to what was recorded",
   "token.differs": "recomputed, and different from what was recorded",

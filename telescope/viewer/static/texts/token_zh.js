@@ -45,6 +45,7 @@ export const tokenZh = {
   "token.flipped": "⇅ A 与 Â 符号相反：比预期好（或差），但和整批平均相比正好反过来。",
   "token.recorded": "记录值",
   "token.recorded.terms": "记录的算式",
+  "token.trained": "训练时",
   "token.now": "现在",
   "token.agrees": "重新计算的结果与记录值一致",
   "token.differs": "重新计算的结果与记录值不一致",

@@ -57,7 +57,7 @@ export function WhatIfTerms({ sample, token, columns }) {
         <thead>
           <tr>
             <th></th>
-            <th scope="col">${t("token.recorded")}</th>
+            <th scope="col">${t("token.trained")}</th>
             <th scope="col">${t("token.now")}</th>
           </tr>
         </thead>
