@@ -59,11 +59,11 @@ def damage_of(run: Path) -> list[str]:
         except TelescopeError as error:
             found.append(str(error))
     growing = is_locked(run / ".lock")
+    found += damaged_lines(run / "warm_start.jsonl", growing=growing)
     metrics = run / "metrics.jsonl"
-    for path in (run / "warm_start.jsonl", metrics):
-        found += damaged_lines(path, growing=growing)
-    if not _is_odd(metrics):
-        rows = map(read_line, metrics.read_bytes().splitlines() if metrics.exists() else [])
+    rows = _rows(metrics, growing)
+    found += _named(metrics, rows)
+    if rows is not None:
         last = max((row["step"] for row in rows if row), default=0)
         saved = max((_step(path) for path in run.glob("checkpoints/step_*")), default=0)
         if last < saved:
@@ -76,12 +76,24 @@ def damaged_lines(path: Path, *, growing: bool | None = False) -> list[str]:
 
     The last line of a `growing` file may not be whole yet.
     """
+    return _named(path, _rows(path, growing))
+
+
+def _rows(path: Path, growing: bool | None) -> list[dict[str, Any] | None] | None:
+    """The row of each line, None for a damaged one; None if this is no file."""
     if _is_odd(path):
-        return [f"{path} is damaged: it is not a file"]
+        return None
     written = path.read_bytes() if path.exists() else b""
     if growing:
         written = written[: written.rfind(b"\n") + 1]
-    count = [read_line(line) for line in written.splitlines()].count(None)
+    return [read_line(line) for line in written.splitlines()]
+
+
+def _named(path: Path, rows: list[dict[str, Any] | None] | None) -> list[str]:
+    """What is wrong with these rows, in one line or none."""
+    if rows is None:
+        return [f"{path} is damaged: it is not a file"]
+    count = rows.count(None)
     return [f"{path}: {count} damaged lines are left out"] if count else []
 
 
