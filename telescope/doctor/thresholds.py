@@ -221,6 +221,10 @@ USELESS = 0.0
 """Explained variance at or below which the critic is no better than a constant."""
 WRONG_SCALE = -1.0
 """Explained variance below which V varies more than the returns do."""
+FAR_TOO_WIDE = -10.0
+"""Explained variance so low that PERSIST steps show it …"""
+ERROR_OF_V = 0.1
+"""… if V is off by this share of the top score in one of them."""
 VALUE_BIAS = 2.0
 """Standard deviations of the advantage by which V is off on average."""
 STILL = 0.02

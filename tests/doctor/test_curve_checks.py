@@ -256,6 +256,43 @@ def test_a_head_of_zeros_that_swings_needs_a_lower_rate() -> None:
     assert changes == [{"critic.lr": 0.1}, {"critic.head_init": "zero", "critic_warmup": 10}]
 
 
+FAR = [-142000.0, -9000.0, -1900.0, -640.0, -210.0, -77.0, -31.0, -13.0]
+"""Explained variance of a value head that starts at random weights."""
+
+
+def _random_head(variance: list[float], loss: float = 0.5, **settings: int) -> Curves:
+    series = {"critic__explained_variance": variance, "critic__vf_loss": [loss] * len(variance)}
+    return curves(score([0.2, 0.3] * len(variance), **series), **settings)
+
+
+def test_eight_steps_show_a_value_head_that_is_far_off() -> None:
+    finding = seen(_random_head(FAR), "value_scale")
+    assert (finding.severity, finding.since) == ("serious", 1)
+    said = finding.said("what", "en")
+    assert said.endswith("explained variance is -1.4e+05 at step 1 and -13 at step 8.")
+    assert finding.change == {"critic.head_init": "zero", "critic_warmup": 10}
+
+
+def test_a_value_head_that_was_far_off_and_has_learned_is_a_warning() -> None:
+    finding = seen(_random_head([*FAR[:5], -0.5, 0.0, 0.1, 0.1, 0.2]), "value_scale")
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        _random_head([0.0, 0.02, -0.02, -0.04, -0.02, -0.01, 0.0, 0.01]),  # a head of zeros
+        _random_head([-9.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0]),
+        _random_head(FAR[:4]),
+        _random_head([*FAR[:4], 0.0, *FAR[:3]]),
+        _random_head(FAR, critic_warmup=5),  # the policy is trained from step 6 on
+        _random_head(FAR, loss=0.001),  # V is off by 0.04: the returns are nearly all equal
+    ],
+)
+def test_a_critic_that_may_still_learn_is_no_badly_scaled_head(run: Curves) -> None:
+    assert found(run, "value_scale") is None
+
+
 def test_a_kl_penalty_larger_than_the_score_is_too_strong() -> None:
     series = score(FLAT, reward__kl=[0.05] * 30, response__length_mean=[7.0] * 30)
     finding = seen(curves(series, credit__kl_coef=100.0), "kl_too_strong")

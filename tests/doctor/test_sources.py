@@ -93,6 +93,35 @@ def test_verl_jsonl(tmp_path: Path) -> None:
     assert found(tmp_path / "verl.jsonl") == ["constant_reward"]
 
 
+FAR = [-142000.0, -9000.0, -1900.0, -640.0, -210.0, -77.0, -31.0, -13.0]
+"""Explained variance of a value head that starts at random weights."""
+
+
+def test_verl_critic_that_starts_at_random_weights(tmp_path: Path) -> None:
+    lines = [
+        f"step:{i} - critic/score/mean:0.{i} - critic/vf_explained_var:{value} - critic/vf_loss:0.7"
+        for i, value in enumerate(FAR, 1)
+    ]
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    (finding,) = examine(tmp_path).findings()
+    assert (finding.id, finding.severity) == ("value_scale", "serious")
+
+
+def test_trl_critic_that_starts_at_random_weights(tmp_path: Path) -> None:
+    rows = [
+        {
+            "step": i,
+            "ppo/mean_scores": i / 10,
+            "ppo/val/var_explained": value,
+            "ppo/loss/value": 0.7,
+        }
+        for i, value in enumerate(FAR, 1)
+    ]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    (finding,) = examine(tmp_path).findings()
+    assert (finding.id, finding.severity) == ("value_scale", "serious")
+
+
 def test_trl_ppo_kl_is_a_sum_per_response_and_becomes_a_mean_per_token() -> None:
     row = canonical({"objective/kl": 10.0, "completions/mean_length": 100.0})
     assert row["reward/kl"] == 0.1

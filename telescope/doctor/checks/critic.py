@@ -80,6 +80,12 @@ def _stands_still(run: Curves) -> Sign | None:
 )
 def value_scale(run: Curves) -> Sign | None:
     """V varies more than the returns, or lies far beside them, and stays there."""
+    stays = attempt(_stays_wrong, run)
+    return stays if stays is not None else attempt(_far_too_wide, run)
+
+
+def _stays_wrong(run: Curves) -> Sign | None:
+    """V is wrong for 10 steps."""
     variance = run.need(_VARIANCE, least=2 * limits.PERSIST)
     if not _has_critic(run) or attempt(_stands_still, run) is not None:
         return None
@@ -103,6 +109,37 @@ def value_scale(run: Curves) -> Sign | None:
                 change=_calmer(run, variant),
             )
     return None
+
+
+def _far_too_wide(run: Curves) -> Sign | None:
+    """V varies many times more than the returns: 5 steps show it, e.g. with a random value head.
+
+    The critic may still learn. So it is serious only as long as it lasts.
+    """
+    variance = run.need(_VARIANCE, least=limits.PERSIST)
+    loss = run.need("critic/vf_loss")
+    steps = variance.steps
+    trains_policy = steps > (run.setting("critic_warmup") or 0)
+    far = (variance.values < limits.FAR_TOO_WIDE) & trains_policy & ~run.solved(steps)
+    place = onset(far)
+    errors = np.sqrt(2 * loss.at(steps))[place : place + limits.PERSIST]
+    size = run.top_score or run.score_size()
+    # Where all scores are equal, returns vary so little that any V varies more.
+    if not errors.max() > limits.ERROR_OF_V * size:
+        return None
+    lasts = variance.running_median()[-1] < limits.WRONG_SCALE
+    return Sign(
+        since=int(steps[place]),
+        numbers={
+            "first": int(steps[place]),
+            "variance": float(variance.values[place]),
+            "last": int(steps[-1]),
+            "now": float(variance.values[-1]),
+        },
+        severity="serious" if lasts else "warning",
+        variant="far",
+        change=_calmer(run, "far"),
+    )
 
 
 def _calmer(run: Curves, variant: str) -> dict[str, Any]:
