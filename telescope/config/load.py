@@ -254,7 +254,17 @@ def validate(data: dict[str, Any], recipe: Path | None = None, given: Sequence[s
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise TelescopeError("; ".join(_mistakes(error, data, recipe, given))) from None
+        raise refusal(error, data, recipe, given) from None
+
+
+def refusal(
+    error: ValidationError,
+    data: Mapping[str, Any],
+    recipe: Path | None = None,
+    given: Sequence[str] = (),
+) -> TelescopeError:
+    """An error that names every mistake in one line, with its remedy."""
+    return TelescopeError("; ".join(_mistakes(error, data, recipe, given)))
 
 
 def _mistakes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -883,6 +883,19 @@ class Config(Section):
     log: LogConfig = LogConfig()
     doctor: DoctorConfig = DoctorConfig()
     eval: EvalConfig = EvalConfig()
+
+    if not TYPE_CHECKING:  # a type checker knows the settings from the fields
+
+        def __init__(self, /, **settings: Any) -> None:
+            """Refuses mistakes in one line, as a recipe's."""
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                from telescope.config.load import refusal
+
+                raise refusal(error, settings) from None
+
+        __init__.__pydantic_base_init__ = True  # so that model_validate does not call it
 
     @model_validator(mode="wrap")
     @classmethod

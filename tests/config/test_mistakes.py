@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,34 @@ def test_in_a_recipe_and_in_python_another_trainers_name_is_answered_with_ours(r
     assert "no setting `megatron`; `telescope train --help` lists them all" in message
     with pytest.raises(ValueError, match=r"no setting `learning_rate`; did you mean `actor\.lr`"):
         Config(learning_rate=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"actor": {"learning_rate": 1}},
+            "no setting `actor.learning_rate`; did you mean `actor.lr` "
+            "(learning rate after warm-up)?",
+        ),
+        ({"actr": {"lr": 1e-6}}, "no setting `actr`; did you mean `actor`?"),
+        ({"stpes": 3}, "no setting `stpes`; did you mean `steps`?"),
+        (
+            {"critic": {"head_start": 3}},
+            "no setting `critic.head_start`: it is called `critic_warmup` now",
+        ),
+        ({"actor": {"lr": -1}}, "actor.lr = -1: input should be greater than 0"),
+        (
+            {"actor": {"lr": -1}, "stpes": 3},
+            "actor.lr = -1: input should be greater than 0; "
+            "config: no setting `stpes`; did you mean `steps`?",
+        ),
+    ],
+)
+def test_a_mistake_in_python_is_refused_as_one_in_a_recipe(settings: dict[str, Any], said: str):
+    with pytest.raises(TelescopeError) as error:
+        Config(**settings)
+    assert str(error.value) == f"config: {said}"
 
 
 def test_a_name_that_is_only_a_little_alike_is_not_suggested():
