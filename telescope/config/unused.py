@@ -5,23 +5,40 @@ What is certainly a misunderstanding is refused instead (checks.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from telescope.config.checks import changed
-from telescope.config.sections import Config
+from telescope.config.sections import ChosenSection, Config
 
 _OF_RAY = ("workers", "fsdp_size", "address", "timeout", "max_restarts")
 _OF_TRACKERS = ("project", "group", "tags", "samples", "samples_every")
 
 
 def unused(config: Config) -> list[str]:
-    """A line for each reason why settings that were changed do nothing."""
+    """A line for each reason why settings that were given or changed do nothing."""
     lines = []
     for section, names, reason in _unread(config):
-        found = changed(config, names, section)
+        given = _given(config, section)
+        differing = changed(config, names, section)
+        keys = [f"{section}.{name}" for name in names]
+        found = [key for key in keys if key in given or key in differing]
         if found:
             lines.append(f"{', '.join(found)}: does nothing here, because {reason}")
     return lines
+
+
+def _given(config: Config, section: str) -> Collection[str]:
+    """The settings of a section that somebody wrote down, also those at their default.
+
+    A saved config holds every setting: nobody can tell which ones were given.
+    """
+    settings = getattr(config, section)
+    given = set(settings.model_fields_set)
+    if given >= set(type(settings).model_fields):
+        return ()
+    if isinstance(settings, ChosenSection):
+        given.discard(settings.chosen_by)  # validation fills it in
+    return {f"{section}.{name}" for name in given}
 
 
 def _unread(config: Config) -> Iterator[tuple[str, Iterable[str], str]]:

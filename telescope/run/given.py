@@ -116,7 +116,7 @@ def take_arguments(
         reward = None
     changes = {"model": models, "data": data, "reward": rewards}
     if any(changes.values()):
-        config = validate(merge(config.model_dump(), changes))
+        config = validate(merge(config.model_dump(exclude_unset=True), changes))
     train = None if names_of(train_dataset) else train_dataset
     held_out = None if names_of(eval_dataset) else eval_dataset
     return config, Given(model, tokenizer, GivenData(train, held_out), reward)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from telescope.config import smoke
 from telescope.config.unused import unused
-from tests.config.configs import given, typed
+from tests.config.configs import given, round_trip, typed
 
 GRPO = "credit.estimator=grpo rollout.n=4"
 
@@ -18,6 +20,14 @@ GRPO = "credit.estimator=grpo rollout.n=4"
             f"{GRPO} critic.lr=1e-4 critic.epochs=3",
             "critic.lr, critic.epochs: does nothing here, because "
             "credit.estimator = 'grpo' has no critic",
+        ),
+        (
+            f"{GRPO} critic.lr=1e-5",  # the default
+            "critic.lr: does nothing here, because credit.estimator = 'grpo' has no critic",
+        ),
+        (
+            "credit.estimator=rloo rollout.n=4 critic.head_init=zero critic.loss=mse",
+            "critic.head_init: does nothing here, because credit.estimator = 'rloo' has no critic",
         ),
         ("ray.workers=2", "ray.workers: does nothing here, because backend = 'local'"),
         ("log.tags=a", "log.tags: does nothing here, because log.trackers is empty"),
@@ -61,6 +71,12 @@ def test_a_setting_that_is_not_read_is_named(settings: str, line: str) -> None:
 )
 def test_settings_that_are_read_are_not_named(settings: str) -> None:
     assert unused(given(*typed(settings))) == []
+
+
+def test_a_setting_at_its_default_is_named_only_before_the_run_is_saved(tmp_path: Path) -> None:
+    config = given(*typed(f"{GRPO} critic.lr=1e-5"))
+    assert len(unused(config)) == 1
+    assert unused(round_trip(config, tmp_path)) == []
 
 
 def test_a_smoke_run_names_no_setting_that_it_cut_itself() -> None:

@@ -16,8 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import telescope
 from telescope import Config, Event, TelescopeError, Trainer, evaluate_run, export_run
 from telescope.config import to_toml
+from telescope.config.unused import unused
 from telescope.data.files import read_rows
 from telescope.data.sources import GIVEN
+from telescope.run.given import take_arguments
 from telescope.run.lifecycle import Interrupted
 from tests.fakes import read_shards
 from tests.refusals import PROMPTS, Job, length, write_jsonl
@@ -39,6 +41,19 @@ MakeTiny = Callable[..., Config]
 def test_every_name_in_all_can_be_imported_and_completed():
     assert set(telescope.__all__) <= set(dir(telescope))
     assert [name for name in telescope.__all__ if not hasattr(telescope, name)] == []
+
+
+def test_a_setting_that_is_not_read_is_still_named_beside_a_given_model(tiny_model: Path):
+    config = Config(credit={"estimator": "grpo"}, rollout={"n": 2}, critic={"lr": 1e-5})
+    taken, _ = take_arguments(
+        config,
+        model=tiny_model,
+        tokenizer=None,
+        train_dataset=None,
+        eval_dataset=None,
+        reward=None,
+    )
+    assert [line.partition(":")[0] for line in unused(taken)] == ["critic.lr"]
 
 
 def test_paths_become_settings(job: Job, tmp_path: Path, tiny_model: Path):
