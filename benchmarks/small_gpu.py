@@ -152,6 +152,8 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     try:
         dtype = getattr(torch, config.model.dtype)
         model = None if args.model else random_model(path, dtype, device)
+        if model is not None and not config.model.lora_rank:
+            model.save_pretrained(path)  # the critic reads weights of its own
         roles = build_local_roles(config, reward, model)
         del model
         roles.actor.sampler.stop = torch.tensor([-1], device=device)
