@@ -27,6 +27,7 @@ from telescope.data.build import build_data
 from telescope.data.loader import PromptSet
 from telescope.data.seeds import mix_seed
 from telescope.errors import TelescopeError
+from telescope.explain.chat import user_turn
 from telescope.explain.sample import Sample
 from telescope.ledger import reader
 from telescope.models.load import fingerprint
@@ -334,8 +335,10 @@ def _audited_column(
 
 
 def _prompt_texts(samples: Mapping[int, Sample], chosen: Chosen) -> dict[int, str]:
+    """What each prompt asks, without the chat template, which is the same in all of them."""
     rows = sorted({row for row, _ in chosen.tokens})
-    return {samples[row].prompt_index: samples[row].prompt[-PROMPT_CHARACTERS:] for row in rows}
+    asked = {samples[row].prompt_index: user_turn(samples[row].prompt) for row in rows}
+    return {place: text[-PROMPT_CHARACTERS:] for place, text in asked.items()}
 
 
 def _device_name(device: torch.device) -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from telescope.config import Config
 from telescope.errors import TelescopeError
 from telescope.rollout.prefix import ContinuingSampler
 from telescope.rollout.sampler import Rollout
-from telescope.run.audit import audit_run
+from telescope.run.audit import _prompt_texts, audit_run
 from tests.audit.conftest import Train
 
 FEW = {"states": 12, "continuations": 4}
@@ -173,3 +174,10 @@ def test_a_continued_response_begins_with_its_prefix() -> None:
     assert out.responses.tolist() == [[3, 7, 8], [7, 8, 9]]
     assert out.lengths.tolist() == [3, 3]
     assert out.log_probs.tolist() == [[0, -1, -1], [-1, -1, -1]]
+
+
+def test_a_prompt_is_named_by_what_it_asks_not_by_its_template() -> None:
+    asked = "29 - 51 ="
+    prompt = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
+    samples = {0: SimpleNamespace(prompt_index=7, prompt=prompt)}
+    assert _prompt_texts(samples, SimpleNamespace(tokens=[(0, 0), (0, 1)])) == {7: asked}
