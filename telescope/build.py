@@ -42,6 +42,7 @@ from telescope.roles.factory import (
     start_model,
 )
 from telescope.roles.functions import RewardFunction, load_function
+from telescope.roles.informed import InformedCritic
 from telescope.roles.protocols import ActorRole, CriticRole, ReferenceRole
 from telescope.roles.reference import Reference
 from telescope.roles.reward import Reward
@@ -78,7 +79,7 @@ class LocalRoles(Roles):
     """Actor, critic, reference and reward in this process."""
 
     actor: Actor
-    critic: Critic | ZeroCritic
+    critic: Critic | ZeroCritic | InformedCritic
     reference: Reference
 
 
@@ -116,11 +117,9 @@ def build_local_roles(config: Config, reward: GivenReward = None, model: Any = N
     device = choose_device(config.device)
     policy = load_policy(source, device, model)
     value_model = None
-    critic: Critic | ZeroCritic = ZeroCritic()
     if config.credit.by_critic:
         bins = config.critic.histogram
         value_model = load_critic(source, device, bins, config.head_seed, policy)
-        critic = Critic(value_model, config)
     frozen = policy
     if source.reference_path:
         frozen = load_policy(reference_model(config), device).requires_grad_(False)
@@ -133,6 +132,12 @@ def build_local_roles(config: Config, reward: GivenReward = None, model: Any = N
     rewards = build_reward(config, actor.tokenizer, device, reward)
     weights = {"actor": fingerprint(policy), "critic": fingerprint(value_model)}
     origin = {**weights, **reward_origin(config, rewards, reward)}
+    positions = context_length(policy, *([value_model.backbone] if value_model else []))
+    critic: Critic | ZeroCritic | InformedCritic = ZeroCritic()
+    if value_model is not None:
+        critic = Critic(value_model, config)
+        if config.critic.reads is not None:
+            critic = InformedCritic(critic, config.critic.reads, actor.tokenizer, positions)
     return LocalRoles(
         actor,
         critic,
@@ -140,7 +145,7 @@ def build_local_roles(config: Config, reward: GivenReward = None, model: Any = N
         rewards,
         origin,
         graph_memory=policy.graph_memory,
-        positions=context_length(policy, *([value_model.backbone] if value_model else [])),
+        positions=positions,
     )
 
 
@@ -172,14 +177,18 @@ def build_ray_roles(config: Config, reward: GivenReward = None) -> Roles:
             reward_model.group = start(ray.reward_workers, "reward")
         close = groups.pop_all().close  # nothing failed: the roles own the groups now
     weights = {"critic": fingerprint(None), **actors.origin, **critics.origin}
+    positions = saved_context_length(source)
+    critic: CriticRole = RayCritic(critics) if has_critic else ZeroCritic()
+    if config.critic.reads is not None:
+        critic = InformedCritic(critic, config.critic.reads, tokenizer, positions)
     return Roles(
         actor,
-        RayCritic(critics) if has_critic else ZeroCritic(),
+        critic,
         RayReference(actors),
         rewards,
         {**weights, **reward_origin(config, rewards, reward)},
         close,
-        positions=saved_context_length(source),
+        positions=positions,
     )
 
 
@@ -207,6 +216,7 @@ def reward_origin(config: Config, rewards: Reward, given: GivenReward) -> dict[s
         trained["credit.estimator"] = "one with a critic"
         trained["critic.loss"] = f"{config.critic.loss} with {bins}" if bins else "one without bins"
         trained["critic.optimizer"] = config.critic.optimizer
+        trained["critic.reads"] = config.critic.reads or "the prompt alone"
         trained["critic.head_init"] = "zero" if seed is None else f"normal with seed {seed}"
     else:
         trained["credit.estimator"] = "one without a critic"

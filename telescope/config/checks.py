@@ -14,6 +14,7 @@ from telescope.config.sections import Config
 _OF_CRITIC = (
     "critic.loss",
     "critic.head_init",
+    "critic.reads",
     "critic_warmup",
     "model.critic_path",
     "credit.bootstrap_truncated",

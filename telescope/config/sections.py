@@ -639,6 +639,12 @@ class CriticConfig(OptimizerConfig, ChosenSection):
     head_init: Literal["zero", "normal"] = Field(
         "zero", description="value head: zeros, or N(0, initializer_range²) as in transformers"
     )
+    reads: str | None = Field(
+        None,
+        min_length=1,
+        description="column of the data that the critic reads before the prompt, e.g. a worked "
+        "solution; `a.b` is b inside of a. The policy never sees it; none: the prompt alone",
+    )
 
     @property
     def definition(self) -> ValueLoss:

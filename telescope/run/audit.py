@@ -32,6 +32,8 @@ from telescope.explain.sample import Sample
 from telescope.ledger import reader
 from telescope.models.load import fingerprint
 from telescope.roles.critic import Critic
+from telescope.roles.informed import InformedCritic
+from telescope.roles.protocols import CriticRole
 from telescope.rollout.prefix import ContinuingSampler
 from telescope.rollout.sampler import sample_batch
 from telescope.run import checkpoint
@@ -274,10 +276,12 @@ def _load_roles(
                 "call telescope.run.audit.audit_run(run, reward=...) with it"
             )
     roles = build_local_roles(config, reward)
-    critic = roles.critic
+    critic: CriticRole = roles.critic
     if path is not None:
         saved = SavedRun(config, path, manifests[0])
         saved.load_weights("actor", roles.actor.model)
+        if isinstance(critic, InformedCritic):
+            critic = critic.critic
         if isinstance(critic, Critic) and config.credit.bootstrap_truncated:
             saved.load_weights("critic", critic.model)
     elif manifests:

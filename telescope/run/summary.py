@@ -46,7 +46,8 @@ def _describe_critic(config: Config, lora: str) -> str:
     head = f"value head of {bins}" if bins else "value head"
     if config.critic.head_init == "normal":
         head = f"random {head}"
-    return f"{config.model.critic_path or config.model.path}{lora} + {head}"
+    reads = f", reads {config.critic.reads} before the prompt" if config.critic.reads else ""
+    return f"{config.model.critic_path or config.model.path}{lora} + {head}{reads}"
 
 
 def warnings(

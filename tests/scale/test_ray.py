@@ -91,6 +91,17 @@ def test_ray_equals_local_with_a_histogram_of_values_and_another_reference(
         roles.close()
 
 
+def test_ray_equals_local_with_a_critic_that_reads_the_answer(tmp_path: Path, model: Path) -> None:
+    reads = ("critic.reads", "answer")
+    here = config_for(tmp_path / "here", model, reads)
+    there = config_for(tmp_path, model, reads, ("backend", "ray"), ("ray.workers", "2"))
+    roles = build_ray_roles(there, reward)
+    try:
+        close(three_updates(build_local_roles(here, reward), here), three_updates(roles, there))
+    finally:
+        roles.close()
+
+
 def test_a_random_value_head_is_the_same_on_ray(tmp_path: Path, model: Path) -> None:
     random = (("critic.head_init", "normal"), ("seed", "3"))
     here = config_for(tmp_path / "here", model, *random)
