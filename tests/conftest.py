@@ -52,6 +52,7 @@ LAYERS = {
         "roles/test_bad_rewards.py",
         "roles/test_calling.py",
         "roles/test_head_init.py",
+        "roles/test_informed.py",
         "roles/test_hl_gauss.py",
         "roles/test_optimizer.py",
         "roles/test_reference.py",

@@ -148,3 +148,31 @@ def test_without_prompts_whole_rows_are_equally_wide() -> None:
         TokenBatch({**columns, "attention_mask": torch.ones(1, 4, dtype=torch.long)})
     with pytest.raises(TelescopeError, match=r"prompts have 4 tokens and responses 2"):
         TokenBatch(columns).with_columns(prompts=torch.ones(1, 4, dtype=torch.long))
+
+
+def test_the_last_valid_token_of_each_row_is_known_on_the_host() -> None:
+    # in the second row a tool wrote the last two tokens; the third has no action
+    batch = hand_batch([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+    assert batch.host("last") == [2, 0, -1]
+    assert batch.rows(torch.tensor([2, 0])).host("last") == [-1, 2]
+    assert batch.blank().host("last") == [-1]
+    without_last = batch.only(torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1]]).bool())
+    assert without_last.host("last") == [1, 0, -1]
+    assert batch.host("last") == [2, 0, -1]
+
+
+def test_what_the_host_knows_of_a_batch_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = hand_batch([[1, 1, 0], [1, 1, 1]])
+    batch.host("prompt")
+    monkeypatch.setattr(torch.Tensor, "tolist", None)  # a second copy would fail
+    monkeypatch.setattr(torch.Tensor, "cpu", None)
+    later = batch.with_columns(values=torch.zeros(2, 3))
+    assert later.host("response") == [2, 3]
+    assert later.host("last") == [1, 2]
+    assert [len(ids) for ids in later.prompt_ids()] == [3, 3]
+
+
+def test_prompt_ids_are_copies() -> None:
+    batch = hand_batch([[1, 1]])
+    batch.prompt_ids()[0].clear()
+    assert len(batch.prompt_ids()[0]) == 3

@@ -36,7 +36,7 @@ class TokenBatch:
         self._mask = columns["response_mask"].bool()
         self._columns = {name: self._checked(name, value) for name, value in columns.items()}
         check_widths(self._columns)
-        self._host: dict[str, list[int]] = {}
+        self._host: dict[str, Any] = {}
         self.info = tuple(info)
 
     @classmethod
@@ -44,7 +44,7 @@ class TokenBatch:
         cls,
         columns: dict[str, Tensor],
         info: Sequence[RowInfo],
-        host: dict[str, list[int]],
+        host: dict[str, Any],
     ) -> TokenBatch:
         """Makes a batch from columns that were checked before."""
         batch = cls.__new__(cls)
@@ -92,21 +92,36 @@ class TokenBatch:
             raise TelescopeError("batch has no scores: call reward.compute_reward(batch) first")
         return found
 
-    def host(self, name: Literal["prompt", "response", "sample"]) -> list[int]:
-        """One Python int per row: length of the prompt or response without padding, or sample.
+    def host(self, name: Literal["prompt", "response", "sample", "last"]) -> list[int]:
+        """One Python int per row.
 
-        The numbers are copied from the device once per batch.
+        prompt, response: its length without padding. sample: its number within the step. last: the
+        place of its last valid token, −1 if it has none.
         """
-        if not self._host:
-            width = self["prompts"].shape[1]
-            exists = self["attention_mask"].bool().cpu()
-            self._host["prompt"] = exists[:, :width].sum(1).tolist()
-            self._host["response"] = exists[:, width:].sum(1).tolist()
-            if "sample" in self:
-                self._host["sample"] = self["sample"].tolist()
-            else:
-                self._host["sample"] = list(range(len(self)))
+        numbers: list[int] = self._on_host(name)
+        return numbers
+
+    def _on_host(self, name: str) -> Any:
+        """Numbers that the host needs. They are copied from the device once per batch, together:
+        a later copy would wait for whatever the device computes by then.
+        """
+        if name not in self._host:
+            self._host.update(self._copy_to_host())
         return self._host[name]
+
+    def _copy_to_host(self) -> dict[str, Any]:
+        width = self["prompts"].shape[1]
+        exists = self["attention_mask"].bool().cpu()
+        prompts = exists[:, :width].sum(1).tolist()
+        rows = zip(self["prompts"].tolist(), prompts, strict=True)
+        rows_without_sample = list(range(len(self)))
+        return {
+            "prompt": prompts,
+            "response": exists[:, width:].sum(1).tolist(),
+            "sample": self["sample"].tolist() if "sample" in self else rows_without_sample,
+            "last": _last_places(self._mask),
+            "prompt_ids": [ids[width - length :] for ids, length in rows],
+        }
 
     def row_lengths(self) -> list[int]:
         """Tokens of each whole row, prompt and response, without padding."""
@@ -115,9 +130,7 @@ class TokenBatch:
 
     def prompt_ids(self) -> list[list[int]]:
         """The prompts' token ids without padding."""
-        width = self["prompts"].shape[1]
-        rows = zip(self["prompts"].tolist(), self.host("prompt"), strict=True)
-        return [ids[width - length :] for ids, length in rows]
+        return [list(ids) for ids in self._on_host("prompt_ids")]
 
     def with_columns(self, **columns: Tensor) -> TokenBatch:
         """Returns a new batch with these columns added or replaced."""
@@ -154,10 +167,10 @@ class TokenBatch:
         index = index.to(self._mask.device, non_blocking=True)
         columns = {name: value[index] for name, value in self._columns.items()}
         info = [self.info[row] for row in chosen] if self.info else ()
-        host: dict[str, list[int]] = {}
+        host: dict[str, Any] = {}
         if "attention_mask" in columns and chosen:
-            for name in ("sample", "prompt", "response"):
-                values = self.host(name)
+            for name in ("sample", "prompt", "response", "last", "prompt_ids"):
+                values = self._on_host(name)
                 host[name] = [values[row] for row in chosen]
             columns = _trim(columns, max(host["prompt"]), max(host["response"]))
         return TokenBatch._trusted(columns, info, host)
@@ -171,7 +184,8 @@ class TokenBatch:
         row = self.rows(self["responses"].new_zeros(1))
         no_actions = row["response_mask"].new_zeros(row["response_mask"].shape)
         columns = {**row._columns, "response_mask": no_actions}
-        return TokenBatch._trusted(columns, (), {**row._host, "sample": [_NO_SAMPLE]})
+        host = {**row._host, "sample": [_NO_SAMPLE], "last": [-1]}
+        return TokenBatch._trusted(columns, (), host)
 
     def only(self, tokens: Tensor) -> TokenBatch:
         """Returns the same rows with fewer actions: tokens off `tokens` [B, T] get mask 0."""
@@ -181,7 +195,8 @@ class TokenBatch:
             if _is_masked(COLUMNS[name]) and value.is_floating_point():
                 columns[name] = value.masked_fill(~mask, 0.0)
         columns["response_mask"] = mask.to(self["response_mask"].dtype)
-        return TokenBatch._trusted(columns, self.info, self._host)
+        host = {name: values for name, values in self._host.items() if name != "last"}
+        return TokenBatch._trusted(columns, self.info, host)
 
     def __getstate__(self) -> dict[str, Any]:
         columns = {name: value.cpu() for name, value in self._columns.items()}
@@ -214,6 +229,13 @@ class TokenBatch:
         if _is_masked(column):
             return list(self._mask.shape)
         return [len(self)] if column.anchor == "row" else None
+
+
+def _last_places(mask: Tensor) -> list[int]:
+    """The last place of each row [B, T] where the mask is set; −1 if there is none."""
+    numbered = mask.cumsum(1) * mask  # the k-th set place is k, the others are 0
+    last = numbered.argmax(1) if mask.shape[1] else mask.sum(1)
+    return last.masked_fill(~mask.any(1), -1).tolist()
 
 
 def merge(parts: Sequence[TokenBatch], rows: Sequence[Sequence[int]]) -> TokenBatch:

@@ -228,4 +228,8 @@ def _copied(value: Any) -> Any:
     """A copy of what can be changed; text and numbers cannot."""
     if value is None or isinstance(value, str | int | float | bool | bytes):
         return value
+    if type(value) is dict:  # most data is: this is five times as fast as deepcopy
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
     return copy.deepcopy(value)

@@ -221,9 +221,9 @@ def _place(
 
     Also returns each row's sum; None where the function does not apply, if that is `optional`.
     """
-    mask = batch.mask.cpu()
-    tokens = torch.zeros(mask.shape)
-    lengths = batch["attention_mask"][:, batch["prompts"].shape[1] :].sum(1).tolist()
+    tokens = torch.zeros(batch.mask.shape)
+    lengths = batch.host("response")
+    last = batch.host("last")
     rows: list[float | None] = []
     for row, score in enumerate(scores):
         if score is None and optional:
@@ -241,8 +241,7 @@ def _place(
             tokens[row, : lengths[row]] = torch.tensor(number)
             rows.append(sum(number))
         else:
-            actions = mask[row].nonzero()
-            if len(actions):  # an empty response has no action that could get credit
-                tokens[row, int(actions[-1])] = number
+            if last[row] >= 0:  # an empty response has no action that could get credit
+                tokens[row, last[row]] = number
             rows.append(number)
     return tokens, rows
