@@ -33,6 +33,7 @@ from telescope.roles.critic import Critic, ZeroCritic
 from telescope.roles.factory import (
     check_vocabulary,
     choose_device,
+    keep_freed_memory,
     make_actor,
     make_reward_model,
     make_tools,
@@ -115,6 +116,7 @@ def build_local_roles(config: Config, reward: GivenReward = None, model: Any = N
     """All four roles in this process, on one device."""
     source = resolve_model(config)
     device = choose_device(config.device)
+    keep_freed_memory()
     policy = load_policy(source, device, model)
     value_model = None
     if config.credit.by_critic:

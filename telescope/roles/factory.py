@@ -28,6 +28,19 @@ from telescope.rollout.sampler import Sampler, TorchSampler
 from telescope.rollout.tools import Tools
 from telescope.rollout.vllm import Team, VllmSampler
 
+_RAISES_THRESHOLD = 31 * 2**20
+"""Bytes of a block that raises glibc's threshold. Blocks past 32 MiB do not."""
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep what tensors on the CPU free, for the next tensors.
+
+    By default it may hand freed activations back to the system in every backward, and then every
+    new page is a page fault. How much it keeps is twice the largest block that was mapped from the
+    system and freed, so one such block is freed here. It is never written, so it takes no memory.
+    """
+    torch.empty(_RAISES_THRESHOLD, dtype=torch.uint8)
+
 
 def choose_device(name: str) -> torch.device:
     """The torch device of a `device` setting."""

@@ -21,6 +21,7 @@ from telescope.roles.critic import Critic
 from telescope.roles.factory import (
     check_vocabulary,
     choose_device,
+    keep_freed_memory,
     make_actor,
     make_reward_model,
     reference_model,
@@ -66,6 +67,7 @@ class Worker:
         """
         self.config = config
         self.device = choose_device(config.device)
+        keep_freed_memory()
         self.roles = {}
         torch.set_num_threads(max((os.cpu_count() or 1) // size, 1))
         if "sampler" in roles:  # no process group: vLLM makes its own where it needs one
