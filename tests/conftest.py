@@ -51,6 +51,7 @@ LAYERS = {
         "run/test_fixed_prompts.py",
         "roles/test_bad_rewards.py",
         "roles/test_calling.py",
+        "roles/test_first_forward.py",
         "roles/test_head_init.py",
         "roles/test_informed.py",
         "roles/test_hl_gauss.py",

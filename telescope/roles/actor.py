@@ -27,7 +27,7 @@ from telescope.data.loader import Prompts
 from telescope.data.seeds import mix_seed
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models.flops import cost_of
-from telescope.models.forward import policy_forward
+from telescope.models.forward import PolicyOutput, policy_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks, full_tensor
 from telescope.models.quantize import quantized_layers
@@ -37,6 +37,7 @@ from telescope.roles.correction import (
     loss_weights,
     measure_mismatch,
 )
+from telescope.roles.first_forward import FirstForward
 from telescope.roles.learner import Denominators, Learner, map_policy
 from telescope.roles.meter import Mean, Meter
 from telescope.rollout.sampler import Sampler, sample_batch, with_greedy_responses
@@ -85,6 +86,7 @@ class Actor:
             padded=not is_packable(model),
             ranks=self.ranks,
         )
+        self.forward = FirstForward(self._forward, self.learner, self.cost, config)
         for name in ("beta", "beta_given"):
             self.learner.kept[name] = torch.tensor(_beta(config.actor), dtype=torch.float64)
 
@@ -114,6 +116,8 @@ class Actor:
         """
         if self.skips_old:
             old_log_probs = batch["rollout_log_probs"]
+        elif (first := self._forward_ahead(batch)) is not None:
+            old_log_probs = first.log_probs.detach()
         else:
             old_log_probs = self.compute_log_prob(batch)
         batch = batch.with_columns(old_log_probs=old_log_probs)
@@ -125,6 +129,11 @@ class Actor:
         return batch.with_columns(
             sum_pi_squared=(2 * batch["old_log_probs"] - half).exp().clamp(max=1.0)
         )
+
+    def _forward_ahead(self, batch: TokenBatch) -> PolicyOutput | None:
+        """The update's first forward, where the settings leave it open which one gives π_old."""
+        is_open = self.config.actor.old_log_probs == "auto"
+        return self.forward.ahead(batch) if is_open else None
 
     def sample(self, prompts: Prompts, *, greedy: bool = False) -> TokenBatch:
         """Responses alone: what evaluation needs."""
@@ -296,17 +305,21 @@ class Actor:
             minibatch = minibatch.with_columns(selected=chosen)
         return minibatch
 
+    def _forward(self, rows: TokenBatch) -> PolicyOutput:
+        return policy_forward(
+            self.model,
+            rows,
+            temperature=self.config.rollout.temperature,
+            # of the config: `entropy_target` may set that of the loss to 0 and back
+            entropy="gradient" if self.config.actor.entropy_coef else "value",
+        )
+
     def _loss(self, rows: TokenBatch, over: Denominators, *, report: LossReport) -> Tensor:
         """The loss of a micro-batch, a sum divided by the counts of the whole minibatch."""
         config = self.loss
         mask = rows.mask
         meter = report.meter
-        log_probs, entropy = policy_forward(
-            self.model,
-            rows,
-            temperature=self.config.rollout.temperature,
-            entropy="gradient" if config.entropy_coef else "value",
-        )
+        log_probs, entropy = self.forward(rows)
         # Before the first optimizer step π_old IS the policy. The ratio is then exactly 1, even
         # where another batch shape at rollout time changed the last bit of the log-probs.
         old_log_probs = log_probs.detach() if report.on_policy else rows["old_log_probs"]

@@ -14,10 +14,11 @@ from telescope.config import Config
 from telescope.ledger.writer import Note, Notes, ignore
 from telescope.models import shards
 from telescope.models.flops import cost_of
-from telescope.models.forward import value_forward
+from telescope.models.forward import ValueOutput, value_forward
 from telescope.models.load import is_packable
 from telescope.models.parallel import Ranks
 from telescope.models.value import ValueModel
+from telescope.roles.first_forward import FirstForward
 from telescope.roles.learner import Denominators, Learner, map_rows
 from telescope.roles.meter import Meter
 
@@ -39,18 +40,14 @@ class Critic:
             padded=self.padded,
             ranks=self.ranks,
         )
+        self.forward = FirstForward(self._forward, self.learner, self.cost, config)
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds `values`, and `bootstrap`: V of the last state of a response that was cut off.
 
         Without `credit.bootstrap_truncated` the bootstrap is 0 everywhere.
         """
-
-        def forward(rows: TokenBatch) -> tuple[Tensor, ...]:
-            return value_forward(self.model, rows)[:2]
-
-        budget = self.config.critic.micro_batch_tokens
-        values, final = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
+        values, final = self._values(batch)
         if self.config.credit.bootstrap_truncated:
             bootstrap = final.masked_fill(~batch["truncated"], 0.0)
         else:
@@ -89,9 +86,25 @@ class Critic:
         """Restores what `save` wrote."""
         self.learner.load(folder)
 
+    def _values(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        """V before every token, [B, T], and after the last, [B], without a gradient."""
+        first = self.forward.ahead(batch)
+        if first is not None:
+            return first.values.detach(), first.final.detach()
+
+        def forward(rows: TokenBatch) -> tuple[Tensor, ...]:
+            return self._forward(rows)[:2]
+
+        budget = self.config.critic.micro_batch_tokens
+        values, final = map_rows(batch, budget, forward, padded=self.padded, ranks=self.ranks)
+        return values, final
+
+    def _forward(self, rows: TokenBatch) -> ValueOutput:
+        return value_forward(self.model, rows)
+
     def _loss(self, rows: TokenBatch, over: Denominators, *, meter: Meter, note: Note) -> Tensor:
         """The loss of a micro-batch, a sum divided by the counts of the whole minibatch."""
-        out = value_forward(self.model, rows)
+        out = self.forward(rows)
         config = self.config.critic
         terms: ValueTerms = config.definition.implementation()(out, rows, config)
         recorded = {name: term for name, term in vars(terms).items() if term is not None}
