@@ -259,6 +259,9 @@ def _update(job: Job, role: Trained, checkpointed: bool) -> _Update:
         kept = shape.layers * shape.hidden + shape.saved
     # The gradients of about one layer's activations exist at once.
     activations = number * tokens_here(job, role.pass_rows) * (kept + shape.saved)
+    if job.lora:  # adapters are float32
+        work = shape.adapter_work(job.config.model.lora_targets)
+        activations += 4 * tokens_here(job, role.pass_rows) * work
 
     logits = 0.0
     if role.head:

@@ -63,19 +63,34 @@ class Shape:
 
     def adapters(self, rank: int, targets: Sequence[str] = ()) -> int:
         """Weights of LoRA adapters of all layers, or of those named."""
+        adapted = self._adapted(targets)
+        return self.layers * rank * sum(inputs + outputs for inputs, outputs in adapted)
+
+    def adapter_work(self, targets: Sequence[str] = ()) -> int:
+        """Numbers per token beside a layer's own while its adapters compute.
+
+        Each has a copy of its input. Of the widest output there are three: the adapter's, the same
+        scaled, and the sum.
+        """
+        adapted = self._adapted(targets)
+        widest = max((outputs for _, outputs in adapted), default=0)
+        return sum(inputs for inputs, _ in adapted) + 3 * widest
+
+    def _adapted(self, targets: Sequence[str]) -> list[tuple[int, int]]:
+        """Inputs and outputs of the products of a layer that have an adapter."""
         query = self.heads * self.head_dim
         key = self.kv_heads * self.head_dim
         sizes = {
-            "q_proj": self.hidden + query,
-            "k_proj": self.hidden + key,
-            "v_proj": self.hidden + key,
-            "o_proj": query + self.hidden,
-            "gate_proj": self.hidden + self.intermediate,
-            "up_proj": self.hidden + self.intermediate,
-            "down_proj": self.intermediate + self.hidden,
+            "q_proj": (self.hidden, query),
+            "k_proj": (self.hidden, key),
+            "v_proj": (self.hidden, key),
+            "o_proj": (query, self.hidden),
+            "gate_proj": (self.hidden, self.intermediate),
+            "up_proj": (self.hidden, self.intermediate),
+            "down_proj": (self.intermediate, self.hidden),
         }
         names = {target.rpartition(".")[2] for target in targets} or sizes.keys()
-        return self.layers * rank * sum(sizes[name] for name in sizes if name in names)
+        return [sizes[name] for name in sizes if name in names]
 
     @property
     def saved(self) -> int:
