@@ -220,11 +220,11 @@ def _never_run(jobs: Sequence[Job]) -> list[str]:
     offloads = config.actor.offload_optimizer or config.critic.offload_optimizer
     given: dict[str, Any] = {
         "more than one GPU": any(job.gpus > 1 for job in jobs),
-        "quantised weights": config.model.quantize != "none",
+        "8-bit weights": config.model.quantize == "int8",
         "8-bit moments": optimizers != {"adamw"},
         "offloading": offloads or config.model.offload_reference,
         "reward.model": config.reward.model,
-        "LoRA above 135M": jobs[0].lora and jobs[0].actor.policy > 2e8,
+        "LoRA above 7B": jobs[0].lora and jobs[0].actor.policy > 8e9,
         "vLLM above 135M": is_vllm(jobs[0]) and jobs[0].actor.policy > 2e8,
     }
     return [name for name, value in given.items() if value]
