@@ -189,6 +189,8 @@ class View:
         facts += [fact for name, fact in settings.items() if name not in x.assumed]
         not_said = assumed(x, self.lang, self.level)
         facts += [not_said] if not_said else []
+        if x.settings.critic.reads:
+            facts.append(self.ui("reads", visible(x.settings.critic.reads)))
         facts += [visible(x.run)] if x.run else []
         facts += self._place()
         if x.bootstrap and x.truncated:

@@ -9,6 +9,7 @@ import torch
 
 from telescope import Trainer, ledger
 from telescope.build import build_local_roles
+from telescope.commands import main
 from telescope.data.build import build_data
 from telescope.run.metrics import read_metrics
 from tests.refusals import refusal, write_jsonl
@@ -108,6 +109,16 @@ def test_the_ledger_notes_the_terms_of_the_informed_critic(make) -> None:
     sample = ledger.samples(config.run_dir, 2)[0]
     noted = sample.critic_updates[0].values
     assert noted == pytest.approx(sample.columns["values"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "critic also reads hint"), ("zh", "critic 还读了数据列 hint")])  # fmt: skip
+def test_explain_says_what_the_critic_reads(make, capsys, lang: str, said: str) -> None:
+    for name, more in (("told", [("critic.reads", "hint")]), ("blind", [])):
+        config = make(("name", name), ("steps", "1"), *more)
+        Trainer(config, reward=hidden_reward).fit()
+        capsys.readouterr()
+        main(["explain", str(config.run_dir), "--lang", lang])
+        assert (said in " ".join(capsys.readouterr().out.split())) == (name == "told")
 
 
 def test_resume_goes_on_bit_for_bit(make) -> None:
