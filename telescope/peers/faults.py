@@ -20,10 +20,14 @@ CLOSE = 1e-3
 """Numbers of bfloat16 that should be equal differ by less."""
 LEAST_TOKENS = 32
 """Tokens that a statistic needs."""
+SLOPE_ERRORS = 5.0
+"""Standard errors by which the slope of a temperature differs from 1."""
 UNSURE = 0.05
 """−log π of a token that is not certain: another temperature changes it …"""
+LEAST_UNDECIDED = 16
+"""… and so many of them show it …"""
 AGREE = 0.2
-"""… so that no larger share of them has the same log-prob at both."""
+"""… if no larger share of them has the same log-prob at both."""
 LEAST_ROWS = 8
 """Rows that say how a trainer ends its answers."""
 LIKE_SCORE = 0.25
@@ -394,6 +398,9 @@ def _of_temperature(pairs: Pairs, least: int) -> tuple[float, float] | None:
     y = np.concatenate([old[on] for _, on, old, _ in pairs]).astype(np.float64)
     if len(x) < least or not np.isfinite(x).all() or not np.isfinite(y).all():
         return None
+    undecided = np.maximum(np.abs(x), np.abs(y)) > UNSURE
+    if undecided.sum() < LEAST_UNDECIDED:
+        return None  # where tokens are certain, no temperature shows
     if x.std() < CLOSE or np.abs(y - x).mean() < 0.03 * np.abs(x).mean():
         return None
     ratio = float(y.std() / x.std())
@@ -404,7 +411,30 @@ def _of_temperature(pairs: Pairs, least: int) -> tuple[float, float] | None:
     unsure = np.abs(x) > UNSURE
     if unsure.any() and (np.abs(y - x)[unsure] < CLOSE).mean() > AGREE:
         return None  # a temperature leaves no such token as it was: some tokens were banned
+    if abs(np.log(ratio)) < SLOPE_ERRORS * _slope_error(x[undecided], y[undecided]):
+        return None  # it hangs on a few tokens
     return ratio, fits
+
+
+def _slope_error(x: Array, y: Array) -> float:
+    """The standard error of log(σ_y/σ_x), by leaving out one token after the other.
+
+        error² = (n − 1)/n · Σ_i (l_i − mean of l)²      l_i: the same without token i
+
+    The jackknife (Efron 1982). One token that rules the slope makes it large.
+    """
+    slopes = np.log(_spreads_without(y) / _spreads_without(x))
+    return float(np.sqrt((len(x) - 1) * slopes.var()))
+
+
+def _spreads_without(x: Array) -> Array:
+    """The standard deviation of all numbers but one, for each of them."""
+    rest = len(x) - 1
+    centred = x - x.mean()
+    means = (centred.sum() - centred) / rest
+    squares = ((centred**2).sum() - centred**2) / rest
+    spreads: Array = np.sqrt(np.maximum(squares - means**2, CLOSE**2))
+    return spreads
 
 
 def _is_one_id(given: Given, pairs: Pairs) -> bool:

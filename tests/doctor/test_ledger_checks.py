@@ -136,6 +136,14 @@ def _moved(by: float) -> list[Row]:
     return rows(actor_updates=lambda i: update([-1.0 + by, -1.0, -1.0, -1.0], [-1.0] * 4))
 
 
+def _at_slope(slope: float) -> list[Row]:
+    """Old log-probs are the sampler's times a slope."""
+    return rows(
+        rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
+        old_log_probs=lambda i: [slope * (-0.1 * i - 0.2 * k) for k in range(4)],
+    )
+
+
 def _logs(value: float) -> Callable[[int], list[float]]:
     return lambda i: [value] * 4
 
@@ -219,12 +227,7 @@ FIRES: dict[str, Made] = {
     "returns_from_whitened": ledger(
         right_rows(whitened=[1.2] * 4, returns=[1.7] * 4, advantages=[0.5] * 4)
     ),
-    "other_temperature": ledger(
-        rows(
-            rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-            old_log_probs=lambda i: [1.5 * (-0.1 * i - 0.2 * k) for k in range(4)],
-        )
-    ),
+    "other_temperature": ledger(_at_slope(1.5)),
     "law_broken": ledger(right_rows(advantages=[0.9] * 4), **LAM),
     "score_lost": ledger(rows(score=lambda i: 1.0, token_level_scores=lambda i: [0.0] * 4)),
     "first_ratio": ledger(rows(actor_updates=lambda i: update([-1.0] * 4, [-1.5] * 4))),
@@ -263,12 +266,7 @@ HEALTHY: dict[str, Made] = {
     "mask_shifted": ledger(rows(8)),
     "values_after_token": ledger(rows(prompt=lambda i: "one", values=lambda i: [0.5, i, i, i])),
     "returns_from_whitened": ledger(right_rows(whitened=[1.2] * 4)),
-    "other_temperature": ledger(
-        rows(
-            rollout_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-            old_log_probs=lambda i: [-0.1 * i - 0.2 * k for k in range(4)],
-        )
-    ),
+    "other_temperature": ledger(_at_slope(1.0)),
     "law_broken": ledger(right_rows(), **LAM),
     "score_lost": ledger(right_rows()),
     "first_ratio": ledger(rows(actor_updates=lambda i: update([-1.0] * 4, [-1.01] * 4))),
@@ -325,6 +323,14 @@ def test_the_tokens_that_sampler_and_trainer_disagree_on_are_named(tmp_path: Pat
     assert [(place.step, place.sample, place.token) for place in places] == [(1, 1, 2), (1, 0, 2)]
     assert places[0].numbers == {"rollout_log_prob": -1.0, "log_prob": -4.0}
     assert places[0].href == "#view=samples&step=1&sample=1&token=2"
+
+
+@pytest.mark.parametrize(("slopes", "is_found"), [((1.5, 1.0), False), ((1.5, 1.0, 1.4), True)])
+def test_another_temperature_shows_in_two_recorded_steps(
+    slopes: tuple[float, ...], is_found: bool, tmp_path: Path
+) -> None:
+    made = ledger(*[_at_slope(slope) for slope in slopes])
+    assert (found(made, tmp_path, "other_temperature") is not None) == is_found
 
 
 def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: Path) -> None:

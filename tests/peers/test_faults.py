@@ -202,6 +202,21 @@ def test_one_row_at_another_temperature_is_named() -> None:
     assert found(given)["other_temperature"] == (row, int(apart.argmax()))
 
 
+@pytest.mark.parametrize("undecided", [1, 4, 16])
+def test_a_slope_that_hangs_on_one_token_is_no_temperature(undecided: int) -> None:
+    """Most tokens are nearly certain; rounding halves the log-prob of one of the others."""
+    given = make(rows=32, width=40)
+    row = int(given["mask"].sum(1).argmax())
+    given["rollout_log_probs"] = torch.full((32, 40), -0.01)
+    given["rollout_log_probs"][row, 1 : 1 + undecided] = torch.linspace(-1.5, -0.3, undecided)
+    given["rollout_log_probs"][row, 1] = -4.0
+    given["old_log_probs"] = given["rollout_log_probs"].clone()
+    given["old_log_probs"][row, 1] = -2.0
+    assert "other_temperature" not in found(given)
+    given["old_log_probs"] = 0.6 * given["rollout_log_probs"]
+    assert ("other_temperature" in found(given)) == (undecided == 16)
+
+
 @pytest.mark.parametrize("with_returns", [True, False])
 def test_a_score_in_padding_is_seen_in_the_rewards_alone(with_returns: bool) -> None:
     given = make()

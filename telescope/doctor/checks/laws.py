@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from telescope.doctor import thresholds as limits
-from telescope.doctor.check import Sign, curve_check, first_step, ledger_check
+from telescope.doctor.check import (
+    OfLedger,
+    OfStep,
+    Sign,
+    attempt,
+    curve_check,
+    first_step,
+    ledger_check,
+)
 from telescope.doctor.curves import Curves
 from telescope.doctor.finding import Place
 from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
@@ -45,15 +54,32 @@ FAULTS = {
 """Fault of a batch -> settings that it is about."""
 
 
+STATISTICS = ("other_temperature",)
+"""Those that are no law: two recorded steps must show them, if there are two."""
+
+
 def _check_fault(id: str, settings: tuple[str, ...]) -> None:
     """Registers the check of one of these faults."""
 
-    def look(run: Curves, step: RecordedStep) -> Sign | None:
+    def in_step(run: Curves, step: RecordedStep) -> Sign | None:
         faults = _faults_of(step, run.setting("model.dtype"))
         return next((_sign_of(step, fault) for fault in faults if fault.id == id), None)
 
+    look = _repeated(in_step) if id in STATISTICS else first_step(in_step)
     look.__name__ = id
-    ledger_check("laws", "serious", settings=settings)(first_step(look))
+    ledger_check("laws", "serious", settings=settings)(look)
+
+
+def _repeated(look: OfStep) -> OfLedger:
+    """Makes a check of one step one of the ledger: a second step must show it too."""
+
+    def of_ledger(run: Curves, recorded: Recorded) -> Sign | None:
+        steps = recorded.steps()
+        signs = (attempt(look, run, step) for step in steps)
+        found = list(islice((sign for sign in signs if sign is not None), 2))
+        return found[0] if found and len(found) == min(2, len(steps)) else None
+
+    return of_ledger
 
 
 for _id, _settings in FAULTS.items():
