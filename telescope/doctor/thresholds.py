@@ -305,7 +305,7 @@ BACKWARDS = 3.0
 BACKWARDS_STEPS = 3
 """… over at least so many recorded steps …"""
 BACKWARDS_ROWS = 8
-"""… of at least so many answers …"""
+"""… of at least so many different answers …"""
 BACKWARDS_FAR = 0.1
 """… whose mean |log ρ| is smaller: a larger step may overshoot."""
 FIRST_RATIO_EXACT = 0.01

@@ -88,15 +88,17 @@ def _referred(log_prob: float) -> list[Row]:
     return rows(ref_log_prob=_logs(log_prob))
 
 
-def _updated(step: float) -> list[Row]:
+def _updated(step: float, count: int = 8, **columns: Callable[[int], Any]) -> list[Row]:
     """Every second answer is good; log-probs move by this much times Â, more or less."""
 
     def moved(i: int) -> list[float]:
-        return [-1.0 + step * (1 + 0.1 * i) * (1.0 if i % 2 else -1.0)] * 4
+        return [-1.0 + step * (1 + 0.1 * (i % 8)) * (1.0 if i % 2 else -1.0)] * 4
 
     return rows(
+        count,
         whitened=lambda i: [1.0 if i % 2 else -1.0] * 4,
         actor_updates=lambda i: update([-1.0] * 4, [-1.0] * 4) + update(moved(i), [-1.0] * 4),
+        **columns,
     )
 
 
@@ -331,6 +333,16 @@ def test_another_temperature_shows_in_two_recorded_steps(
 ) -> None:
     made = ledger(*[_at_slope(slope) for slope in slopes])
     assert (found(made, tmp_path, "other_temperature") is not None) == is_found
+
+
+@pytest.mark.parametrize(("different", "is_found"), [(2, False), (8, True)])
+def test_copies_of_an_answer_are_no_evidence_of_their_own(
+    different: int, is_found: bool, tmp_path: Path
+) -> None:
+    """64 answers to one prompt."""
+    same = {"prompt": lambda i: "one", "responses": lambda i: [5 + i % different, 6, 7, EOS]}
+    made = ledger(*[_updated(-0.01, 64, **same)] * 3)
+    assert (found(made, tmp_path, "update_backwards") is not None) == is_found
 
 
 def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: Path) -> None:

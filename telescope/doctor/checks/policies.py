@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, ledger_sign
@@ -13,6 +14,8 @@ from telescope.doctor.recorded import Recorded, RecordedStep, State
 
 _PREFIX = 16
 """Tokens of an answer whose log-probs are compared."""
+Ints = npt.NDArray[np.int_]
+_NO_GAINS = (np.zeros(0), np.zeros(0, int))
 Visit = tuple[RecordedStep, int, float]
 """Step, place in its flat columns, and the number there."""
 
@@ -60,10 +63,10 @@ def update_backwards(run: Curves, recorded: Recorded) -> Sign | None:
     """
     found: list[tuple[RecordedStep, float]] = []
     for step in recorded.steps():
-        gains = _gains(step)
-        if len(gains) >= limits.BACKWARDS_ROWS and gains.std() > 0:
-            error = gains.std(ddof=1) / math.sqrt(len(gains))
-            found.append((step, float(gains.mean() / error)))
+        gains, kinds = _gains(step)
+        error = _error(gains, kinds)
+        if _independent(kinds) >= limits.BACKWARDS_ROWS and error > 0:
+            found.append((step, float(gains.mean()) / error))
             z = sum(each for _, each in found) / math.sqrt(len(found))
             if len(found) >= limits.BACKWARDS_STEPS and z < -limits.BACKWARDS:
                 numbers = {"errors": -z, "steps": len(found)}
@@ -71,21 +74,43 @@ def update_backwards(run: Curves, recorded: Recorded) -> Sign | None:
     return None
 
 
-def _gains(step: RecordedStep) -> Floats:
-    """Σ Â·log ρ of each answer that was seen after an update of this step; none if it went far."""
+def _independent(kinds: Ints) -> float:
+    """How many answers there are, where equal ones count as one: (Σ n)²/Σ n²."""
+    counts = np.bincount(kinds)
+    return float(counts.sum() ** 2 / max((counts**2).sum(), 1))
+
+
+def _error(gains: Floats, kinds: Ints) -> float:
+    """The standard error of the mean gain, with the gains of equal answers as one number."""
+    if len(set(kinds)) < 2:
+        return 0.0
+    apart = np.bincount(kinds, gains - gains.mean())
+    unbiased = len(apart) / (len(apart) - 1)
+    return math.sqrt(unbiased * float((apart**2).sum())) / len(gains)
+
+
+def _gains(step: RecordedStep) -> tuple[Floats, Ints]:
+    """Σ Â·log ρ of each answer that was seen after an update of this step; none if it went far.
+
+    And which answers are equal: the same tokens to the same prompt.
+    """
     terms = step.updates(-1, "old_log_probs", "log_probs")
     used = step.flat("whitened")
     first = step.first_minibatch()
     if terms is None or used is None or first is None:
-        return np.zeros(0)
+        return _NO_GAINS
     moved = np.where(step.mask, terms["log_probs"] - terms["old_log_probs"], 0.0)
     later = np.array([len(each) > 1 for each in step.rows("actor_updates")]) | ~first
     rows = [row for row, (start, end) in enumerate(step.spans()) if later[row] and end > start]
     spans = list(step.spans())
     if not rows or float(np.abs(moved[later[step.row_of]]).mean()) > limits.BACKWARDS_FAR:
-        return np.zeros(0)
+        return _NO_GAINS
     gain = np.where(step.mask, used, 0.0) * moved
-    return np.array([gain[slice(*spans[row])].sum() for row in rows])
+    prompts = step.known_rows("prompt") or [""] * len(step)
+    answers = [(prompts[row], *step.rows("responses")[row]) for row in rows]
+    numbers = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+    kinds = np.array([numbers[answer] for answer in answers])
+    return np.array([gain[slice(*spans[row])].sum() for row in rows]), kinds
 
 
 @curve_check("laws", "serious", charts=("reward/kl",), settings=("model.path",))
