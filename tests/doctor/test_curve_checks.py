@@ -207,6 +207,14 @@ def test_every_sentence_has_its_numbers() -> None:
                 assert "nan" not in text.replace("NaN", "")
 
 
+@pytest.mark.parametrize(("estimator", "is_found"), [("gae", False), ("grpo", True)])
+def test_equal_scores_matter_where_the_answers_of_a_group_are_compared(
+    estimator: str, is_found: bool
+) -> None:
+    run = curves({"reward/flat_groups": [1.0] * 10}, credit__estimator=estimator)
+    assert (found(run, "flat_groups") is not None) == is_found
+
+
 def test_an_explosion_with_a_bonus_names_the_bonus() -> None:
     finding = seen(FIRES["entropy_explosion"][0], "entropy_explosion")
     assert "actor.entropy_coef = 0.1" in finding.said("what", "en")

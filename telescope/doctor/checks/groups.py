@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from telescope.algorithms.definitions import ESTIMATORS
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import (
     Sign,
@@ -35,10 +36,18 @@ _LOOP_TOKENS = 32
 )
 def flat_groups(run: Curves) -> Sign | None:
     """In most groups all scores are equal, so that no answer is better than another."""
+    if not _compares_groups(run):
+        return None
     flat = run.need("reward/flat_groups")
     share = flat.running_median()
     place = onset((share > limits.FLAT_GROUPS) & ~run.solved(flat.steps))
     return _flat_sign(run, int(flat.steps[place]), float(share[-1]))
+
+
+def _compares_groups(run: Curves) -> bool:
+    """Whether the estimator compares answers to one prompt. One that is not known may."""
+    known = ESTIMATORS.built_in.get(run.setting("credit.estimator"))
+    return known is None or known.needs.groups
 
 
 def _flat_sign(run: Curves, since: int, share: float) -> Sign:
@@ -55,7 +64,7 @@ def _flat_sign(run: Curves, since: int, share: float) -> Sign:
 @ledger_sign("flat_groups")
 def recorded_flat_groups(run: Curves, recorded: Recorded) -> Sign | None:
     """The same from the recorded groups, in at least half of the steps."""
-    if "reward/flat_groups" in run:
+    if "reward/flat_groups" in run or not _compares_groups(run):
         return None
     shares = [(step.step, _flat_share(step, run.top_score)) for step in recorded.steps()]
     known = [(step, share) for step, share in shares if share is not None]
