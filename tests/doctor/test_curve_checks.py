@@ -445,7 +445,11 @@ UNEVEN = ([1.2e-3] * 4 + [-1.2e-3] * 4 + [0.0, 0.0]) * 3
 """Its running median is not small everywhere."""
 
 
-@pytest.mark.parametrize("kl", [NOISE, UNEVEN])
+ONE_UPDATE = [each + 4e-4 for each in NOISE]
+"""Surely above 0, and no more than one update makes."""
+
+
+@pytest.mark.parametrize("kl", [NOISE, UNEVEN, ONE_UPDATE])
 def test_updates_that_do_not_add_up_are_rounding(kl: list[float]) -> None:
     series = score(FLAT, actor__approx_kl=ROUNDED, reward__kl=kl)
     finding = seen(curves(series, actor__lr=1e-8), "lr_too_low")
@@ -457,7 +461,7 @@ def test_updates_that_do_not_add_up_are_rounding(kl: list[float]) -> None:
 @pytest.mark.parametrize(
     "kl",
     [
-        [each + 4e-4 for each in NOISE],  # small, and not 0
+        [each + 6e-4 for each in NOISE],  # more than one update makes
         [a + b for a, b in zip(NOISE, ramp(0.0, 9e-4, 30), strict=True)],
         [each * 20 + 0.01 for each in NOISE],
         [each * 20 for each in NOISE],  # too much noise to tell

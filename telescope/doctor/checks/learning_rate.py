@@ -172,7 +172,7 @@ def lr_too_low(run: Curves) -> Sign | None:
         still &= np.abs(kl.median_at(steps)) < limits.KL_PINNED
     is_rounding = False
     if moved is not None and kl is not None and find_onset(still, limits.LOW_STEPS) is None:
-        is_rounding = _is_at_reference(kl)
+        is_rounding = _is_at_reference(kl, _typical(moved))
         still |= is_rounding
     place = onset(still & ~run.learned(steps) & ~run.solved(steps), limits.LOW_STEPS)
     lr = run.setting("actor.lr")
@@ -203,15 +203,16 @@ def lr_too_low(run: Curves) -> Sign | None:
     )
 
 
-def _is_at_reference(kl: Curve) -> bool:
-    """Whether the mean KL to the reference is 0 but for its own noise, and noise is small.
+def _is_at_reference(kl: Curve, update: float) -> bool:
+    """Whether the mean KL to the reference is 0 but for noise and rounding, and noise is small.
 
     Updates that move the policy add up. With bfloat16, rounding alone makes an approximate KL, and
-    it does not add up.
+    it does not add up: after half of the steps the KL is still no more than that of one `update`.
     """
     mean = abs(float(kl.values.mean()))
     error = limits.GAIN_ERRORS * float(kl.values.std()) / math.sqrt(len(kl))
-    return mean <= error and mean + error < limits.KL_PINNED
+    later = float(kl.values[len(kl) // 2 :].mean())
+    return (mean <= error or later <= update) and mean + error < limits.KL_PINNED
 
 
 def _rate_ended(run: Curves) -> Sign | None:
