@@ -268,6 +268,17 @@ def find_onset(bad: Bools, persist: int = limits.PERSIST) -> int | None:
     return int(together.argmax()) if together.any() else None
 
 
+def last_onset(bad: Bools, persist: int = limits.PERSIST) -> int | None:
+    """The same of the last such stretch. It ends with `persist` entries in a row that are good."""
+    begin = 0
+    if len(bad) >= persist:
+        good = np.convolve(~bad, np.ones(persist), "valid") >= persist - 0.5
+        ends = np.flatnonzero(good)
+        begin = int(ends[-1]) + persist if len(ends) else 0
+    place = find_onset(bad[begin:], persist)
+    return None if place is None else begin + place
+
+
 def onset(bad: Bools, persist: int = limits.PERSIST) -> int:
     """The same; without such a stretch the check ends."""
     place = find_onset(bad, persist)

@@ -482,3 +482,14 @@ def test_whether_a_policy_learns_to_stop_is_seen_only_if_it_moves() -> None:
     assert seen(curves(ended), "mostly_truncated").severity == "serious"
     unpaid = seen(curves(score([0.0] * 30, **cut, **still)), "mostly_truncated")
     assert unpaid.severity == "serious"
+
+
+def test_truncation_that_ended_and_comes_back_is_dated_from_its_return() -> None:
+    """Then an explosion of entropy at step 25 explains it."""
+    cut = [0.7] * 12 + [0.1] * 16 + [0.9] * 10
+    run = curves({"response/truncated": cut})
+    assert seen(run, "mostly_truncated").since == 31
+    short = curves({"response/truncated": cut[:32]})
+    assert seen(short, "mostly_truncated").severity == "note"
+    dips = curves({"response/truncated": ([0.7] * 8 + [0.3] * 4) * 3 + [0.7] * 8})
+    assert seen(dips, "mostly_truncated").since == 1

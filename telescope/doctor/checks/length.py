@@ -7,7 +7,7 @@ import math
 from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, sign_of
 from telescope.doctor.checks.laws import ENDS, eos_of
-from telescope.doctor.curves import Curves, earliest, find_onset, onset
+from telescope.doctor.curves import Curves, earliest, find_onset, last_onset, onset
 from telescope.doctor.recorded import SHOWN, RecordedStep
 
 _LENGTH = "response/length_mean"
@@ -28,10 +28,14 @@ def mostly_truncated(run: Curves) -> Sign | None:
     """Most responses reach the limit: they are scored before they are finished."""
     cut = run.need(_CUT)
     share = cut.running_median()
-    place = onset(share > limits.TRUNCATED)
-    is_cut = share[-1] > limits.TRUNCATED
+    many = share > limits.TRUNCATED
+    place = onset(many)
+    now = last_onset(many) if many[-1] else None
+    is_cut = now is not None
     if not is_cut and place > 0:
         return None
+    if now is not None:
+        place = now
     limit = run.setting("rollout.max_response_tokens")
     is_untrained = is_cut and place == 0 and _has_not_tried(run)
     return Sign(
