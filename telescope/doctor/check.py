@@ -52,6 +52,8 @@ OfLedger = Callable[[Curves, Recorded], Sign | None]
 OfStep = Callable[[Curves, RecordedStep], Sign | None]
 Witness = Callable[[Finding, Recorded], tuple[Place, ...]]
 """Looks up tokens or responses that show a finding."""
+Review = Callable[[Curves, Finding, Recorded], Finding]
+"""Looks in the ledger at what a check of metrics found, and judges it anew."""
 P = ParamSpec("P")
 
 
@@ -76,6 +78,8 @@ CHECKS: dict[str, Check] = {}
 """Every check by its id. The modules of telescope.doctor.checks fill it."""
 WITNESSES: dict[str, Witness] = {}
 """Those of findings of the curves, by id."""
+REVIEWS: dict[str, Review] = {}
+"""The same of second looks."""
 
 
 def curve_check(
@@ -165,6 +169,16 @@ def witness(*ids: str) -> Callable[[Witness], Witness]:
 
     def register(look: Witness) -> Witness:
         WITNESSES.update(dict.fromkeys(ids, look))
+        return look
+
+    return register
+
+
+def review(id: str) -> Callable[[Review], Review]:
+    """Registers a second look, in the ledger, at a finding of the curves."""
+
+    def register(look: Review) -> Review:
+        REVIEWS[id] = look
         return look
 
     return register

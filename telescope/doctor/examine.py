@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import telescope.doctor.checks  # noqa: F401 -- registers the checks
-from telescope.doctor.check import CHECKS, WITNESSES, Check, Sign, attempt
+from telescope.doctor.check import CHECKS, REVIEWS, WITNESSES, Check, Sign, attempt
 from telescope.doctor.curves import Curves, NoSign
 from telescope.doctor.finding import Finding
 from telescope.doctor.order import ordered
@@ -19,6 +19,8 @@ from telescope.doctor.sources.opening import Source, open_source
 from telescope.errors import TelescopeError
 
 _log = logging.getLogger("telescope")
+_UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError)
+"""What columns of other trainers may raise."""
 
 
 def curve_findings(curves: Curves) -> list[Finding]:
@@ -41,9 +43,20 @@ def _look(check: Check, curves: Curves, recorded: Recorded) -> Sign | None:
         return None
     try:
         return attempt(check.of_ledger, curves, recorded)
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+    except _UNREADABLE as error:
         _log.warning("the check %s was left out: %s: %s", check.id, type(error).__name__, error)
         return None
+
+
+def reviewed(finding: Finding, curves: Curves, recorded: Recorded) -> Finding:
+    """The finding of the curves as the ledger shows it."""
+    look = REVIEWS.get(finding.id)
+    if look is None:
+        return finding
+    try:
+        return look(curves, finding, recorded)
+    except (NoSign, *_UNREADABLE):
+        return finding
 
 
 def with_places(finding: Finding, recorded: Recorded) -> Finding:
@@ -65,6 +78,7 @@ class Examination:
         self.source: Source = open_source(run)
         self._lock = threading.Lock()
         self._ledger: tuple[Any, list[Finding]] = (None, [])
+        self._reviewed: dict[str, tuple[Any, Finding]] = {}
 
     def findings(self, *, thorough: bool = True) -> list[Finding]:
         """Every finding, in order. `thorough`: looks at the newest recorded step too."""
@@ -74,6 +88,7 @@ class Examination:
             recorded = Recorded(self.run, last=thorough)
             if recorded.chosen:
                 known = {finding.id for finding in found}
+                found = [self._again(finding, curves, recorded) for finding in found]
                 found = [with_places(finding, recorded) for finding in found]
                 found += self._of_ledger(curves, recorded, known)
             return ordered(found)
@@ -85,6 +100,15 @@ class Examination:
             found = ledger_findings(curves, recorded)
             self._ledger = (key, [with_places(finding, recorded) for finding in found])
         return [finding for finding in self._ledger[1] if finding.id not in known]
+
+    def _again(self, finding: Finding, curves: Curves, recorded: Recorded) -> Finding:
+        """The finding as the ledger shows it, looked up anew only if other steps are looked at."""
+        key = (tuple(recorded.chosen), finding.since, finding.severity)
+        known, before = self._reviewed.get(finding.id, (None, finding))
+        if known != key:
+            before = reviewed(finding, curves, recorded)
+            self._reviewed[finding.id] = (key, before)
+        return before
 
     @property
     def steps(self) -> int:

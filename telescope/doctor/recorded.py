@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,20 @@ class Recorded:
             if prompt:
                 yield step, row, prompt
 
-    def _cells(self, most: int, *names: str) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+    def endings(self, since: int, most: int) -> Iterator[tuple[Bools, Floats]]:
+        """Of at most so many recorded steps: which responses were cut off, and the scores."""
+        cells = self._cells(most, "truncated", "score", since=since)
+        for _, rows in groupby(cells, key=itemgetter(0)):
+            known = [cell for _, _, cell in rows if None not in cell]
+            yield np.array([cut for cut, _ in known], bool), np.array([s for _, s in known], float)
+
+    def _cells(
+        self, most: int, *names: str, since: int = 0
+    ) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
         """Step, row and some columns of the responses of at most so many recorded steps."""
-        stride = max(1, -(-len(self.all_steps) // most))
-        for step in self.all_steps[::stride]:
+        steps = [step for step in self.all_steps if step >= since]
+        stride = max(1, -(-len(steps) // most))
+        for step in steps[::stride]:
             try:
                 table = ledger.read(self.run, step, list(names))
             except TelescopeError:

@@ -173,6 +173,12 @@ NO_PROGRESS_STEPS = 60
 
 TRUNCATED = 0.5
 """Share of responses that are cut off."""
+CUT_STEPS = 64
+"""Recorded steps in which cut-off responses are compared with finished ones:"""
+CUT_RIGHT = 0.1
+"""truncation is no fault if at least this share of those cut off is right all the same …"""
+CUT_LOSES = 0.5
+"""… and they surely lose less than this share of what finished ones get."""
 LONGER = 1.6
 """Times the first length, without a better score."""
 SHORTER = 0.5

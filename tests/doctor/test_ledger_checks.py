@@ -12,7 +12,7 @@ import pytest
 
 from telescope.doctor.check import CHECKS
 from telescope.doctor.curves import Curves
-from telescope.doctor.examine import ledger_findings, with_places
+from telescope.doctor.examine import curve_findings, ledger_findings, reviewed, with_places
 from telescope.doctor.finding import Finding
 from telescope.doctor.recorded import Recorded
 from telescope.ledger.completions import Completion, save_completions
@@ -343,6 +343,40 @@ def test_copies_of_an_answer_are_no_evidence_of_their_own(
     same = {"prompt": lambda i: "one", "responses": lambda i: [5 + i % different, 6, 7, EOS]}
     made = ledger(*[_updated(-0.01, 64, **same)] * 3)
     assert (found(made, tmp_path, "update_backwards") is not None) == is_found
+
+
+@pytest.mark.parametrize(
+    ("cut", "finished", "severity"),
+    [
+        (0.5, 0.5, "note"),
+        (0.4, 0.6, "warning"),
+        (0.0, 0.6, "serious"),  # the answer is lost
+        (0.2, 0.6, "serious"),
+        (0.02, 0.02, "serious"),  # next to none is right: nothing shows what truncation costs
+        (0.5, None, "serious"),  # every response is cut off
+    ],
+)
+def test_truncation_that_costs_no_answer_is_no_fault(
+    cut: float, finished: float | None, severity: str, tmp_path: Path
+) -> None:
+    """16 steps of 100 responses; 80 are cut off. These shares of them are right."""
+    is_cut = [i < 80 or finished is None for i in range(100)]
+    right = [i < 80 * cut for i in range(80)] + [i < 20 * (finished or cut) for i in range(20)]
+    step = rows(100, truncated=lambda i: is_cut[i], score=lambda i: float(right[i]))
+    recorded = run_of(tmp_path, *[step] * 16)
+    run = curves({"response/truncated": [0.8] * 10, "reward/score_mean": [0.4] * 10})
+    found = {each.id: each for each in curve_findings(run)}
+    finding = reviewed(found["mostly_truncated"], run, recorded)
+    assert finding.severity == severity
+    assert ("right" in finding.said("what", "en")) == (severity != "serious")
+
+
+def test_partial_credit_for_cut_off_answers_is_no_right_answer(tmp_path: Path) -> None:
+    step = rows(100, truncated=lambda i: i < 80, score=lambda i: 0.5)
+    recorded = run_of(tmp_path, *[step] * 16)
+    run = curves({"response/truncated": [0.8] * 10, "reward/score_mean": [0.5] * 10})
+    found = {each.id: each for each in curve_findings(run)}
+    assert reviewed(found["mostly_truncated"], run, recorded).severity == "serious"
 
 
 def test_a_token_that_tells_the_prompt_is_no_sign_that_v_has_seen_it(tmp_path: Path) -> None:

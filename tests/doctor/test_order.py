@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from telescope.doctor.check import CHECKS, FAMILIES, WITNESSES
+from telescope.doctor.check import CHECKS, FAMILIES, REVIEWS, WITNESSES
 from telescope.doctor.examine import curve_findings
 from telescope.doctor.finding import Finding, Severity
 from telescope.doctor.order import explains, links, ordered, root_causes
@@ -121,7 +121,7 @@ def test_what_a_check_explains_exists() -> None:
         assert cause != consequence
         assert {cause, consequence} <= set(CHECKS)
     assert all(check.family in FAMILIES for check in CHECKS.values())
-    assert set(WITNESSES) <= set(CHECKS)
+    assert set(WITNESSES) | set(REVIEWS) <= set(CHECKS)
 
 
 def test_every_finding_has_all_words_in_both_languages() -> None:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
 
 from telescope.doctor import thresholds as limits
-from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, sign_of
+from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, review, sign_of
 from telescope.doctor.checks.laws import ENDS, eos_of
-from telescope.doctor.curves import Curves, earliest, find_onset, last_onset, onset
-from telescope.doctor.recorded import SHOWN, RecordedStep
+from telescope.doctor.curves import (
+    Bools,
+    Curves,
+    Floats,
+    NoSign,
+    earliest,
+    find_onset,
+    last_onset,
+    onset,
+)
+from telescope.doctor.finding import Finding
+from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
 
 _LENGTH = "response/length_mean"
 _CUT = "response/truncated"
@@ -46,6 +60,49 @@ def mostly_truncated(run: Curves) -> Sign | None:
         confidence=0.9,
         change={"rollout.max_response_tokens": 2 * limit} if limit else {},
     )
+
+
+@review("mostly_truncated")
+def cut_off_and_right(run: Curves, finding: Finding, recorded: Recorded) -> Finding:
+    """Cut-off responses are right nearly as often as finished ones: the answer comes in time."""
+    top = run.top_score
+    if finding.severity == "note" or top is None:
+        return finding
+    endings = recorded.endings(finding.since, limits.CUT_STEPS)
+    cut, finished, error = _right_shares(endings, limits.SOLVED * top)
+    lost = finished - cut
+    if not (cut >= limits.CUT_RIGHT and lost + error < limits.CUT_LOSES * finished):
+        return finding
+    return replace(
+        finding,
+        severity="note" if lost <= error else "warning",
+        variant="right",
+        numbers={**finding.numbers, "cut": cut, "finished": finished},
+        change={},
+    )
+
+
+def _right_shares(
+    endings: Iterable[tuple[Bools, Floats]], least: float
+) -> tuple[float, float, float]:
+    """How many cut-off and finished responses are right, and the error of the difference.
+
+    They are compared within a step, where they have one policy: a step with n cut-off and m
+    finished ones weighs n·m/(n + m).
+    """
+    found = []
+    for cut, scores in endings:
+        n, m = int(cut.sum()), int((~cut).sum())
+        if n and m:
+            right = scores >= least
+            spread = right.mean() * (1 - right.mean())
+            found.append((n * m / (n + m), right[cut].mean(), right[~cut].mean(), spread))
+    if not found:
+        raise NoSign
+    weights, of_cut, of_finished, spreads = np.array(found).T
+    total = weights.sum()
+    error = limits.GAIN_ERRORS * math.sqrt((weights * spreads).sum()) / total
+    return float(weights @ of_cut / total), float(weights @ of_finished / total), float(error)
 
 
 def _has_not_tried(run: Curves) -> bool:
