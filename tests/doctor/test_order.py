@@ -87,6 +87,12 @@ def test_a_policy_that_became_useless_earns_the_same_everywhere(
     assert after[1].caused_by == (cause,)
 
 
+@pytest.mark.parametrize("consequence", ["flat_groups", "no_gradient"])
+def test_a_prompt_that_is_learned_by_heart_leaves_nothing_to_compare(consequence: str) -> None:
+    found = [finding(consequence, "serious", 20), finding("repeated_data", "warning", 1)]
+    assert ids(ordered(found)) == ["repeated_data", consequence]
+
+
 @pytest.mark.parametrize("consequence", ["lr_too_high", "value_scale"])
 def test_a_constant_reward_leaves_only_noise_to_train_on(consequence: str) -> None:
     after = ordered([finding(consequence, "serious", 3), finding("constant_reward", "serious", 1)])
