@@ -91,8 +91,13 @@ def _whiten(batch: TokenBatch, config: CreditConfig) -> TokenBatch:
     )
 
 
-def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:
-    """Means over valid tokens; over rows for scores and lengths."""
+def credit_metrics(
+    batch: TokenBatch, config: CreditConfig, *, correct_score: float = 1.0
+) -> dict[str, float]:
+    """Means over valid tokens; over rows for scores and lengths.
+
+    A response with at least `correct_score` is right.
+    """
     mask = batch.mask
     rows = max(len(batch), 1)
     metrics: dict[str, Tensor | float] = {
@@ -113,9 +118,18 @@ def credit_metrics(batch: TokenBatch, config: CreditConfig) -> dict[str, float]:
         metrics["reward/flat_groups"] = len(flat) / len(groups)
     if "kl" in batch:
         metrics["reward/kl"] = masked_mean(batch["kl"], mask)
-    for name, values in _info_columns(batch).items():
+    for name, values in (_info_columns(batch) | _right_by_ending(batch, correct_score)).items():
         metrics[name] = sum(values) / len(values)  # a part may not apply to every row
     return {name: float(value) for name, value in metrics.items()}
+
+
+def _right_by_ending(batch: TokenBatch, correct_score: float) -> dict[str, list[float]]:
+    """Which responses are right: of those that were cut off, and of the finished ones."""
+    found: dict[str, list[float]] = {}
+    for is_cut, scores in zip(batch["truncated"].tolist(), batch.scores, strict=True):
+        name = "response/right_truncated" if is_cut else "response/right_finished"
+        found.setdefault(name, []).append(float(scores.total >= correct_score))
+    return found
 
 
 def _explained_variance(batch: TokenBatch) -> float:

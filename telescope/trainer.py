@@ -122,7 +122,8 @@ class Trainer(Lifecycle):
                     batch = reward.compute_reward(batch)
                 with timer("advantages"):
                     batch = compute_advantages(batch, config.credit, kl_coef=kl_coef)
-                    metrics |= credit_metrics(batch, config.credit)
+                    correct = config.eval.correct_score
+                    metrics |= credit_metrics(batch, config.credit, correct_score=correct)
                     metrics["reward/kl_coef"] = kl_coef
                 # Stage 3: update
                 with timer("update_critic"):

@@ -362,6 +362,23 @@ def test_truncated_responses_are_counted_by_response_not_by_token() -> None:
     assert metrics["response/truncated"] == 0.5
 
 
+def test_right_responses_are_counted_by_how_they_ended() -> None:
+    """Three were cut off, with scores 1, 0 and 0.5; one was finished, with 0.5."""
+    zeros = [[0.0]] * 4
+    batch = staged([[1]] * 4, scores=zeros, values=zeros)
+    cut = torch.tensor([True, True, True, False])
+    out = compute_advantages(batch.with_columns(truncated=cut), CreditConfig.of(), kl_coef=0.0)
+    scored = out.with_info(scores=[Scores(score) for score in (1.0, 0.0, 0.5, 0.5)])
+    metrics = credit_metrics(scored, CreditConfig.of())
+    assert metrics["response/right_truncated"] == pytest.approx(1 / 3)
+    assert metrics["response/right_finished"] == 0
+    easier = credit_metrics(scored, CreditConfig.of(), correct_score=0.5)
+    assert easier["response/right_truncated"] == pytest.approx(2 / 3)
+    assert easier["response/right_finished"] == 1
+    none_cut = scored.with_columns(truncated=torch.zeros(4, dtype=torch.bool))
+    assert "response/right_truncated" not in credit_metrics(none_cut, CreditConfig.of())
+
+
 # ---- GRPO and the KL ----
 
 

@@ -18,6 +18,8 @@ WATCH_EACH = 100
 """First steps that are all looked at during training; then every second, third, … step."""
 WATCH_LEAST = 10
 """Steps between two looks, at most."""
+WATCH_START = 20
+"""Steps after which training says what an untrained model may show and learn away."""
 
 # ---- does the run learn? ----
 

@@ -11,8 +11,17 @@ from telescope.doctor.examine import curve_findings
 from telescope.doctor.finding import Finding
 from telescope.doctor.order import ordered
 from telescope.doctor.settings import flat_settings
-from telescope.doctor.thresholds import WATCH_EACH, WATCH_LEAST
+from telescope.doctor.thresholds import SLACK, WATCH_EACH, WATCH_LEAST, WATCH_START
 from telescope.errors import TelescopeError
+
+LEARNED_AWAY = ("mostly_truncated", "flat_groups")
+"""What an untrained model may show, and soon learns away."""
+
+
+def _is_early(finding: Finding, step: int) -> bool:
+    """Whether it is too early to say this."""
+    from_start = finding.id in LEARNED_AWAY and finding.since <= SLACK
+    return from_start and step < WATCH_START
 
 
 class Watcher:
@@ -34,9 +43,12 @@ class Watcher:
             )
         self.stop_on = tuple(stop_on)
         self.curves = Curves(flat_settings(settings))
-        for row in rows:
+        rows_read = list(rows)
+        for row in rows_read:
             self.curves.add(row["step"], row)
-        self._said = {finding.id for finding in curve_findings(self.curves)}
+        last = int(rows_read[-1]["step"]) if rows_read else 0
+        found = curve_findings(self.curves)
+        self._said = {finding.id for finding in found if not _is_early(finding, last)}
 
     def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
         """The findings that this step's metrics bring up, the worst first."""
@@ -44,7 +56,8 @@ class Watcher:
         if step % self._pace(step) and not any(name.startswith("eval/") for name in metrics):
             return []
         found = ordered(curve_findings(self.curves))
-        new = [each for each in found if each.id not in self._said and each.severity != "note"]
+        due = [each for each in found if each.severity != "note" and not _is_early(each, step)]
+        new = [each for each in due if each.id not in self._said]
         self._said |= {finding.id for finding in new}
         return new
 

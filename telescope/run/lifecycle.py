@@ -245,7 +245,9 @@ class Lifecycle:
             self.callbacks.requests = {}  # those of an earlier session do not count
             self.callbacks.send("start", self)
             if self.step == 0:
-                log.write(0, self._evaluate() | self.start_metrics)
+                before = self._evaluate() | self.start_metrics
+                log.write(0, before)
+                self._look(0, before, progress)
             try:
                 yield log, progress, stop
             except Interrupted:

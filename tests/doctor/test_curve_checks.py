@@ -342,6 +342,29 @@ def test_one_update_per_step_is_told_by_the_kl_to_the_reference() -> None:
     assert "grows to 6 nats" in finding.said("what", "en")
 
 
+@pytest.mark.parametrize(
+    ("right_cut", "right_finished", "severity"),
+    [(0.5, 0.5, "note"), (0.4, 0.6, "warning"), (0.0, 0.6, "serious"), (0.02, 0.02, "serious")],
+)
+def test_metrics_tell_whether_truncation_costs_answers(
+    right_cut: float, right_finished: float, severity: str
+) -> None:
+    """20 steps of 100 responses; 80 are cut off."""
+    shares = {"response/right_truncated": right_cut, "response/right_finished": right_finished}
+    series = {"response/truncated": 0.8, **shares}
+    run = curves({name: [share] * 20 for name, share in series.items()}, rollout__batch_size=100)
+    finding = seen(run, "mostly_truncated")
+    assert finding.severity == severity
+    assert ("costs them little" in finding.said("what", "en")) == (severity != "serious")
+
+
+def test_truncation_that_has_ended_stays_a_note() -> None:
+    series = {"response/truncated": [0.9] * 10 + [0.0] * 10}
+    right = {"response/right_truncated": [0.4] * 20, "response/right_finished": [0.6] * 20}
+    run = curves(series | right, rollout__batch_size=100)
+    assert seen(run, "mostly_truncated").severity == "note"
+
+
 def test_few_held_out_answers_do_not_tell_a_small_rise_from_none() -> None:
     """Of 64 answers half are right: accuracy may be 0.17 higher by chance."""
     series = score(ramp(0.75, 0.93, 30))

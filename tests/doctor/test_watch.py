@@ -74,3 +74,35 @@ def test_the_line_has_step_sentence_and_id() -> None:
         "doctor: step 12: Entropy fell from 0.4 to 0.01 nats while the score gained nothing. "
         "(collapse)"
     )
+
+
+def cut_off(steps: int, begin: int = 1) -> list[dict[str, float]]:
+    return [{"step": s, "response/truncated": 0.7} for s in range(begin, begin + steps)]
+
+
+def said_of(watcher: Watcher, rows: list[dict[str, float]]) -> list[tuple[int, str]]:
+    return [(int(r["step"]), f.id) for r in rows for f in watcher.step(int(r["step"]), r)]
+
+
+def test_what_an_untrained_model_may_learn_away_is_said_after_20_steps() -> None:
+    assert said_of(Watcher({}), cut_off(30)) == [(20, "mostly_truncated")]
+    ends = cut_off(12) + [{"step": s, "response/truncated": 0.1} for s in range(13, 40)]
+    assert said_of(Watcher({}), ends) == []
+    later = [{"step": s, "response/truncated": 0.0} for s in range(1, 8)] + cut_off(10, begin=8)
+    assert said_of(Watcher({}), later) == [(14, "mostly_truncated")]
+
+
+def test_what_it_was_too_early_to_say_is_said_after_resuming() -> None:
+    rows = cut_off(30)
+    assert said_of(Watcher({}, (), rows[:10]), rows[10:]) == [(20, "mostly_truncated")]
+    assert said_of(Watcher({}, (), rows[:25]), rows[25:]) == []
+
+
+def test_a_rise_since_before_training_is_no_score_without_accuracy() -> None:
+    """Accuracy rises at once and then stands still, while the score rises slowly."""
+    rows = [{"step": s, "reward/score_mean": 0.02 * s} for s in range(1, 31)]
+    for step in (10, 20, 30):
+        rows[step - 1]["eval/greedy_accuracy"] = 0.5
+    before = {"step": 0, "eval/greedy_accuracy": 0.0}
+    assert "partial_credit" not in dict(map(reversed, said_of(Watcher({}), [before, *rows])))
+    assert "partial_credit" in dict(map(reversed, said_of(Watcher({}), rows)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from telescope.config import Config
+from telescope.doctor import Watcher
 from telescope.run.lifecycle import Diagnosed
 from telescope.trainer import Trainer
 from tests.run.compared import rows
@@ -38,3 +39,16 @@ def test_a_constant_reward_ends_the_run_and_resuming_is_exact(
     whole = make_config(steps, ("name", "whole"), ("doctor.watch", "false"))
     Trainer(whole, reward=always_half).fit()
     assert rows(resumed.config) == rows(whole)
+
+
+def test_the_evaluation_before_training_is_looked_at_too(
+    make_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, dict[str, float]] = {}
+    look = Watcher.step
+    monkeypatch.setattr(
+        Watcher, "step", lambda self, step, row: seen.update({step: row}) or look(self, step, row)
+    )
+    Trainer(make_config(("steps", "2"))).fit()
+    assert list(seen) == [0, 1, 2]
+    assert "eval/greedy_accuracy" in seen[0]

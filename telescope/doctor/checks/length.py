@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,10 +13,7 @@ from telescope.doctor import thresholds as limits
 from telescope.doctor.check import Sign, curve_check, first_step, ledger_check, review, sign_of
 from telescope.doctor.checks.laws import ENDS, eos_of
 from telescope.doctor.curves import (
-    Bools,
     Curves,
-    Floats,
-    NoSign,
     earliest,
     find_onset,
     last_onset,
@@ -26,6 +24,8 @@ from telescope.doctor.recorded import SHOWN, Recorded, RecordedStep
 
 _LENGTH = "response/length_mean"
 _CUT = "response/truncated"
+_RIGHT_CUT = "response/right_truncated"
+_RIGHT_FINISHED = "response/right_finished"
 
 
 @curve_check(
@@ -52,7 +52,7 @@ def mostly_truncated(run: Curves) -> Sign | None:
         place = now
     limit = run.setting("rollout.max_response_tokens")
     is_untrained = is_cut and place == 0 and _has_not_tried(run)
-    return Sign(
+    sign = Sign(
         since=int(cut.steps[place]),
         numbers={"share": float(share[-1]), "limit": limit or math.nan},
         severity="serious" if is_cut and not is_untrained else "note",
@@ -60,49 +60,81 @@ def mostly_truncated(run: Curves) -> Sign | None:
         confidence=0.9,
         change={"rollout.max_response_tokens": 2 * limit} if limit else {},
     )
+    return sign if sign.severity == "note" else _by_cost(sign, _logged_endings(run, sign.since))
 
 
 @review("mostly_truncated")
 def cut_off_and_right(run: Curves, finding: Finding, recorded: Recorded) -> Finding:
-    """Cut-off responses are right nearly as often as finished ones: the answer comes in time."""
-    top = run.top_score
-    if finding.severity == "note" or top is None:
+    """The same for a run whose metrics do not say which responses are right."""
+    if finding.severity == "note" or _RIGHT_CUT in run:
         return finding
-    endings = recorded.endings(finding.since, limits.CUT_STEPS)
-    cut, finished, error = _right_shares(endings, limits.SOLVED * top)
+    return _by_cost(finding, _recorded_endings(run, recorded, finding.since))
+
+
+class _Endings(NamedTuple):
+    """One step: how many responses were cut off and finished, and the right share of each."""
+
+    cut: float
+    finished: float
+    right_cut: float
+    right_finished: float
+
+
+_Judged = TypeVar("_Judged", Sign, Finding)
+
+
+def _by_cost(judged: _Judged, endings: Iterable[_Endings]) -> _Judged:
+    """Truncation that costs few answers is no fault: the answer comes before the limit.
+
+    Endings are compared within a step, where they have one policy: a step with n cut-off and m
+    finished responses weighs n·m/(n + m).
+    """
+    found = np.array([each for each in endings if each.cut and each.finished])
+    if not len(found):
+        return judged
+    n, m, of_cut, of_finished = found.T
+    right = (n * of_cut + m * of_finished) / (n + m)
+    weights = n * m / (n + m)
+    total = weights.sum()
+    error = limits.GAIN_ERRORS * math.sqrt((weights * right * (1 - right)).sum()) / total
+    cut = float(weights @ of_cut / total)
+    finished = float(weights @ of_finished / total)
     lost = finished - cut
     if not (cut >= limits.CUT_RIGHT and lost + error < limits.CUT_LOSES * finished):
-        return finding
+        return judged
     return replace(
-        finding,
+        judged,
         severity="note" if lost <= error else "warning",
         variant="right",
-        numbers={**finding.numbers, "cut": cut, "finished": finished},
+        numbers={**judged.numbers, "cut": cut, "finished": finished},
         change={},
     )
 
 
-def _right_shares(
-    endings: Iterable[tuple[Bools, Floats]], least: float
-) -> tuple[float, float, float]:
-    """How many cut-off and finished responses are right, and the error of the difference.
+def _logged_endings(run: Curves, since: float) -> Iterator[_Endings]:
+    """By the metrics of each step that had both endings."""
+    share = run.need(_CUT)
+    of_cut = run.get(_RIGHT_CUT)
+    of_finished = run.get(_RIGHT_FINISHED)
+    if of_cut is None or of_finished is None:
+        return
+    rows = (run.setting("rollout.batch_size") or 0) * (run.setting("rollout.n") or 1)
+    for step in np.intersect1d(of_cut.steps, of_finished.steps):
+        if step >= since:
+            cut = share.value_at(step)
+            counts = (rows * cut, rows * (1 - cut))
+            yield _Endings(*counts, of_cut.value_at(step), of_finished.value_at(step))
 
-    They are compared within a step, where they have one policy: a step with n cut-off and m
-    finished ones weighs n·m/(n + m).
-    """
-    found = []
-    for cut, scores in endings:
-        n, m = int(cut.sum()), int((~cut).sum())
+
+def _recorded_endings(run: Curves, recorded: Recorded, since: int) -> Iterator[_Endings]:
+    """By the recorded responses; a score of nearly the top is right."""
+    if run.top_score is None:
+        return
+    for is_cut, scores in recorded.endings(since, limits.CUT_STEPS):
+        right = scores >= limits.SOLVED * run.top_score
+        n, m = int(is_cut.sum()), int((~is_cut).sum())
         if n and m:
-            right = scores >= least
-            spread = right.mean() * (1 - right.mean())
-            found.append((n * m / (n + m), right[cut].mean(), right[~cut].mean(), spread))
-    if not found:
-        raise NoSign
-    weights, of_cut, of_finished, spreads = np.array(found).T
-    total = weights.sum()
-    error = limits.GAIN_ERRORS * math.sqrt((weights * spreads).sum()) / total
-    return float(weights @ of_cut / total), float(weights @ of_finished / total), float(error)
+            yield _Endings(n, m, float(right[is_cut].mean()), float(right[~is_cut].mean()))
 
 
 def _has_not_tried(run: Curves) -> bool:

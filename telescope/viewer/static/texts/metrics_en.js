@@ -54,6 +54,9 @@ export const metricsEn = {
   "response/length_mean": "mean over responses of the tokens that the policy wrote, EOS included",
   "response/truncated":
     "share of responses that reached rollout.max_response_tokens, or rollout.max_turns, without EOS",
+  "response/right_truncated":
+    "share of the cut-off responses that are right all the same (score ≥ eval.correct_score)",
+  "response/right_finished": "share of the finished responses that are right",
   "response/tool_calls": "mean over responses of the calls they made",
   "response/tool_failures":
     "mean over responses of the calls that raised or took longer than rollout.tool_seconds",

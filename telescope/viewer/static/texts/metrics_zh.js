@@ -47,6 +47,8 @@ export const metricsZh = {
   "response/length_mean": "每条回答中策略写出的 token 数（含 EOS）的均值",
   "response/truncated":
     "到达 rollout.max_response_tokens 或 rollout.max_turns 而没有写出 EOS 的回答所占的比例",
+  "response/right_truncated": "被截断的回答中仍然答对（得分 ≥ eval.correct_score）的比例",
+  "response/right_finished": "写完的回答中答对的比例",
   "response/tool_calls": "每条回答调用工具的平均次数",
   "response/tool_failures": "每条回答中报错或超过 rollout.tool_seconds 的调用的平均次数",
   "rollout/logprob_diff":
