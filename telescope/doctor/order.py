@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,8 +19,9 @@ def ordered(found: Sequence[Finding]) -> list[Finding]:
 
     A cause is as serious as the worst that it leads to.
     """
-    causes = {finding.id: _causes(finding, found) for finding in found}
-    linked = [replace(finding, caused_by=tuple(causes[finding.id])) for finding in found]
+    by_id = {finding.id: finding for finding in found}
+    links = _without_circles({finding.id: _causes(finding, found) for finding in found}, by_id)
+    linked = [replace(finding, caused_by=tuple(links[finding.id])) for finding in found]
     raised = [replace(finding, severity=_severity(finding, linked)) for finding in linked]
     return sorted(raised, key=_key)
 
@@ -32,10 +33,54 @@ def _causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
         for other in found
         if other.id != finding.id
         and explains(other.id, finding.id)
-        and not _is_mutual(other, finding)
         and other.since <= finding.since + SLACK
         and other.severity != "note"
     ]
+
+
+def _without_circles(
+    causes: dict[str, list[str]], by_id: Mapping[str, Finding]
+) -> dict[str, list[str]]:
+    """Where findings explain each other in a circle, the link with the latest cause goes."""
+
+    def lateness(link: tuple[str, str]) -> tuple[int, int]:
+        cause, finding = by_id[link[0]], by_id[link[1]]
+        return (cause.since - finding.since, _stage(cause) - _stage(finding))
+
+    while circle := _circle(causes):
+        cause, finding = max(circle, key=lateness)
+        causes[finding].remove(cause)
+    return causes
+
+
+def _circle(causes: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """(cause, finding) of the links of a circle; none if there is no circle."""
+    seen: set[str] = set()
+    for start in causes:
+        path: list[str] = []
+        found = _walk_back(start, causes, path, seen)
+        if found is not None:
+            members = path[path.index(found) :]
+            return list(zip(members[1:] + members[:1], members, strict=True))
+    return []
+
+
+def _walk_back(
+    id: str, causes: Mapping[str, Sequence[str]], path: list[str], seen: set[str]
+) -> str | None:
+    """Goes from a finding to its causes. Returns the first that is met twice on one `path`."""
+    if id in path:
+        return id
+    if id in seen:
+        return None
+    seen.add(id)
+    path.append(id)
+    for cause in causes[id]:
+        again = _walk_back(cause, causes, path, seen)
+        if again is not None:
+            return again
+    path.pop()
+    return None
 
 
 def root_causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
@@ -45,13 +90,6 @@ def root_causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
     for id in to_visit:  # it grows
         to_visit += [cause for cause in causes[id] if cause not in to_visit]
     return [id for id in to_visit if not causes[id]] or list(finding.caused_by)
-
-
-def _is_mutual(other: Finding, finding: Finding) -> bool:
-    """Where each could explain the other, the earlier one does, or the one listed first."""
-    if not explains(finding.id, other.id):
-        return False
-    return (finding.since, _stage(finding)) <= (other.since, _stage(other))
 
 
 def explains(cause: str, consequence: str) -> bool:

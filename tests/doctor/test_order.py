@@ -52,6 +52,18 @@ def test_the_root_of_a_chain_is_named_as_its_cause() -> None:
     assert root_causes(by_id["lr_too_high"], found) == []
 
 
+def test_a_circle_of_causes_is_cut_where_the_cause_is_latest() -> None:
+    """RLOO that explodes: flat groups let the bonus win, noise earns 0, and so groups are flat."""
+    given = [("flat_groups", 1), ("entropy_explosion", 4), ("constant_reward", 6)]
+    for order in (given, given[::-1]):
+        found = ordered([finding(id, "serious", since) for id, since in order])
+        assert ids(found)[0] == "flat_groups"
+        causes = {each.id: each.caused_by for each in found}
+        assert causes["flat_groups"] == ()
+        assert causes["entropy_explosion"] == ("flat_groups",)
+        assert "entropy_explosion" in causes["constant_reward"]
+
+
 def test_what_began_later_is_no_cause() -> None:
     found = ordered([finding("collapse", "serious", 10), finding("lr_too_high", "serious", 30)])
     assert all(each.caused_by == () for each in found)
