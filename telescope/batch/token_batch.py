@@ -169,10 +169,9 @@ class TokenBatch:
         info = [self.info[row] for row in chosen] if self.info else ()
         host: dict[str, Any] = {}
         if "attention_mask" in columns and chosen:
-            for name in ("sample", "prompt", "response", "last", "prompt_ids"):
-                values = self._on_host(name)
-                host[name] = [values[row] for row in chosen]
-            columns = _trim(columns, max(host["prompt"]), max(host["response"]))
+            longest = max(self.host("prompt")[row] for row in chosen)
+            columns = _trim(columns, longest, max(self.host("response")[row] for row in chosen))
+            host = {name: [own[row] for row in chosen] for name, own in self._host.items()}
         return TokenBatch._trusted(columns, info, host)
 
     def blank(self) -> TokenBatch:
