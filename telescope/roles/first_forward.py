@@ -36,7 +36,8 @@ class FirstForward(Generic[Output]):
         is_one_minibatch = learner.config.minibatches == 1
         is_on_cpu = learner.weights[0].device.type == "cpu"
         is_local = config.backend == "local"  # from a worker the batch comes back as a copy
-        is_plain = is_local and not config.model.gradient_checkpointing
+        is_alone = is_local and learner.ranks.size == 1  # ranks must all do the same forwards
+        is_plain = is_alone and not config.model.gradient_checkpointing
         self._may_keep = is_one_minibatch and is_on_cpu and is_plain
         self._rows: Tensor | None = None
         self._kept: Output | None = None

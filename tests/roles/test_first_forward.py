@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from telescope.build import LocalRoles, build_local_roles
 from telescope.config import Config
 from telescope.credit import compute_advantages
 from telescope.data.build import build_data
+from telescope.roles.first_forward import FirstForward
 
 
 def reward(response_ids: list[list[int]]) -> list[float]:
@@ -105,3 +108,13 @@ def test_a_large_forward_is_not_kept(make_config, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("telescope.roles.first_forward._SMALL", 1000)
     roles, batch = prepared(make_config(("actor.epochs", "2")))
     assert roles.actor.forward.ahead(batch) is None
+
+
+def test_one_of_several_ranks_keeps_none(make_config) -> None:
+    """A rank with fewer rows would make another number of forwards than the others."""
+    roles, batch = prepared(make_config(("actor.epochs", "2")))
+    actor = roles.actor
+    actor.learner.ranks = SimpleNamespace(size=2)
+    assert (
+        FirstForward(actor._forward, actor.learner, actor.cost, actor.config).ahead(batch) is None
+    )
