@@ -41,7 +41,7 @@ def _causes(finding: Finding, found: Sequence[Finding]) -> list[str]:
 def _without_circles(
     causes: dict[str, list[str]], by_id: Mapping[str, Finding]
 ) -> dict[str, list[str]]:
-    """Where findings explain each other in a circle, the link with the latest cause goes."""
+    """Where findings explain each other in a circle, the link with the latest cause is removed."""
 
     def lateness(link: tuple[str, str]) -> tuple[int, int]:
         cause, finding = by_id[link[0]], by_id[link[1]]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from telescope.batch import RowInfo, TokenBatch
 from telescope.errors import TelescopeError
@@ -33,6 +34,9 @@ class InformedCritic:
         self.positions = positions
         self._tokens: dict[str, list[int]] = {}
         """Token ids of the texts that were read before."""
+        self._last: tuple[Tensor, dict[str, Tensor]] | None = None
+        """`input_ids` of the last batch, and its columns with the texts: values and update share
+        them."""
 
     def compute_values(self, batch: TokenBatch) -> TokenBatch:
         """Adds the inner critic's `values` and `bootstrap`. The prompts stay as they are."""
@@ -62,6 +66,11 @@ class InformedCritic:
 
     def inform(self, batch: TokenBatch) -> TokenBatch:
         """The batch as the inner critic sees it: each prompt follows the row's text."""
+        if self._last is None or self._last[0] is not batch["input_ids"]:
+            self._last = (batch["input_ids"], self._informed_columns(batch))
+        return batch.with_columns(**self._last[1])
+
+    def _informed_columns(self, batch: TokenBatch) -> dict[str, Tensor]:
         prefixes = [self._ids(row) for row in batch.info]
         prompts = [
             prefix + prompt for prefix, prompt in zip(prefixes, batch.prompt_ids(), strict=True)
@@ -71,12 +80,12 @@ class InformedCritic:
         ids, exists = left_pad(prompts, pad, batch["input_ids"].device)  # [B, P'] each
         width = batch["prompts"].shape[1]
         attention = torch.cat([exists, batch["attention_mask"][:, width:]], 1)  # [B, P'+T]
-        return batch.with_columns(
-            prompts=ids,
-            input_ids=torch.cat([ids, batch["input_ids"][:, width:]], 1),
-            attention_mask=attention,
-            position_ids=(attention.cumsum(1) - 1).clamp(min=0),
-        )
+        return {
+            "prompts": ids,
+            "input_ids": torch.cat([ids, batch["input_ids"][:, width:]], 1),
+            "attention_mask": attention,
+            "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+        }
 
     def _ids(self, row: RowInfo) -> list[int]:
         """Token ids of a row's text; none for a prompt that was typed, which has no columns."""

@@ -62,6 +62,13 @@ def test_values_are_those_of_the_inner_critic_for_the_text_before_the_prompt(mak
         torch.testing.assert_close(told["values"][row, :count], expected, atol=1e-5, rtol=1e-5)
 
 
+def test_the_longer_prompts_are_made_once_per_batch(make, monkeypatch) -> None:
+    roles, batch = prepared(make(("critic.reads", "hint")))
+    batch = roles.critic.compute_values(batch)
+    monkeypatch.setattr(roles.critic, "_informed_columns", None)  # a second time would fail
+    assert roles.critic.training_flops(batch) > 0
+
+
 def test_rows_that_differ_in_the_column_alone_differ_in_v(make) -> None:
     roles, batch = prepared(make(("critic.reads", "hint")))
     first = roles.critic.compute_values(batch)["values"][:, 0]  # nothing of the response is seen
