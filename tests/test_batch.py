@@ -156,6 +156,11 @@ def test_the_last_valid_token_of_each_row_is_known_on_the_host() -> None:
     assert batch.host("last") == [2, 0, -1]
     assert batch.rows(torch.tensor([2, 0])).host("last") == [-1, 2]
     assert batch.blank().host("last") == [-1]
+    blank = batch.blank()
+    number = blank.host("sample")
+    masked = blank.only(torch.ones(1, 3).bool())
+    assert masked.host("last") == [-1]
+    assert masked.host("sample") == number
     without_last = batch.only(torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1]]).bool())
     assert without_last.host("last") == [1, 0, -1]
     assert batch.host("last") == [2, 0, -1]

@@ -106,7 +106,8 @@ class TokenBatch:
         a later copy would wait for whatever the device computes by then.
         """
         if name not in self._host:
-            self._host.update(self._copy_to_host())
+            for key, numbers in self._copy_to_host().items():
+                self._host.setdefault(key, numbers)  # a blank row has a sample number of its own
         return self._host[name]
 
     def _copy_to_host(self) -> dict[str, Any]:
